@@ -1,12 +1,12 @@
-"""What the tools of a recorded episode can answer, and what they cost.
+"""Coverage and cost of the tools of a recorded episode.
 
     python benchmarks/agent_tools.py [--dataset datasets/sample] [--episodes N]
 
-Commands are made for the verbs that recorded shell agents used, with the flags they used, about every service of every
-episode. A verb's share among those agents' 6,426 commands (709 runs of eight models on AIOpsLab) weighs what part of
-them is answered. Cost is CPU time of each tool, first with nothing read, then again, in those episodes and in one that
-is made here as large as a standard one. Memory is the most that one process with fifty agents
-takes, each in a thread, when they ask everything about that episode at once.
+The script asks about every service of every episode with the verbs and flags that recorded shell agents used. The
+share of answered commands is weighted by the verbs' shares in 6,426 commands of those agents (709 runs, eight models,
+on AIOpsLab). Cost is the CPU time of each tool, for first and repeated calls, in these episodes and in a synthetic one
+of standard size. Memory is the maximum of one process in which fifty agents, each in a thread, make all calls about
+that episode at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARES = {
     "logs": 30.6, "get": 27.7, "describe": 11.7, "get -o yaml, json, jsonpath": 6.2, "ConfigMap content": 4.0,
     "secrets, nodes, others": 3.4, "top": 0.9,
 }  # fmt: skip
-"""Per cent of all commands; exec (11.7) and writes (3.8) read nothing that could be recorded."""
+"""Per cent of all commands; exec (11.7) and writes (3.8) cannot be answered from recordings."""
 ANSWERED = ("ok", "empty", "absent")
 AGENTS = 50
 
@@ -100,7 +100,7 @@ def calls(tools: EpisodeTools) -> Iterator[tuple[str, dict[str, object]]]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description="What the tools of a recorded episode can answer, and what they cost.")
+    parser = argparse.ArgumentParser(description="Coverage and cost of the tools of a recorded episode.")
     parser.add_argument("--dataset", default=str(Path(__file__).parents[1] / "datasets" / "sample"))
     parser.add_argument("--episodes", type=int, default=1000)
     options = parser.parse_args()
@@ -110,9 +110,9 @@ def main() -> None:
     for episode in dataset.episodes[: options.episodes]:
         tools = dataset[episode].tools()
         for name, arguments in calls(tools):
-            _timed(tools, name, arguments, costs)
+            _time_call(tools, name, arguments, costs)
         for verb, text in commands(tools):
-            statuses[verb][_timed(tools, "kubectl", {"command": text}, costs)] += 1
+            statuses[verb][_time_call(tools, "kubectl", {"command": text}, costs)] += 1
     print(f"{'verb':30}{'share':>8}{'commands':>10}{'answered':>10}  other answers")
     weighed = 0.0
     for verb, share in SHARES.items():
@@ -128,29 +128,29 @@ def main() -> None:
         large = write_large_episode(Path(folder))
         tools = EpisodeTools(EpisodeView(large))
         for name, arguments in calls(tools):
-            _timed(tools, name, arguments, costs)
+            _time_call(tools, name, arguments, costs)
         for _, text in list(commands(tools))[::5]:
-            _timed(tools, "kubectl", {"command": text}, costs)
+            _time_call(tools, "kubectl", {"command": text}, costs)
         with multiprocessing.get_context("spawn").Pool(1) as process:
             before, most = process.apply(memory_of_agents, (large,))
     _print_costs("an episode as large as a standard one", costs)
-    print(f"memory of {AGENTS} agents at once: {most:.0f} MB at most, {before:.0f} MB with one that has asked nothing")
+    print(f"memory of {AGENTS} agents at once: {most:.0f} MB at most, {before:.0f} MB before any call")
 
 
 def memory_of_agents(episode: Path) -> tuple[float, float]:
     """Return the most memory of this process in MB, before and after many agents have asked about an episode."""
     first = EpisodeTools(EpisodeView(episode))
     before = _most_memory_mb()
-    asked = list(calls(first))[: len({name for name, _ in calls(first)}) + 1]
+    typical_calls = list(calls(first))[: len({name for name, _ in calls(first)}) + 1]
     lines = list(commands(first))
-    kept = [EpisodeTools(EpisodeView(episode)) for _ in range(AGENTS)]
+    tools = [EpisodeTools(EpisodeView(episode)) for _ in range(AGENTS)]
 
     def ask(number: int) -> None:
-        # each begins elsewhere, so that all kinds of calls meet
-        for name, arguments in itertools.islice(itertools.cycle(asked), number, number + len(asked)):
-            kept[number].call(name, arguments)
+        # each agent starts with another call, so that all kinds run at the same time
+        for name, arguments in itertools.islice(itertools.cycle(typical_calls), number, number + len(typical_calls)):
+            tools[number].call(name, arguments)
         for text in lines[number::AGENTS]:
-            kept[number].call("kubectl", {"command": text})
+            tools[number].call("kubectl", {"command": text})
 
     agents = [threading.Thread(target=ask, args=(number,)) for number in range(AGENTS)]
     for agent in agents:
@@ -172,7 +172,7 @@ def _print_costs(title: str, costs: dict[str, list[float]]) -> None:
     print()
 
 
-def _timed(tools: EpisodeTools, name: str, arguments: dict[str, object], costs: dict[str, list[float]]) -> str:
+def _time_call(tools: EpisodeTools, name: str, arguments: dict[str, object], costs: dict[str, list[float]]) -> str:
     start = time.process_time()
     status = tools.call(name, arguments).status
     costs[name].append(time.process_time() - start)

@@ -1,16 +1,16 @@
-"""Which detector should raise the alarm that localizers are given: a table over detectors, beside the true onset.
+"""Choose the detector whose alarms localizers get: a table of detectors, with the true onset for comparison.
 
     python benchmarks/alarm_sources.py datasets/sample [--detectors spot,ksigma] [--localizers simple-rca,pdiagnose]
     python benchmarks/alarm_sources.py core-1 --detection-only
 
-A detector that alarms without a fault starts a search for nothing, so the choice is among those whose rate of alarms
-in episodes without a fault is below 5 %; of these it is the one with the largest event recall, then the smallest median
-time to detect. Where clients noticed a restart or more load, by the evidence of the episode, an alarm is right: such
-episodes have a column of their own. The table says in how many episodes the rate was measured, and its interval: with
-three episodes no rate below 5 % can be shown.
+False alarms waste the time of localizers. So only detectors with a rate of alarms below 5 % in episodes without a fault
+are eligible; the script chooses the one with the largest event recall, then the smallest median time to detect. If
+clients noticed a restart or more load, by the evidence of the episode, an alarm is right: such episodes have a separate
+column. The table has the number of episodes behind the rate, and its interval: three episodes cannot prove a rate
+below 5 %.
 
-What localizers make of each detector's alarms takes an evaluation for each of them and is left out with
-`--detection-only`; the choice does not depend on it.
+`--detection-only` skips the localizers' scores with each detector's alarms, which take an evaluation per detector. The
+choice does not depend on them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ MOST_FALSE_ALARMS = 0.05
 
 
 class DetectorAlarms(NamedTuple):
-    """What the alarms of one detector are like."""
+    """Figures about the alarms of a detector."""
 
     false_alarms: int
     unnoticed_episodes: int
-    """Episodes without a fault of which clients noticed nothing."""
+    """Episodes without a fault in which clients noticed nothing."""
     false_alarm_interval: str
-    """Of the rate of alarms in those."""
+    """Interval of the rate of alarms in those episodes."""
     noticed_alarms: int
     noticed_episodes: int
-    """Episodes without a fault of which clients noticed something."""
+    """Episodes without a fault in which clients noticed something."""
     event_recall: float
     ttd_median_s: float
 
@@ -62,14 +62,14 @@ class DetectorAlarms(NamedTuple):
 
 
 def episodes_noticed_by_clients(dataset: str) -> frozenset[str]:
-    """Return the episodes of which clients noticed something, by their evidence."""
+    """Return the episodes in which clients noticed something, by their evidence."""
     opened = open_dataset(dataset)
     evidence = {name: opened[name].evidence for name in opened.episodes}
     return frozenset(name for name, rows in evidence.items() if ((rows["check"] == "sli") & rows["passed"]).any())
 
 
 def alarms_of(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
-    """Return what the alarms of a detector are like."""
+    """Return figures about the alarms of a detector."""
     rows = [row for row in done.rows if row.baseline == detector and row.protocol == "detected"]
     healthy: dict[str, list[float]] = {}
     for row in rows:
@@ -92,7 +92,7 @@ def alarms_of(done: Evaluation, detector: str, noticed: frozenset[str]) -> Detec
 
 
 def _of_all_apps(board: pd.DataFrame) -> pd.DataFrame:
-    """Return the lines over all applications; with one application there are no others."""
+    """Return the lines over all applications; a single application has only one line."""
     several = board["app"] == ALL_APPS
     return board[several] if several.any() else board
 
@@ -108,16 +108,16 @@ def localization_scores(done: Evaluation, protocol: str) -> dict[str, tuple[floa
 @click.argument("dataset")
 @click.option("--detectors", default=",".join(DETECTORS), show_default=True)
 @click.option("--localizers", default=",".join(LOCALIZERS), show_default=True)
-@click.option("--detection-only", is_flag=True, help="Leave out what localizers make of the alarms.")
+@click.option("--detection-only", is_flag=True, help="Skip the scores of localizers.")
 @click.option("--workers", type=int, default=2, show_default=True)
 def main(dataset: str, detectors: str, localizers: str, detection_only: bool, workers: int) -> None:
-    """Print the table, and which detector it chooses."""
+    """Print the table and the chosen detector."""
     names, where = detectors.split(","), [] if detection_only else localizers.split(",")
 
     def localization_cells(protocol: Literal["oracle", "detected"], alarm: str | None = None) -> str:
         if not where:
             return ""
-        with report_progress(f"localizing, {alarm or 'told the onset'}") as progress:
+        with report_progress(f"localizing, {alarm or 'from the true onset'}") as progress:
             done = evaluate(
                 dataset,
                 where,
@@ -129,10 +129,10 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
                 progress=progress,
             )
         scores = localization_scores(done, protocol)
-        return "".join(f" {scores[one][0]:.2f} / {scores[one][1]:.2f} |" for one in where)
+        return "".join(f" {scores[localizer][0]:.2f} / {scores[localizer][1]:.2f} |" for localizer in where)
 
     with report_progress("detecting") as progress:
-        found = evaluate(
+        evaluation = evaluate(
             dataset, names, tasks=("detection",), thresholds=("reference",), workers=workers, progress=progress
         )
     columns = ["alarm", "alarms without a fault", "where clients noticed something", "event recall", "median TTD, s"]
@@ -141,7 +141,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     noticed = episodes_noticed_by_clients(dataset)
     choices = []
     for name in names:
-        facts = alarms_of(found, name, noticed)
+        facts = alarms_of(evaluation, name, noticed)
         print(f"| `{name}` | {facts} |{localization_cells('detected', name)}", flush=True)
         if facts.is_eligible:
             choices.append((-facts.event_recall, facts.ttd_median_s, name))

@@ -1,12 +1,12 @@
-"""What every baseline costs: processor seconds of one core for an answer about one episode.
+"""Cost of every baseline: processor seconds of one core per answer about an episode.
 
     python benchmarks/baseline_costs.py [--baselines NAMES] [--episodes 2] [--json]
 
-Episodes are some of the sample dataset, and one that is made here as large as a standard one: six minutes at one
-sample per second with 19 services, 1 400 series, 144 000 log lines and 136 000 spans. "first" includes reading the
-tables and making the frames, which an evaluation does once per episode for all baselines together; "again" is what
-the method itself takes. The first call of all, which imports libraries, is not counted. The last line is what all the
-cheap methods take for the large episode as an evaluation asks them, with one reading.
+The episodes are some of the sample dataset and a synthetic one of standard size: six minutes at one sample per second
+with 19 services, 1 400 series, 144 000 log lines and 136 000 spans. "first" includes reading the tables and building
+the frames, which an evaluation does once per episode for all baselines; "again" is the time of the method itself. A
+first call, which imports libraries, is not counted. The last line is the time of all cheap methods for the large
+episode with a single reading, as in an evaluation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REQUESTS = 14_000
 START_NS = 1_760_000_000_000_000_000
 NAMED = ("mksmc", "rmlad", "pdiagnose")
 CAUSAL = ("circa", "micro-cause", "microscope", "rcd")
-"""Methods whose cost is their own affair, with the variants of the named ones; all others together have two seconds."""
+"""Methods without a limit of cost, with variants of the named ones; all others share two seconds."""
 
 
 LABEL: dict[str, Any] = {
@@ -75,7 +75,7 @@ LABEL: dict[str, Any] = {
 
 
 def cached_view(folder: Path) -> EpisodeView:
-    """Return a view that reads and makes each table and frame once, as an evaluation's own for all methods together."""
+    """Return a view that reads each table and builds each frame once, as in an evaluation."""
     return SharedView(str(folder), Cache(), tables=frozenset(TABLES))
 
 
@@ -132,22 +132,26 @@ def _metrics(rng: np.random.Generator) -> dict[str, Any]:
     for number, service in enumerate(SERVICES):
         jitter = rng.uniform(0.1, 0.2)
         times = START_NS + ((seconds + jitter) * SECOND_NS).astype(np.int64)
-        parts = [(row, part) for row in rows for part in (("sum", "count") if row.kind == "histogram" else (row.kind,))]
-        for row, part in parts[:METRICS_PER_SERVICE]:
+        parts = [
+            (row, component)
+            for row in rows
+            for component in (("sum", "count") if row.kind == "histogram" else (row.kind,))
+        ]
+        for row, component in parts[:METRICS_PER_SERVICE]:
             still = row.role in ("state", "limits", "restarts")
             values = 10.0 + (0.0 if still else 1.0) * rng.standard_normal(LENGTH_S)
             if number == TARGET and row.role in ("cpu", "latency", "saturation"):
                 values = values + 15.0 * (seconds >= ONSET_S)
-            if part != "gauge":
+            if component != "gauge":
                 values = np.cumsum(np.maximum(values, 0.0) if not still else np.zeros(LENGTH_S))
-            suffix = f"_{part}" if part in ("sum", "count") else ""
+            suffix = f"_{component}" if component in ("sum", "count") else ""
             for name, value in {
                 "service": service,
                 "pod": f"{service}-6d9c8b7f4-x2k4f",
                 "container": service,
                 "metric": row.metric + suffix,
                 "labels": canonical_json({"http_response_status_code": "200"}) if suffix else "{}",
-                "kind": part,
+                "kind": component,
             }.items():
                 blocks[name].append(np.full(LENGTH_S, value, dtype=object))
             blocks["time"].append(times)
@@ -156,7 +160,7 @@ def _metrics(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _spans(rng: np.random.Generator) -> dict[str, Any]:
-    """A trace is a client and a server span for each of about half of the declared calls, below one root."""
+    """Draw traces: a root with a client and a server span for about half of the declared calls."""
     depth = {SERVICES[0]: 0}
     for caller, callee in CALLS:
         depth[callee] = depth[caller] + 1
@@ -166,17 +170,17 @@ def _spans(rng: np.random.Generator) -> dict[str, Any]:
     ids = np.array([f"{value:016x}" for value in rng.integers(1, 2**62, (traces * per_trace))], dtype=object)
     trace_ids = np.array([f"{value:032x}" for value in range(1, traces + 1)], dtype=object)
     columns: dict[str, list[Any]] = {name: [] for name in TABLES["spans"].names}
-    rank = {service: place for place, service in enumerate(SERVICES)}
-    for place, service in enumerate(SERVICES):
+    rank = {service: index for index, service in enumerate(SERVICES)}
+    for index, service in enumerate(SERVICES):
         caller = next((caller for caller, callee in CALLS if callee == service), None)
-        kind = "server" if place % 2 == 0 else "client"
+        kind = "server" if index % 2 == 0 else "client"
         owner = service if kind == "server" or caller is None else caller
-        slow = 5.0 * (place == TARGET) * (root_ns >= START_NS + ONSET_S * SECOND_NS)
+        slow = 5.0 * (index == TARGET) * (root_ns >= START_NS + ONSET_S * SECOND_NS)
         duration = (rng.gamma(4.0, 1e6, traces) * (1 + slow)).astype(np.int64)
         for name, value in {
             "time": root_ns + depth[service] * 1_000_000,
             "trace_id": trace_ids,
-            "span_id": ids[place * traces : (place + 1) * traces],
+            "span_id": ids[index * traces : (index + 1) * traces],
             "parent_span_id": np.full(traces, None, dtype=object)
             if caller is None
             else ids[rank[caller] * traces : (rank[caller] + 1) * traces],
@@ -263,7 +267,7 @@ def _requests(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def training(dataset: Dataset) -> list[Labelled]:
-    """Give diagnosers the episodes of a dataset with their answers."""
+    """Return the episodes of a dataset with their answers, to train diagnosers."""
     lessons = []
     for episode in dataset.episodes:
         label = dataset.label(episode)
@@ -280,7 +284,7 @@ def training(dataset: Dataset) -> list[Labelled]:
 
 
 def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[EpisodeView], Any]:
-    """Make the baseline, fitted where it learns from answers, and return what asks it about an episode."""
+    """Create the baseline, fit it if it learns, and return a function that asks it."""
     built: Any = spec.build()
     if spec.task == "detection":
         return built.detect
@@ -291,7 +295,7 @@ def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[Episo
 
 
 def cost(ask: Callable[[EpisodeView], Any], folder: Path) -> tuple[float, float]:
-    """Processor seconds of a first answer, and the fewer of two more with everything read already."""
+    """Measure processor seconds of a first answer, and the minimum of two repeated ones."""
     view = cached_view(folder)
     seconds = []
     for _ in range(3):
@@ -303,29 +307,29 @@ def cost(ask: Callable[[EpisodeView], Any], folder: Path) -> tuple[float, float]
 
 
 def measure(specs: Iterable[BaselineSpec], folders: Sequence[Path]) -> dict[str, dict[str, tuple[float, float]]]:
-    """Cost of every baseline for every episode."""
+    """Measure every baseline on every episode."""
     lessons = training(open_dataset(SAMPLE))
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+    costs: dict[str, dict[str, tuple[float, float]]] = {}
     for spec in specs:
         ask = question(spec, lessons)
         ask(cached_view(folders[0]))
-        found[spec.name] = {folder.name: cost(ask, folder) for folder in folders}
-    return found
+        costs[spec.name] = {folder.name: cost(ask, folder) for folder in folders}
+    return costs
 
 
 def is_apart(name: str) -> bool:
-    """Say whether a baseline's cost is its own affair."""
+    """Return whether a baseline has no limit of cost."""
     return name in CAUSAL or name.partition("-")[0] in NAMED
 
 
-def together(specs: Iterable[BaselineSpec], folder: Path) -> float:
-    """Processor seconds of one answer of each, one after the other, reading included once."""
+def measure_together(specs: Iterable[BaselineSpec], folder: Path) -> float:
+    """Measure processor seconds of one answer of each baseline, with a single reading."""
     lessons = training(open_dataset(SAMPLE))
-    asked = [question(spec, lessons) for spec in specs]
+    askers = [question(spec, lessons) for spec in specs]
     view = cached_view(folder)
     gc.collect()
     start = time.process_time()
-    for ask in asked:
+    for ask in askers:
         ask(view)
     return time.process_time() - start
 
@@ -337,22 +341,22 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=2, help="episodes of the sample dataset")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    known = list_baselines()
-    names = list(known) if arguments.baselines == "all" else arguments.baselines.split(",")
+    registered = list_baselines()
+    names = list(registered) if arguments.baselines == "all" else arguments.baselines.split(",")
     sample = open_dataset(SAMPLE)
     with tempfile.TemporaryDirectory() as folder:
         large = write_large_episode(Path(folder))
         folders = [Path(sample.root) / "episodes" / episode for episode in sample.episodes[: arguments.episodes]]
-        found = measure([known[name] for name in names], [*folders, large])
-        shared = together([known[name] for name in names if not is_apart(name)], large)
+        costs = measure([registered[name] for name in names], [*folders, large])
+        shared = measure_together([registered[name] for name in names if not is_apart(name)], large)
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(costs, indent=1))
         return
     columns = [folder.name for folder in folders] + ["large"]
     print(f"{'baseline':24s}{'speed':>9s}" + "".join(f"{column + ' first':>20s}{'again':>8s}" for column in columns))
-    for name, costs in found.items():
-        cells = "".join(f"{costs[column][0]:20.3f}{costs[column][1]:8.3f}" for column in columns)
-        print(f"{name:24s}{known[name].speed:>9s}{cells}")
+    for name, by_episode in costs.items():
+        cells = "".join(f"{by_episode[column][0]:20.3f}{by_episode[column][1]:8.3f}" for column in columns)
+        print(f"{name:24s}{registered[name].speed:>9s}{cells}")
     print(f"all but {', '.join((*NAMED, *CAUSAL))}, together, with one reading: {shared:.3f}")
 
 

@@ -1,9 +1,9 @@
-"""How often the test on client requests fires without a fault, and which verdicts of a dataset it would change.
+"""False alarms of the test on client requests, and the verdicts of a dataset that it would change.
 
     python benchmarks/client_test_errors.py DATASET... [--simulated 400]
 
-Pairs of windows without a fault come from three places: episodes without a fault, forwards and backwards in time, with
-the onset that their plan drew; the time before the injection of every episode, split in two; and simulated requests
+Pairs of windows without a fault have three sources: episodes without a fault, forwards and backwards in time, with
+the onset from their plan; the time before the injection of every episode, split in two; and simulated requests
 with slow spells, latencies that drift together, and background errors in bursts. Afterwards the script judges every
 episode with a fault again and lists verdicts that change, and dormant faults that are manifest.
 """
@@ -102,7 +102,7 @@ def simulated_pair(seed: int) -> Pair:
 
 
 def judge_again(episode: Episode) -> list[str]:
-    """Return lines on an episode with a fault whose verdict would change or that should not be felt."""
+    """Report a changed verdict of an episode, or a dormant fault that clients noticed."""
     label = episode.label
     if label.inject_start_ns is None or label.verdict == "none":
         return []

@@ -1,13 +1,12 @@
-"""How much labelled telemetry a machine collects in a minute, and where its processor time goes.
+"""Rate at which a machine collects labelled telemetry, and its use of processor time.
 
     python benchmarks/collection_rate.py [--app hotel] [--parts 30]
     python benchmarks/collection_rate.py --episodes 8 [--profile standard]
 
-The first form runs one application without a fault at 20 requests a second, all traces and a sample a second, and
-prints the share of a core that each part of the embedded platform takes. The second collects plain episodes, all at
-once, and prints minutes of telemetry for each minute of wall time, with the latencies of healthy clients, the scrapes
-that were late, and why episodes were void and made again, which costs as much time as they took. Both print one JSON
-object.
+The first form runs an application without a fault at 20 requests, one sample and all traces a second, and prints the
+share of a core that each part of the embedded platform uses. The second form collects plain episodes at the same time,
+and prints minutes of telemetry per minute of wall time, the latencies of healthy clients, late scrapes, and the reasons
+for repeated episodes, whose time is lost. Both print one JSON object.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
 
 PARTS = ("node", "relay", "telemetry", "load")
-"""Names of the platform's own processes; all others below this one are pods."""
+"""Names of the platform's processes; all other descendants are pods."""
 RATE_RPS = 20
 LATE_S = 1.5
-"""Time between two samples of a series that are meant to be a second apart, from which on the second is late."""
+"""Least time between two samples for the second to be late; the interval is a second."""
 
 
 def cpu_by_process() -> dict[int, tuple[str, float]]:
-    """Return name and processor seconds of this process and all below it."""
-    found = {}
+    """Return name and processor seconds of this process and its descendants."""
+    usage = {}
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:
         try:
             times, name = process.cpu_times(), process.name()
         except psutil.NoSuchProcess:
             continue
-        found[process.pid] = ("coordinator" if process == me else name, times.user + times.system)
-    return found
+        usage[process.pid] = ("coordinator" if process == me else name, times.user + times.system)
+    return usage
 
 
 def parts(name: str, seconds: float) -> dict[str, Any]:
@@ -81,7 +80,9 @@ def parts(name: str, seconds: float) -> dict[str, Any]:
     return {
         "app": name,
         "cores": round(sum(shares.values()), 3),
-        "cores_by_part": {part: round(share, 4) for part, share in sorted(shares.items(), key=lambda item: -item[1])},
+        "cores_by_part": {
+            name_of_part: round(share, 4) for name_of_part, share in sorted(shares.items(), key=lambda item: -item[1])
+        },
         "cores_of_largest_pods": {pod: round(share, 4) for pod, share in largest},
         "requests": len(requests),
         "not_ok": int((requests["outcome"] != "ok").sum()),
@@ -92,7 +93,7 @@ def parts(name: str, seconds: float) -> dict[str, Any]:
 
 def rate(name: str, episodes: int, profile: str) -> dict[str, Any]:
     """Collect plain episodes, all at once, and measure the whole campaign."""
-    said: dict[str, None] = {}
+    lines: dict[str, None] = {}
     with tempfile.TemporaryDirectory(prefix="faultset-bench-") as folder:
         began = time.perf_counter()
         result = collect(
@@ -104,7 +105,7 @@ def rate(name: str, episodes: int, profile: str) -> dict[str, Any]:
             load="constant",
             rate_rps=RATE_RPS,
             jobs=episodes,
-            progress=lambda state: said.update(dict.fromkeys(state.notices)),
+            progress=lambda state: lines.update(dict.fromkeys(state.notices)),
             out=Path(folder) / "data",
         )
         elapsed_s = time.perf_counter() - began
@@ -127,24 +128,24 @@ def rate(name: str, episodes: int, profile: str) -> dict[str, Any]:
         "p50_ms": round(float(np.quantile(latency_ms, 0.5)), 1),
         "p99_ms": round(float(np.quantile(latency_ms, 0.99)), 1),
         "late_scrapes": f"{late} of {scrapes}",
-        "void_attempts": list(said),
+        "void_attempts": list(lines),
     }
 
 
 def main() -> None:
-    """Print one of the two."""
+    """Print the figures of one form."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--app", default="hotel")
     parser.add_argument("--parts", type=float, default=30, metavar="SECONDS", help="how long to measure the parts")
-    parser.add_argument("--episodes", type=int, help="collect so many plain episodes at once instead")
+    parser.add_argument("--episodes", type=int, help="collect this number of plain episodes at the same time instead")
     parser.add_argument("--profile", default="standard")
     options = parser.parse_args()
-    found = (
+    figures = (
         parts(options.app, options.parts)
         if options.episodes is None
         else rate(options.app, options.episodes, options.profile)
     )
-    print(json.dumps(found, indent=1))
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
 
-The evaluation is that of `evaluate DATASET --evidence 10,30,60`; `--out` keeps it and resumes an interrupted one.
-Methods come in the order of their figure over all applications, controls among them. `--write` puts the tables into
-docs/results/leaderboard.md, between the markers with the name of the dataset.
+The script runs `evaluate DATASET --evidence 10,30,60`; `--out` stores the evaluation and resumes an interrupted one.
+Methods and controls are sorted by their figure over all applications. `--write` puts the tables into
+docs/results/leaderboard.md, between the dataset's markers.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Section:
     """Metric, heading and decimals."""
 
 
-def budgets(metric: str) -> tuple[tuple[str, str, int], ...]:
+def budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
     """Return the columns of a metric with less evidence."""
     return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
 
 
-_DEEPER = (*budgets("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
+_DEEPER = (*budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
         "Detection: timed balanced accuracy",
@@ -73,7 +73,7 @@ SECTIONS = (
         "rca",
         "oracle",
         "joint",
-        (*budgets("joint"), ("level", "level", 2), ("type", "type", 2)),
+        (*budget_columns("joint"), ("level", "level", 2), ("type", "type", 2)),
     ),
 )
 
@@ -87,16 +87,16 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
         & (frame["group"] == "telemetry")
         & frame[section.figure].notna()
     ]
-    here = chosen[chosen["faults"] == "all"]
-    if here.empty:
+    overall = chosen[chosen["faults"] == "all"]
+    if overall.empty:
         return []
-    apps = [app for app in here["app"].unique() if app != ALL_APPS]
-    whole = ALL_APPS if ALL_APPS in set(here["app"]) else apps[0]
-    overall = here[here["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
-    by_app = here.set_index(["app", "baseline"])[section.figure]
+    apps = [app for app in overall["app"].unique() if app != ALL_APPS]
+    whole = ALL_APPS if ALL_APPS in set(overall["app"]) else apps[0]
+    overall = overall[overall["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
+    by_app = overall.set_index(["app", "baseline"])[section.figure]
     by_faults = chosen[chosen["app"] == whole].set_index(["faults", "baseline"])[section.figure]
     loudness = [name for name in ("gray", "loud") if name in by_faults.index.get_level_values(0)]
-    further = [column for column in section.further if column[0] in here and here[column[0]].notna().any()]
+    further = [column for column in section.further if column[0] in overall and overall[column[0]].notna().any()]
     control = str(overall["control"].iloc[0])
     heads = ["method", "kind", "all", f"vs {control}", *apps, *loudness, *(heading for _, heading, _ in further)]
     lines = [f"### {section.title}", "", f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 2)}"]
@@ -104,7 +104,7 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
         name = str(row["baseline"])
         ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
         cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
-        cells.append(against(row["vs_control"], row["p"], beats=row["beats_control"]))
+        cells.append(format_difference(row["vs_control"], row["p"], beats=row["beats_control"]))
         cells += [number(by_app.get((app, name), math.nan)) for app in apps]
         cells += [number(by_faults.get((faults, name), math.nan)) for faults in loudness]
         cells += [number(row[metric], decimals) for metric, _, decimals in further]
@@ -113,12 +113,12 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
 
 
 def number(value: float, decimals: int = 2) -> str:
-    """Return a figure; "never" for one that is infinite, nothing where there is none."""
+    """Format a figure; "never" if infinite, empty if missing."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
 
 
-def against(difference: float | None, p: float | None, *, beats: bool) -> str:
-    """Return the difference to the strongest control with its corrected p; empty for controls."""
+def format_difference(difference: float | None, p: float | None, *, beats: bool) -> str:
+    """Format the difference to the strongest control with its corrected p; empty for controls."""
     if difference is None or math.isnan(difference):
         return ""
     corrected = "" if p is None else f" {p_value(p)}".rstrip()
@@ -126,17 +126,17 @@ def against(difference: float | None, p: float | None, *, beats: bool) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Return a 95 % interval; nothing where there is none."""
+    """Format a 95 % interval; empty if missing."""
     return f"[{low:.2f}, {high:.2f}]" if not math.isnan(low) else ""
 
 
-def put(name: str, text: str) -> None:
+def write_tables(name: str, text: str) -> None:
     """Put a text between the markers of a name in the page of results."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     page = DOCUMENT.read_text("utf-8")
     before, _, rest = page.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, separator, after = rest.partition(end)
+    if not separator:
         raise click.ClickException(f"{DOCUMENT} has no markers {begin} and {end}; add them where the tables belong")
     DOCUMENT.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", "utf-8")
 
@@ -144,7 +144,7 @@ def put(name: str, text: str) -> None:
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
@@ -165,7 +165,7 @@ def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers:
     text = "\n".join(line for section in SECTIONS for line in table_of(frame, section))
     click.echo(text)
     if write:
-        put(Path(dataset).name, text)
+        write_tables(Path(dataset).name, text)
 
 
 if __name__ == "__main__":

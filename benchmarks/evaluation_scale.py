@@ -1,15 +1,15 @@
-"""How evaluation scales: cost and memory over many episodes, overhead per episode, and what a second worker brings.
+"""Scaling of evaluation: cost and memory over many episodes, overhead, and the gain of a second worker.
 
     python benchmarks/evaluation_scale.py [--episodes 500] [--source FOLDER] [--baselines NAMES] [--workers N]
     python benchmarks/evaluation_scale.py --large --baselines cheap
     python benchmarks/evaluation_scale.py --speedup [--episodes 24]
     python benchmarks/evaluation_scale.py --profile [--episodes 60]
 
-Episodes are copies of those of `--source`, a dataset folder; without it to ten synthetic ones of six minutes, or with
-`--large` to five that are as large as those of a standard run. "cheap" are all baselines but the named and causal
+The dataset has copies of the episodes of `--source`, a dataset folder; by default of ten synthetic ones of six minutes,
+or with `--large` of five as large as those of a standard run. "cheap" selects all baselines but the named and causal
 ones. Prints one JSON object. The first two forms sample the memory of the evaluation and of its runners while it runs.
 `--speedup` runs a method that only computes on one and on two workers and prints the ratio of elapsed times.
-`--profile` prints where the evaluation itself spends its time, methods not counted.
+`--profile` prints the time spent in the evaluation itself, without methods.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
         if names == ["cheap"]:
             names = [name for name in list_baselines() if not is_apart(name)]
         began = time.perf_counter()
-        dataset = linked(source, Path(folder) / "many", options.episodes)
+        dataset = link_episodes(source, Path(folder) / "many", options.episodes)
         made_s = time.perf_counter() - began
         if options.speedup:
             figures = _speedup(dataset)
@@ -92,13 +92,13 @@ def _large(root: Path) -> Path:
     return root
 
 
-def linked(source: Path, root: Path, episodes: int) -> Path:
-    """Make a dataset of many episodes whose telemetry is that of a few."""
+def link_episodes(source: Path, root: Path, episodes: int) -> Path:
+    """Create a dataset of many episodes that share the telemetry of a few."""
     manifest = read_manifest(source)
-    known = sorted(manifest.episodes)
+    source_episodes = sorted(manifest.episodes)
     files: dict[str, dict[str, FileRecord]] = {}
     for number in range(episodes):
-        old, new = known[number % len(known)], f"x{number:06d}"
+        old, new = source_episodes[number % len(source_episodes)], f"x{number:06d}"
         files[new] = {}
         for name, record in manifest.episodes[old].items():
             origin, path = source / "episodes" / old / name, root / "episodes" / new / name
@@ -107,9 +107,9 @@ def linked(source: Path, root: Path, episodes: int) -> Path:
                 path.write_text(json.dumps(json.loads(origin.read_text()) | {"episode": new}))
             elif path.suffix == ".parquet":
                 rows = pq.read_table(origin)
-                place = rows.column_names.index("episode")
+                episode_column = rows.column_names.index("episode")
                 ids = pa.array([new] * len(rows), pa.string())
-                pq.write_table(rows.set_column(place, rows.schema.field(place), ids), path)
+                pq.write_table(rows.set_column(episode_column, rows.schema.field(episode_column), ids), path)
             else:
                 os.link(origin, path)
             files[new][name] = replace(record, bytes=path.stat().st_size, sha256=sha256_of(path))
@@ -135,21 +135,21 @@ class _Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        here = psutil.Process()
+        this_process = psutil.Process()
         began = time.perf_counter()
         while not self._over.wait(0.2):
             runners = [0]
-            for child in here.children(recursive=True):
+            for child in this_process.children(recursive=True):
                 try:
                     runners.append(child.memory_info().rss)
                 except psutil.NoSuchProcess:
                     continue
-            self.samples.append((time.perf_counter() - began, here.memory_info().rss, max(runners)))
+            self.samples.append((time.perf_counter() - began, this_process.memory_info().rss, max(runners)))
 
     def quarters(self, column: int) -> list[int]:
-        """Largest MiB in each quarter of the time."""
+        """Return the largest MiB in each quarter of the time."""
         values = [sample[column] for sample in self.samples]
-        return [round(max(part, default=0) / MIB) for part in np.array_split(np.array(values), 4)]
+        return [round(max(quarter, default=0) / MIB) for quarter in np.array_split(np.array(values), 4)]
 
 
 def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
             rows = run_plan(plan, client, keep=checkpoint.add)
         steps["answers_s"] = time.perf_counter() - began
         steps |= _after(rows, Path(out))
-    asked = sum(row.cpu_seconds or 0.0 for row in rows)
+    method_cpu_s = sum(row.cpu_seconds or 0.0 for row in rows)
     episodes = len({row.episode for row in rows})
     return {
         "baselines": names,
@@ -173,7 +173,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
         "failed": sum(row.status not in ("ok", "no_alarm") for row in rows),
         **{name: round(value, 2) for name, value in steps.items()},
         "ms_per_episode": round(1000 * steps["answers_s"] / episodes, 1),
-        "cpu_ms_of_methods_per_episode": round(1000 * asked / episodes, 1),
+        "cpu_ms_of_methods_per_episode": round(1000 * method_cpu_s / episodes, 1),
         "mib_of_evaluation_by_quarter": memory.quarters(1),
         "mib_of_largest_runner_by_quarter": memory.quarters(2),
     }
@@ -201,7 +201,7 @@ class Computes(Untrained):
     name, needs, tables = "computes", frozenset(), ()
 
     def detect(self, episode) -> Detection:
-        """Compute, and say no."""
+        """Compute, and raise no alarm."""
         began = time.process_time()
         matrix = np.random.default_rng(0).random((200, 200))
         while time.process_time() - began < 0.25:
@@ -243,8 +243,8 @@ def _profile(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
         rows = run_plan(plan, client)
         _after(rows, Path(out))
         profile.disable()
-    found: Any = pstats.Stats(profile)
-    costs = sorted(found.stats.items(), key=lambda item: -item[1][3])
+    statistics: Any = pstats.Stats(profile)
+    costs = sorted(statistics.stats.items(), key=lambda item: -item[1][3])
     shown = [
         {"function": f"{Path(file).name}:{line} {name}", "calls": calls, "seconds": round(total, 3)}
         for (file, line, name), (_, calls, _, total, _) in costs

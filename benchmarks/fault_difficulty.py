@@ -1,12 +1,11 @@
-"""How each fault of a dataset showed, and how many methods and controls locate it: a table for every fault.
+"""Verdicts of each fault of a dataset, and the shares of methods and controls that locate it.
 
     python benchmarks/fault_difficulty.py DATASET [--baselines default] [--out FOLDER]
 
-Localizers are given the true onset, so that a detector's misses are not counted here. A method solves an episode when
-the service that it names first is right. The first table is for the faults, those that fewest solve first; the second
-one for the controls, on the manifest episodes together: no control should solve more than half of a campaign. The third
-one names the functional faults that clients did not feel, and why: the reason that the fault itself gives when it is
-dormant, or the test on client requests that came nearest to showing it.
+Localizers get the true onset, so a detector's misses do not count. A method solves an episode if its first service is
+right. The first table has the faults, the hardest first. The second table has the controls on all manifest episodes: no
+control should solve more than half of a campaign. The third table has the functional faults that clients did not
+notice, with the reason: that of a dormant fault, or the test on client requests that came nearest to its limit.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ def solved_episodes(scores: EpisodeScores) -> dict[str, dict[str, bool]]:
 
 
 def share(solved: Solved, names: Sequence[str], episodes: Sequence[str]) -> float:
-    """Return the share of answers of some localizers about some episodes that are right."""
+    """Return the share of right answers of localizers about episodes."""
     answers = [solved[name][episode] for name in names for episode in episodes if episode in solved[name]]
     return sum(answers) / len(answers) if answers else float("nan")
 
 
 def fault_lines(labels: Sequence[Label], solved: Solved, scores: EpisodeScores) -> list[str]:
-    """Return a line of Markdown for each fault, those that the fewest methods solve first."""
+    """Return a line of Markdown for each fault, the hardest first."""
     controls = [name for name in solved if scores.is_control(name)]
     methods = [name for name in solved if name not in controls]
     by_fault: dict[str, list[Label]] = {}
@@ -52,13 +51,13 @@ def fault_lines(labels: Sequence[Label], solved: Solved, scores: EpisodeScores) 
         if label.fault is not None:
             by_fault.setdefault(label.fault, []).append(label)
     lines = []
-    for fault, found in by_fault.items():
-        episodes = [label.episode for label in found]
+    for fault, names in by_fault.items():
+        episodes = [label.episode for label in names]
         of_methods, of_controls = share(solved, methods, episodes), share(solved, controls, episodes)
         places = ", ".join(
-            sorted({f"{scores.truths[label.episode].app}: {' and '.join(label.targets)}" for label in found})
+            sorted({f"{scores.truths[label.episode].app}: {' and '.join(label.targets)}" for label in names})
         )
-        mark = "" if {*_verdicts(found)} == {"manifest"} else "*"
+        mark = "" if {*_verdicts(names)} == {"manifest"} else "*"
         lines.append((of_methods, f"| {fault}{mark} | {places} | {of_methods:.0%} | {of_controls:.0%} |"))
     return [line for _, line in sorted(lines)]
 
@@ -100,14 +99,14 @@ def _nearest_test(evidence: pd.DataFrame) -> str:
 
 
 def dormant_reason(label: Label) -> str:
-    """Say why clients are not to feel an episode's fault; empty when they are."""
+    """Return why clients should not notice an episode's fault; empty if they should."""
     return faults()[label.fault].dormant_reason if label.fault in faults() else ""
 
 
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--workers", type=int, default=2, show_default=True)
 def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     """Print the tables, and how many episodes with a functional fault are manifest."""

@@ -1,10 +1,10 @@
-"""How often the intervals of a leaderboard contain the truth, for populations of episodes whose truth is known.
+"""Coverage of a leaderboard's intervals, for simulated populations of episodes with a known truth.
 
     python benchmarks/interval_coverage.py [--samples 2000]
 
 Each sample draws a truth, clusters of one to five episodes, and their outcomes; within a cluster outcomes are
-independent, partly alike, or all the same. Shares of truths are spread over (0.03, 0.97), so a figure is the coverage
-that a reader of many tables gets, not that of one particular truth. Wanted are 0.93 to 0.97 everywhere.
+independent, partly alike, or identical. The true shares are spread over (0.03, 0.97), so a figure is the mean coverage
+for a reader of many tables, not for one particular truth. It should always be 0.93 to 0.97.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from faultset.evaluators.statistics.intervals import (
 )
 
 CLUSTERS = (6, 10, 20, 50, 100)
-LIKENESS = {"independent": 0.0, "partly alike": 0.3, "all the same": 1.0}
+LIKENESS = {"independent": 0.0, "partly alike": 0.3, "identical": 1.0}
 Case = tuple[Estimate, float]
 """An estimate and the truth."""
 
@@ -74,22 +74,22 @@ def graded(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
 
 def _halves(rng: np.random.Generator, clusters: int, likeness: float) -> tuple[tuple, float, float, float]:
     faulty, healthy = Population(rng, clusters, likeness), Population(rng, max(6, clusters // 2), likeness)
-    found, quiet = _share(rng), _share(rng)
-    given = (faulty.outcomes(found), faulty.keys.tolist(), healthy.outcomes(quiet), healthy.keys.tolist())
-    return given, found, quiet, len(faulty.keys) / (len(faulty.keys) + len(healthy.keys))
+    detected, quiet = _share(rng), _share(rng)
+    outcomes = (faulty.outcomes(detected), faulty.keys.tolist(), healthy.outcomes(quiet), healthy.keys.tolist())
+    return outcomes, detected, quiet, len(faulty.keys) / (len(faulty.keys) + len(healthy.keys))
 
 
 def balanced(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
     """Balanced accuracy, with half as many clusters without a fault, at least six."""
-    given, found, quiet, _ = _halves(rng, clusters, likeness)
-    return balanced_accuracy(*given), (found + quiet) / 2
+    outcomes, detected, quiet, _ = _halves(rng, clusters, likeness)
+    return balanced_accuracy(*outcomes), (detected + quiet) / 2
 
 
 def matthews(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
     """Matthews correlation, on the same two halves."""
-    given, found, quiet, share = _halves(rng, clusters, likeness)
-    yes = share * found + (1 - share) * (1 - quiet)
-    return matthews_correlation(*given), (found + quiet - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
+    outcomes, detected, quiet, share = _halves(rng, clusters, likeness)
+    yes = share * detected + (1 - share) * (1 - quiet)
+    return matthews_correlation(*outcomes), (detected + quiet - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
 
 
 def precision(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
@@ -145,16 +145,16 @@ STATISTICS: dict[str, Callable[[np.random.Generator, int, float], Case]] = {
 
 
 def coverages(samples: int) -> Iterator[tuple[str, str, list[float], list[float]]]:
-    """Yield statistic, likeness, and for each number of clusters the coverage and the share without an interval."""
+    """Yield statistic, likeness, and by number of clusters coverage and share without interval."""
     for name, draw in STATISTICS.items():
         for likeness, amount in LIKENESS.items():
             covered, without = [], []
             for clusters in CLUSTERS:
                 rng = np.random.default_rng([samples, clusters, list(STATISTICS).index(name), round(10 * amount)])
                 cases = [draw(rng, clusters, amount) for _ in range(samples)]
-                known = [(e, truth) for e, truth in cases if e.interval_known]
-                covered.append(float(np.mean([e.low <= truth <= e.high for e, truth in known])))
-                without.append(1 - len(known) / len(cases))
+                with_interval = [(e, truth) for e, truth in cases if e.interval_known]
+                covered.append(float(np.mean([e.low <= truth <= e.high for e, truth in with_interval])))
+                without.append(1 - len(with_interval) / len(cases))
             yield name, likeness, covered, without
 
 

@@ -1,4 +1,4 @@
-"""How much the defaults of the methods decide: the score of each method over a few values of each default.
+"""Effect of the methods' defaults: each method's score over a few values of each default.
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
@@ -53,26 +53,26 @@ class CoarseView(EpisodeView):
 
     def __init__(self, path: Path, factor: int) -> None:
         super().__init__(path)
-        known = {entry.name: getattr(self._context, entry.name) for entry in dataclasses.fields(EpisodeContext)}
-        self._context = CoarseContext(**known, factor=factor)
+        fields = {entry.name: getattr(self._context, entry.name) for entry in dataclasses.fields(EpisodeContext)}
+        self._context = CoarseContext(**fields, factor=factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangedDefault:
-    """One way to change one default; without any, it is the default."""
+    """A change of one default; without values, the default itself."""
 
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """Of the method itself."""
+    """Changed parameters of the method."""
     grid: int = 1
-    """Steps of the usual grid in a step."""
+    """Size of a step, in steps of the usual grid."""
     seen_s: float = math.inf
-    """Seconds of the episode after the onset that are seen."""
+    """Visible seconds of the episode after the onset."""
     shared: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """What is changed for all methods meanwhile."""
+    """Change that applies to all methods during the run."""
 
 
 def metric_share(share: float) -> AbstractContextManager[Any]:
-    """Change which share of its metric's spread a series' spread is raised to."""
+    """Change the floor of a series' spread, as a share of its metric's spread."""
     stack = ExitStack()
     for function in (scaling.metric_floor, scaling.with_metric_floor):
         stack.enter_context(patch.dict(function.__kwdefaults__, share=share))
@@ -80,18 +80,18 @@ def metric_share(share: float) -> AbstractContextManager[Any]:
 
 
 def relative_floor(share: float) -> AbstractContextManager[Any]:
-    """Change which share of its level a series' spread is raised to."""
+    """Change the floor of a series' spread, as a share of its level."""
     return patch.object(scaling, "RELATIVE_FLOOR", share)
 
 
 def _name(value: Any) -> str:
     if isinstance(value, tuple):
-        return " : ".join(f"{part:g}" for part in value)
+        return " : ".join(f"{number:g}" for number in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 Values = Mapping[str, ChangedDefault]
-"""What a value is called in the table -> how to set it."""
+"""Name of a value in the table -> change that sets it."""
 SHARED: Mapping[str, tuple[str, Values]] = {
     "floor, share of the level": (
         "0.01",
@@ -113,7 +113,7 @@ SEEN: tuple[str, Values] = (
     "all",
     {"10 s": ChangedDefault(seen_s=10), "20 s": ChangedDefault(seen_s=20), "all": ChangedDefault()},
 )
-"""How much after the onset a localizer sees."""
+"""Seconds after the onset that a localizer sees."""
 OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-trigger": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
@@ -129,14 +129,14 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "tracerca": {"severity": (3.0, 2.0, 5.0), "feature_rise": (0.1, 0.0, 0.3), "least_support": (0.1, 0.0, 0.3)},
     "combined-evidence": {"ill": (1.0, 0.5, 2.0), "explaining": (0.5, 0.25, 1.0)},
 }
-"""Method -> parameter -> values, the default first; others declare theirs in their registration."""
+"""Method -> parameter -> values, the default first; other methods declare values in their registration."""
 NAMED = ("pdiagnose", "rmlad", "mksmc")
 WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 
 
 def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
-    """Yield what is changed of a method: the setting, the name of its default, its values."""
+    """Yield settings of a method: setting, name of its default, values."""
     for parameter, values in (spec.open_settings or OWN.get(spec.name, {})).items():
         named = {_name(value): ChangedDefault(parameters={parameter: value}) for value in values}
         yield parameter, _name(values[0]), named
@@ -149,12 +149,12 @@ def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
 
 
 def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> EpisodeView:
-    """Open an episode as a change lets it be seen."""
+    """Open an episode as seen under a change."""
     if truth.onset_ns is not None and math.isfinite(change.seen_s):
-        place = root / f"{truth.episode}-{change.seen_s:g}"
+        copy = root / f"{truth.episode}-{change.seen_s:g}"
         end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
-        found = place / "episodes" / truth.episode
-        folder = found if found.exists() else cut_episode(folder, end_ns, place)
+        existing = copy / "episodes" / truth.episode
+        folder = existing if existing.exists() else cut_episode(folder, end_ns, copy)
     return CoarseView(folder, change.grid) if change.grid > 1 else EpisodeView(folder)
 
 
@@ -183,11 +183,11 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
 
 
 SMALL = 0.1
-"""Smallest change of a score that gets a line of its own."""
+"""Smallest change of a score that gets a separate line."""
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines: the settings that change a score, then those that hardly do; each default runs once."""
+    """Yield the table's lines: settings that change a score, then the others; run each default once."""
     faulty = sum(truth.faulty for truth in truths)
     yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
     yield ""
@@ -223,11 +223,11 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
 def main(path: str, methods: str, write: bool) -> None:
     """Print the table."""
     dataset = open_dataset(path)
-    known = [truth_of(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
-    asked = [truth for truth in known if not truth.faulty or (truth.verdict == "manifest" and truth.causes)]
+    truths = [truth_of(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
+    judged = [truth for truth in truths if not truth.faulty or (truth.verdict == "manifest" and truth.causes)]
     with scratch("sensitivity") as root:
         lines = []
-        for line in table(dataset, asked, methods.split(","), Path(root)):
+        for line in table(dataset, judged, methods.split(","), Path(root)):
             print(line, flush=True)
             lines.append(line)
             if write:
@@ -235,12 +235,12 @@ def main(path: str, methods: str, write: bool) -> None:
 
 
 def write_between(inside: str) -> None:
-    """Put a table between the markers of the page; what is there so far is kept if the command is interrupted."""
+    """Write a table between the page's markers; an interrupted run keeps the old table."""
     text = DOCUMENT.read_text(encoding="utf-8")
     begin, end = "<!-- sensitivity -->", "<!-- end sensitivity -->"
     before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, separator, after = rest.partition(end)
+    if not separator:
         raise SystemExit(f"{DOCUMENT} has no markers {begin} and {end}")
     DOCUMENT.write_text(f"{before}{begin}\n\n{inside}\n\n{end}{after}", encoding="utf-8")
 

@@ -1,13 +1,13 @@
-"""Whether a long campaign and a large evaluation stay as small as they begin: memory, files, threads, ports, leftovers.
+"""Check that long campaigns and evaluations do not grow: memory, files, threads, ports, leftovers.
 
     python benchmarks/soak.py [--episodes 100] [--evaluated 2000] [--out FILE] [--check]
     python benchmarks/soak.py --episodes 10 --evaluated 200 --check        # a tenth of it
 
-Collects short episodes of hotel, makes copies of them and evaluates these, with the commands of a user. Every two
-seconds all their processes are looked at; an evaluation is divided, from its first answer to its last, into a hundred
-parts of equal time, which stand for episodes. Prints one JSON object: what one process of each kind used after a tenth
-of the episodes, as the medians of the first and of the last fifth, and what of that has grown by more than is allowed.
-`--out` keeps the values of every episode. `--check` ends with exit code 1 when something has grown, or was left behind.
+Collects short episodes of hotel, copies and evaluates them, with the commands of a user, and measures all processes
+every two seconds. An evaluation counts as a hundred episodes: equal stretches of time from its first answer to its
+last. Prints one JSON object: the usage by one process of each kind after a tenth of the episodes, as medians of the
+first and of the last fifth, and the usage that grew beyond its limit. `--out` stores the values of every episode.
+`--check` ends with exit code 1 if something grew or was left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from evaluation_scale import linked
+from evaluation_scale import link_episodes
 
 FAULTS = ("pod-kill", "pod-failure", "target-port", "scale-to-zero")
 PHASES = "--step 500ms --warmup 3s --healthy 10s --faulty 10s --cooldown 2s".split()
@@ -37,26 +37,26 @@ BASELINES = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
 MIB = 2**20
 EVERY_S = 2.0
 PARTS = 100
-"""Parts of equal time in which an evaluation is divided."""
+"""Number of equal stretches into which an evaluation is divided."""
 ALLOWED = {"memory_mib": 16.0}
-"""How much more one process may use at the end."""
+"""Permitted growth of one process."""
 ALLOWED_COUNT = 4.0
 """The same for numbers of files, threads, ports, processes and temporary files."""
 FILES_BY_EPISODE = 3
 """Files that a campaign has open for each episode that runs."""
 LEAST_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
-"""Episodes from which on all processes are compared. Those of one episode differ by its fault and by what runs beside
-it, and those of a short evaluation have hardly started: with fewer episodes only the command itself is."""
+"""Least number of episodes to compare all processes. With fewer episodes only the command itself is compared, because
+the processes of an episode depend on its fault and load, and those of a short evaluation have hardly started."""
 FINISHED = re.compile(r"\[\d+/\d+\] ")
 ANSWERED = re.compile(r"\w+ [1-9]\d*/\d+ after ")
 
 Use = dict[tuple[str, str], float]
-"""What one process of a kind uses of something, by kind and measure."""
+"""Usage by one process, by kind of process and measure."""
 
 
 @dataclass
 class Watch:
-    """Looks at the processes of a command while it runs.
+    """Measures the processes of a command while it runs.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ class Watch:
     samples: list[tuple[float, Use]] = field(default_factory=list)
     finished_s: list[float] = field(default_factory=list)
     answers_s: list[float] = field(default_factory=list)
-    """When an evaluation said how many answers there are."""
+    """Time at which an evaluation printed its number of answers."""
     kinds: dict[psutil.Process, str] = field(default_factory=dict)
 
     def run(self, command: list[str]) -> float:
         """Run a command to its end and return its seconds; RuntimeError if it fails."""
         began = time.perf_counter()
         environment = os.environ | {"TMPDIR": str(self.scratch)}
-        said: list[str] = []
+        output: list[str] = []
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
@@ -85,7 +85,7 @@ class Watch:
             assert process.stdout is not None
             try:
                 for line in process.stdout:
-                    said.append(line)
+                    output.append(line)
                     if FINISHED.match(line):
                         self.finished_s.append(time.perf_counter() - began)
                         print(line, end="", file=sys.stderr, flush=True)
@@ -98,7 +98,7 @@ class Watch:
                 over.set()
                 watcher.join()
         if process.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {''.join(said[-20:])}")
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {''.join(output[-20:])}")
         return time.perf_counter() - began
 
     def _watch(self, main: psutil.Process, over: threading.Event, began: float) -> None:
@@ -112,8 +112,10 @@ class Watch:
             processes = [main, *main.children(recursive=True)]
         except psutil.NoSuchProcess:
             return {}
-        found: Use = defaultdict(float)
-        listening = Counter(one.pid for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+        use: Use = defaultdict(float)
+        listening = Counter(
+            connection.pid for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
+        )
         for process in processes:
             try:
                 kind = "command" if process == main else self._kind(process)
@@ -126,31 +128,31 @@ class Watch:
             except psutil.Error:
                 continue  # it has ended
             for measure, value in (measures | {"ports": listening[process.pid]}).items():
-                found[kind, measure] = max(found[kind, measure], value)
-            found[kind, "processes"] += 1
-        running = found.get(("episode", "processes"), 0.0)
-        for kind in {kind for kind, _ in found} - {"command"}:
-            # as many as there are for one episode: how many run at a time changes with the load of the machine
-            found[kind, "processes"] /= max(1.0, running)
-        found["command", "files"] -= FILES_BY_EPISODE * running
-        found["command", "temporary_files"] = max(0.0, sum(1 for _ in self.scratch.iterdir()) - running)
-        return dict(found)
+                use[kind, measure] = max(use[kind, measure], value)
+            use[kind, "processes"] += 1
+        running = use.get(("episode", "processes"), 0.0)
+        for kind in {kind for kind, _ in use} - {"command"}:
+            # per episode, because the number of concurrent episodes depends on the load
+            use[kind, "processes"] /= max(1.0, running)
+        use["command", "files"] -= FILES_BY_EPISODE * running
+        use["command", "temporary_files"] = max(0.0, sum(1 for _ in self.scratch.iterdir()) - running)
+        return dict(use)
 
     def _kind(self, process: psutil.Process) -> str:
-        known = self.kinds.get(process)
-        if known is None:
+        kind = self.kinds.get(process)
+        if kind is None:
             words = process.cmdline()
-            known = self.kinds[process] = _kind_of(process.name(), words)
+            kind = self.kinds[process] = _kind_of(process.name(), words)
             if len(words) == 0:
                 del self.kinds[process]
-        return known
+        return kind
 
     def by_episode(self) -> dict[str, list[float]]:
-        """Return the most that each kind of process used of each thing until each end of an episode."""
+        """Return the maximum usage by kind and measure at each end of an episode."""
         begin, ends = 0.0, self.finished_s
         if not ends:
             begin, end = self.answers_s[0], self.answers_s[-1]
-            ends = [begin + (end - begin) * (part + 1) / PARTS for part in range(PARTS)]
+            ends = [begin + (end - begin) * (index + 1) / PARTS for index in range(PARTS)]
         result: dict[str, list[float]] = {}
         for number, end in enumerate(ends):
             most: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -183,13 +185,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=100, help="0 for none: then --dataset names some")
     parser.add_argument("--evaluated", type=int, default=2000, help="0 for no evaluation")
-    parser.add_argument("--dataset", type=Path, help="a dataset to evaluate in place of collecting one")
+    parser.add_argument("--dataset", type=Path, help="a dataset to evaluate instead of collecting one")
     parser.add_argument("--out", type=Path, help="file for the values of every episode")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts: dict[str, dict[str, Any]] = {}
-    # sockets lie in it, whose paths have to be short
+    # it contains sockets, whose paths must be short
     with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as folder:
         if options.dataset is None:
             parts["campaign"] = _campaign(Path(folder), options.episodes)
@@ -200,11 +202,16 @@ def main() -> int:
         options.out.write_text(json.dumps(parts))
     print(
         json.dumps(
-            {name: {key: value for key, value in part.items() if key != "by_episode"} for name, part in parts.items()},
+            {
+                name: {key: value for key, value in figures.items() if key != "by_episode"}
+                for name, figures in parts.items()
+            },
             indent=1,
         )
     )
-    wrong = [f"{name}: {one}" for name, part in parts.items() for one in (*part["grown"], *part["left"])]
+    wrong = [
+        f"{name}: {problem}" for name, figures in parts.items() for problem in (*figures["grown"], *figures["left"])
+    ]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     return 1 if options.check and wrong else 0
@@ -224,14 +231,14 @@ def _campaign(folder: Path, episodes: int) -> dict[str, Any]:
 def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
     scratch, out = folder / "e", folder / "results"
     scratch.mkdir()
-    dataset = linked(source, folder / "many", episodes)
+    dataset = link_episodes(source, folder / "many", episodes)
     command = [_program("evaluate"), str(dataset), "--baselines", BASELINES, "--out", str(out)]
     return _figures("evaluation", episodes, Watch(scratch), command)
 
 
-def _figures(part: str, episodes: int, watch: Watch, command: list[str]) -> dict[str, Any]:
+def _figures(name_of_run: str, episodes: int, watch: Watch, command: list[str]) -> dict[str, Any]:
     wall_s = watch.run(command)
-    is_long = episodes >= LEAST_TO_COMPARE[part]
+    is_long = episodes >= LEAST_TO_COMPARE[name_of_run]
     values = watch.by_episode()
     verdicts = {name: _verdict(series) for name, series in sorted(values.items())}
     return {
@@ -250,7 +257,7 @@ def _figures(part: str, episodes: int, watch: Watch, command: list[str]) -> dict
 
 
 def _verdict(series: list[float]) -> tuple[float, float]:
-    """Return the medians of the first and the last fifth of what comes after the first tenth."""
+    """Return the medians of the first and last fifth after skipping the first tenth."""
     settled = [value for value in series[len(series) // 10 :] if value == value]
     fifth = max(1, len(settled) // 5)
     if not settled:

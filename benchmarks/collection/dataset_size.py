@@ -1,4 +1,4 @@
-"""What an episode costs on disk and to read, beside the same tables as CSV.
+"""Size and read time of an episode, compared with the same tables as CSV.
 
     python benchmarks/collection/dataset_size.py DATASET
 

@@ -1,10 +1,10 @@
-"""How fast and how light the embedded platform is: start, latency beside others, cost of telemetry, memory.
+"""Speed and memory of the embedded platform: start, latency in parallel runs, cost of telemetry.
 
     python benchmarks/collection/embedded_platform.py [--seconds 30] [--parallel 5]
     python benchmarks/collection/embedded_platform.py --apps hotel,social,astronomy,tidb
 
-Prints one JSON object: of HotelReservation all figures, or of each application named what it costs alone. Comparisons
-are ratios of runs that alternate on the same machine.
+Prints one JSON object: all figures of HotelReservation, or with --apps the cost of each application alone. Comparisons
+are ratios of alternating runs on the same machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from faultset.core.times import SECOND_NS
 
 
 def pss_mib() -> float:
-    """Return the proportional memory of this process and all below it."""
+    """Return the proportional memory of this process and its descendants."""
     me = psutil.Process()
     total = 0
     for process in [me, *me.children(recursive=True)]:

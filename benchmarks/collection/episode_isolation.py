@@ -1,10 +1,10 @@
-"""How much episodes that ran at the same time disturbed each other: correlation of their latencies second by second.
+"""Mutual disturbance of concurrent episodes: the correlation of their latencies second by second.
 
     python benchmarks/collection/episode_isolation.py DATASET...
 
 For each pair of episodes whose views overlap by at least 20 s, the script correlates the mean logarithm of client
-latencies in each second before the injection, when nothing but the host is common to both. The control shifts one of
-the two by seven seconds: it shows what chance gives.
+latencies in each second before the injection, when only the host is common to both. As a control, one of the two is
+shifted by seven seconds, which shows the correlation by chance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def latency_by_second(episode: Episode) -> pd.Series:
     end_ns = episode.label.inject_start_ns or episode.view.window[1]
     second = requests["scheduled"].astype("int64").to_numpy() // SECOND_NS
     logs = pd.Series(np.log(requests["latency_ns"].to_numpy(dtype="float64")), index=second)
-    # endpoints differ in latency, which must not count as movement
+    # remove the differences between endpoints
     logs -= logs.groupby(requests["endpoint"].astype(str).to_numpy()).transform("mean")
     return logs[second < end_ns // SECOND_NS].groupby(level=0).mean()
 
@@ -50,7 +50,7 @@ def correlations(latencies: Mapping[str, pd.Series], shift_s: int = 0) -> list[f
 @click.command()
 @click.argument("datasets", nargs=-1, required=True)
 def main(datasets: tuple[str, ...]) -> None:
-    """Print the median correlation of each dataset beside its control."""
+    """Print the median correlation of each dataset and its control."""
     click.echo("| dataset | at a time | pairs | median r | quartiles | above 0.3 | shifted by 7 s |")
     click.echo("|---|---|---|---|---|---|---|")
     for path in datasets:

@@ -1,9 +1,9 @@
-"""What an episode takes beyond its phases: start, deploy, snapshot, write, teardown.
+"""Time of an episode outside its phases: start, deploy, snapshot, write, teardown.
 
     python benchmarks/collection/episode_overhead.py [--profile quick|standard] [--platform kubernetes] [--normal 0]
 
-Runs one episode without a fault (`--normal`) and one with target-port, one after the other, and prints one JSON
-object. The recovery after the undo is a phase: how long it takes is the application's matter.
+Runs an episode without a fault (`--normal`), then one with target-port, and prints one JSON object. The recovery after
+the undo counts as a phase, because its length depends on the application.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the relay costs: CPU per round trip and throughput, beside a direct connection in the same run.
+"""Cost of the relay: CPU per round trip and throughput, compared with a direct connection.
 
     python benchmarks/collection/relay.py [--round-trips 20000] [--connections 16] [--json]
 
-One process answers, one is the relay, this one asks over blocking sockets. Absolute figures are the machine's;
-the ratios can be compared.
+One process answers, another is the relay, and this one sends requests over blocking sockets. Absolute figures depend on
+the machine; ratios can be compared.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def connect(address: tuple[str, int], count: int) -> list[socket.socket]:
 
 
 def ask(address: tuple[str, int], round_trips: int, connections: int) -> None:
-    """Make round trips, one after the other on each of several connections at once."""
+    """Make successive round trips on several connections at once."""
     endpoints = connect(address, connections)
     for _ in range(round_trips // connections):
         for endpoint in endpoints:
@@ -92,7 +92,7 @@ def stream(address: tuple[str, int]) -> None:
     endpoint.close()
 
 
-def measured(work: Callable[[], None], relay: psutil.Process) -> tuple[float, float]:
+def measure_relay(work: Callable[[], None], relay: psutil.Process) -> tuple[float, float]:
     """Return wall seconds of the work and the CPU seconds the relay spent on it."""
     before, start = relay.cpu_times(), time.perf_counter()
     work()
@@ -121,15 +121,15 @@ def run(round_trips: int, connections: int) -> dict[str, float]:
         try:
             for label, count in (("one", 1), ("many", connections)):
                 ask(RELAYED, 500, count)
-                direct_s, _ = measured(lambda count=count: ask(DIRECT, round_trips, count), process)
-                relayed_s, cpu_s = measured(lambda count=count: ask(RELAYED, round_trips, count), process)
+                direct_s, _ = measure_relay(lambda count=count: ask(DIRECT, round_trips, count), process)
+                relayed_s, cpu_s = measure_relay(lambda count=count: ask(RELAYED, round_trips, count), process)
                 figures[f"{label}_direct_us_per_round_trip"] = direct_s / round_trips * 1e6
                 figures[f"{label}_relayed_us_per_round_trip"] = relayed_s / round_trips * 1e6
                 figures[f"{label}_relay_cpu_us_per_round_trip"] = cpu_s / round_trips * 1e6
                 figures[f"{label}_relayed_to_direct"] = relayed_s / direct_s
                 figures[f"{label}_relay_cpu_to_direct"] = cpu_s / direct_s
-            direct_s, _ = measured(lambda: stream(DIRECT), process)
-            relayed_s, cpu_s = measured(lambda: stream(RELAYED), process)
+            direct_s, _ = measure_relay(lambda: stream(DIRECT), process)
+            relayed_s, cpu_s = measure_relay(lambda: stream(RELAYED), process)
             figures["stream_direct_mb_per_s"] = STREAM_BYTES / direct_s / 1e6
             figures["stream_relayed_mb_per_s"] = STREAM_BYTES / relayed_s / 1e6
             figures["stream_relayed_to_direct"] = relayed_s / direct_s
@@ -139,7 +139,7 @@ def run(round_trips: int, connections: int) -> dict[str, float]:
             figures["connect_and_close_us"] = (time.perf_counter() - start) / 500 * 1e6
             time.sleep(0.5)
             idle_s = 4.0
-            _, cpu_s = measured(lambda: time.sleep(idle_s), process)
+            _, cpu_s = measure_relay(lambda: time.sleep(idle_s), process)
             figures["idle_cpu_share"] = cpu_s / idle_s
         finally:
             channel.close()

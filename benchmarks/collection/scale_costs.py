@@ -1,12 +1,12 @@
-"""What many episodes cost on disk and in requests to an object store, from what a few cost.
+"""Disk space and object-store requests of many episodes, estimated from a few.
 
     pip install '.[evaluate,s3-tests]'
     python benchmarks/collection/scale_costs.py DATASET
 
 Publishes the dataset to a server that speaks S3 on this machine, reads it from there with `dataset verify` and
-`evaluate`, and counts the requests. Prints one JSON object: means of an episode, and the same for 1,000 and 100,000 of
-them. Hours are those of one slot that runs one episode after the other, by the episodes' journals: from the plan to the
-snapshot of the telemetry, whose writing they do not hold.
+`evaluate`, and counts the requests. Prints one JSON object: means per episode, and estimates for 1,000 and
+100,000 episodes. Hours are those of a single slot, by the episodes' journals: from the plan to the snapshot of the
+telemetry; writing it is not in the journals.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Requests(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count a line of the server's log."""
-        found = re.search(r'"(?:\x1b\[[0-9;]*m)*(GET|PUT|POST|HEAD|DELETE) ', record.getMessage())
-        if found:
-            self.seen[found[1]] += 1
+        request = re.search(r'"(?:\x1b\[[0-9;]*m)*(GET|PUT|POST|HEAD|DELETE) ', record.getMessage())
+        if request:
+            self.seen[request[1]] += 1
 
     def of(self, act: Callable[[], object]) -> dict[str, int]:
-        """Return what an act asked for."""
+        """Count the requests of a call."""
         self.seen.clear()
         act()
         return dict(self.seen)

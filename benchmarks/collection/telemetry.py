@@ -1,9 +1,9 @@
-"""What the telemetry process costs: memory per sample, share of a core while scraping, time of a snapshot.
+"""Cost of the telemetry process: memory per sample, CPU while scraping, time of a snapshot.
 
     python benchmarks/collection/telemetry.py [--pods 19] [--seconds 20] [--json]
 
-One process plays the pods' metrics, this one fills a store as ten minutes of an episode would and times its
-snapshot. The share of a core has to be seen beside the parsing of the same texts by prometheus_client.
+One process serves the metrics of simulated pods. This one fills a store with ten minutes of an episode and times its
+snapshot. Compare the share of a core with prometheus_client's time for parsing the same texts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def address(pod: int) -> str:
 
 
 def serve_metrics(pods: int, ready: Event) -> None:
-    """Answer for all pods."""
+    """Serve the metrics of all pods."""
     for pod in range(pods):
         start_http_server(_PORT, addr=address(pod), registry=metrics_of_a_pod())
     ready.set()

@@ -1,12 +1,12 @@
-"""A campaign of many episodes on a dask scheduler: what the scheduling itself costs, with episodes that do nothing.
+"""Cost of scheduling a campaign of many empty episodes on a dask scheduler.
 
     python benchmarks/collection/worker_campaign.py                     # 10,000 episodes on 20 workers of 5 slots each
     python benchmarks/collection/worker_campaign.py --episodes 1000 --workers 4 --slots 2
 
-Scheduler, workers and client are in this process; what runs is the code of `collect --scheduler` up to the point where
-an episode's process would be started. Every hundredth episode is void the first time and repeated. Prints one JSON
-object: seconds, milliseconds an episode, processor seconds, and this process's memory (MiB) before, at each tenth, and
-at the end.
+Scheduler, workers and client run in this process, with the code of `collect --scheduler` up to the start of an
+episode's process. Every hundredth episode is void at first and is repeated. Prints one JSON object: seconds,
+milliseconds per episode, processor seconds, and this process's memory (MiB) at the start, at each tenth, and at the
+end.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from faultset.collector.plans.requests import make_request
 VOID_EVERY = 100
 
 
-def nothing(order: WorkerAssignment) -> EpisodeRun:
-    """Stand for an episode: end at once, well but for every hundredth's first run."""
+def simulate_episode(order: WorkerAssignment) -> EpisodeRun:
+    """Simulate an episode: return at once; the first run of every hundredth one is void."""
     plan = order.waiting.plan
     is_void = order.waiting.attempt == 1 and plan.seed % VOID_EVERY == 0
     failure = "the application was not healthy" if is_void else ""
@@ -44,11 +44,11 @@ def nothing(order: WorkerAssignment) -> EpisodeRun:
 
 
 def main() -> None:
-    """Run the campaign and print what it cost."""
+    """Run the campaign and print its cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--slots", type=int, default=5, help="episodes that a worker runs at a time")
+    parser.add_argument("--slots", type=int, default=5, help="concurrent episodes of a worker")
     options = parser.parse_args()
     (first, *_) = plan_campaign(make_request(faults=["noop"], apps=["hotel"], normal=1, profile="quick"))
     plans = [replace(first, episode=f"{number:012x}", seed=number) for number in range(options.episodes)]
@@ -75,12 +75,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as root,
     ):
         began = time.monotonic()
-        executor = DaskExecutor(client, FolderDestination(Path(root)), campaign="none", settings={}, task=nothing)
+        executor = DaskExecutor(
+            client, FolderDestination(Path(root)), campaign="none", settings={}, task=simulate_episode
+        )
         results = run_episodes(plans, executor, progress=progress, should_stop=lambda: False)
         executor.close()
         seconds = time.monotonic() - began
     used = resource.getrusage(resource.RUSAGE_SELF)
-    found = {
+    figures = {
         "episodes": len(results),
         "repeated": sum(result.attempts > 1 for result in results),
         "failed": sum(bool(result.failure) for result in results),
@@ -90,7 +92,7 @@ def main() -> None:
         "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
         "memory_mib": memory_mib,
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Recorded runs of agents, file by file: what each is read as, and our score beside the recorded one, as Markdown.
+"""Recorded runs of agents by file: their format, and our score and the recorded one, as Markdown.
 
     python benchmarks/external/agent_runs.py FOLDER [--candidates geo,rate,...]
 
-FOLDER has a folder for each format, which has the format's name; files of other folders are listed as not read.
+FOLDER has a folder named after each format; files of other folders are listed as not read.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def _read(file: Path, folder: Path, candidates: tuple[str, ...]) -> list[str]:
         scored = score_runs(Path(scratch) / "runs")
     statuses = [run.status for run in done.runs]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    recorded = _share([one.truth.recorded_success for one in scored])
-    return [name, str(len(done.runs)), counts, recorded, _share([one.success for one in scored])]
+    recorded = _share([run.truth.recorded_success for run in scored])
+    return [name, str(len(done.runs)), counts, recorded, _share([run.success for run in scored])]
 
 
 def _share(results: list[bool | None]) -> str:
-    known = [result for result in results if result is not None]
-    return f"{sum(known)}/{len(known)}" if known else "-"
+    scored = [result for result in results if result is not None]
+    return f"{sum(scored)}/{len(scored)}" if scored else "-"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Compare metric localizers with the published packages, on the same arrays, in an environment of its own.
+"""Compare metric localizers with the published packages on the same arrays.
 
     python benchmarks/external/cross_check.py [--environment FOLDER] [--json]
 
-Makes a virtual environment (in a temporary folder, or in the one that is named, which is kept and used again),
-installs each package that pip can get, lets them answer the cases under that Python, and prints where this project
-answers the same and why it does not where it does not. Packages that cannot be installed or fail are named with the
-reason. Cases are made here: synthetic chains with a known cause, and the metrics of the sample dataset's episodes.
+Creates a virtual environment in a temporary folder, or in FOLDER, which is kept and reused. Installs each package that
+pip can get, runs it on the cases, and prints agreements and differences with this project, with reasons. Packages that
+cannot be installed or that fail are listed with the reason. Cases are synthetic chains with a known cause, and the
+metrics of the sample dataset's episodes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Case = dict[str, np.ndarray]
 
 
 def chain(seed: int, *, shift: float = 6.0, reference: int = 300, values: int = 300, checks: Sequence[str]) -> Case:
-    """Twelve series: c00 drives c01 and so on to c07, four are alone; c03 is intervened on."""
+    """Create twelve series: c00 drives c01 and so on to c07; four are independent; c03 is changed."""
     rng = np.random.default_rng(seed)
 
     def draw(samples: int, moved: float) -> np.ndarray:
@@ -78,7 +78,7 @@ def chain(seed: int, *, shift: float = 6.0, reference: int = 300, values: int = 
 
 
 def sample_cases() -> dict[str, Case]:
-    """Metrics of each sample episode in which k-sigma alarms, around that alarm; gaps have the healthy mean."""
+    """Return the metrics around k-sigma's alarms in sample episodes; gaps have the healthy mean."""
     dataset = open_dataset(SAMPLE)
     cases: dict[str, Case] = {}
     for episode in dataset.episodes:
@@ -98,7 +98,7 @@ def sample_cases() -> dict[str, Case]:
 
 
 def make_cases() -> dict[str, Case]:
-    """Every case with the checks that it is for."""
+    """Return every case with its checks."""
     cases = sample_cases()
     methods = (
         "fse-baro robust_scorer",
@@ -169,17 +169,18 @@ def compare_chi_square(case: Case, p_values: Any) -> str:
     """Compare p-values without, with one and with two conditions."""
     codes = np.vstack([case["reference"], case["values"]]).astype(np.int64)
     ours = [
-        chi_square(codes[:, 0], codes[:, 1], [codes[:, place] for place in given])[0] for given in ((), (2,), (2, 3))
+        chi_square(codes[:, 0], codes[:, 1], [codes[:, column] for column in conditions])[0]
+        for conditions in ((), (2,), (2, 3))
     ]
     apart = float(np.abs(np.array(ours) - np.array(p_values)).max())
     return f"{'same' if apart < 1e-9 else 'DIFFERENT'} p-values (largest difference {apart:.1e})"
 
 
 def rcd_ranking(case: Case, seed: int = 0) -> list[str]:
-    """Columns as this project's RCD ranks them."""
+    """Rank columns with this project's RCD."""
     tests = FNodeTests(case["reference"], case["values"])
-    found = mean_reciprocal_ranks(tests, range(len(case["columns"])), np.random.default_rng(seed))
-    return [str(case["columns"][column]) for column in sorted(found, key=lambda column: -found[column])]
+    scores = mean_reciprocal_ranks(tests, range(len(case["columns"])), np.random.default_rng(seed))
+    return [str(case["columns"][column]) for column in sorted(scores, key=lambda column: -scores[column])]
 
 
 def compare_rcd(case: Case, answer: Any) -> str:
@@ -194,15 +195,15 @@ def compare_rcd(case: Case, answer: Any) -> str:
 
 
 def residual_scores(case: Case) -> dict[str, float]:
-    """Score of each series after its parents in the known graph, as CIRCA's scorer here gives it."""
+    """Score each series given its parents in the known graph, with this project's CIRCA."""
     mean, sd = mean_and_sd(case["reference"])
     before, after = (case["reference"] - mean) / sd, (case["values"] - mean) / sd
-    found = {}
+    scores = {}
     for column, name in enumerate(case["columns"].tolist()):
         parents = np.flatnonzero(case["graph"][:, column])
         score = regression_scores(before[:, [column]], after[:, [column]], before[:, parents], after[:, parents])
-        found[name] = float(score[0])
-    return found
+        scores[name] = float(score[0])
+    return scores
 
 
 def compare_regression(case: Case, answer: Any) -> str:
@@ -217,7 +218,7 @@ def compare_regression(case: Case, answer: Any) -> str:
 
 
 def compare_epsilon(case: Case, answer: Any) -> str:
-    """Show what each statistic makes of the shifted series."""
+    """Compare the results of both statistics for the shifted series."""
     mean, sd = mean_and_sd(case["reference"])
     samples = ranked_samples((case["reference"] - mean) / sd, (case["values"] - mean) / sd)
     distance, p = samples.distances, permutation_p_values(samples, rng=np.random.default_rng(0))
@@ -236,7 +237,7 @@ def compare_torai(case: Case, ranks: Any) -> str:
     severity = np.abs((case["values"] - mean) / sd).max(axis=0)
     services = [str(name).partition("_")[0] for name in case["columns"]]
     share = shares(severity, services, services)
-    order = [services[place] for place in np.argsort(-share)]
+    order = [services[index] for index in np.argsort(-share)]
     theirs = [str(name).partition("_")[0] for name in ranks if str(name).partition("_")[0] in services]
     tau = float(np.asarray(kendalltau([order.index(name) for name in theirs], range(len(theirs))))[0])
     return (
@@ -268,18 +269,18 @@ COMPARISONS: Mapping[str, Callable[[Case, Any], str]] = {
 
 
 def ask(python: Path, cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
-    """Let the packages answer under their own Python."""
+    """Run the packages under their Python."""
     with tempfile.TemporaryDirectory() as folder:
-        given, taken = Path(folder) / "cases.npz", Path(folder) / "answers.json"
+        cases_file, answers_file = Path(folder) / "cases.npz", Path(folder) / "answers.json"
         arrays: dict[str, Any] = {f"{name}/{key}": value for name, case in cases.items() for key, value in case.items()}
-        np.savez(given, **arrays)
-        subprocess.run([python, WORKER, given, taken], check=True)
-        return json.loads(taken.read_text())
+        np.savez(cases_file, **arrays)
+        subprocess.run([python, WORKER, cases_file, answers_file], check=True)
+        return json.loads(answers_file.read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environment", type=Path, help="folder of the environment; kept, and used again")
+    parser.add_argument("--environment", type=Path, help="folder of the environment; kept and reused")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -288,8 +289,8 @@ def main() -> None:
         cases = make_cases()
         answers = ask(environment / "bin" / "python", cases)
     report: dict[str, dict[str, str]] = {check: {} for check in COMPARISONS}
-    for name, found in answers.items():
-        for check, answer in found.items():
+    for name, results in answers.items():
+        for check, answer in results.items():
             failed = answer.get("error")
             report[check][name] = f"FAILED: {failed}" if failed else COMPARISONS[check](cases[name], answer["answer"])
     show_comparisons(installed, report, notes=NOTES, as_json=arguments.json)

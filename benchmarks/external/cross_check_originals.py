@@ -1,8 +1,8 @@
-"""What published packages answer to the cases of cross_check.py; runs under the Python that has them installed.
+"""Run published packages on the cases of cross_check.py, under the Python that has them.
 
     python cross_check_originals.py CASES.npz ANSWERS.json
 
-Nothing of faultset is imported here. A function that fails leaves its error in the answers.
+The script does not import faultset. Errors of functions become their answers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def read_cases(path: str) -> dict[str, Case]:
         }
 
 
-def frames(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_windows(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
     columns = [str(name) for name in case["columns"]]
     return pd.DataFrame(case["reference"], columns=columns), pd.DataFrame(case["values"], columns=columns)
 
 
-def joined(case: Case) -> tuple[pd.DataFrame, int]:
-    before, after = frames(case)
+def join_windows(case: Case) -> tuple[pd.DataFrame, int]:
+    before, after = split_windows(case)
     both = pd.concat([before, after], ignore_index=True)
     both.insert(0, SECONDS, np.arange(len(both)))
     return both, len(before)
@@ -49,14 +49,14 @@ def joined(case: Case) -> tuple[pd.DataFrame, int]:
 def baro_ranks(case: Case) -> Any:
     robust_scorer = import_module("baro.root_cause_analysis").robust_scorer
 
-    data, onset = joined(case)
+    data, onset = join_windows(case)
     return robust_scorer(data, inject_time=onset)["ranks"]
 
 
 def nsigma_ranks(case: Case) -> Any:
     nsigma = import_module("baro.root_cause_analysis").nsigma
 
-    data, onset = joined(case)
+    data, onset = join_windows(case)
     return nsigma(data, inject_time=onset)["ranks"]
 
 
@@ -96,28 +96,28 @@ def rcd_of_rcaeval(case: Case) -> Any:
     rcd = import_module("RCAEval.e2e.rcd").rcd
 
     lend_local_search()
-    data, onset = joined(case)
+    data, onset = join_windows(case)
     runs = [rcd(data, inject_time=onset, seed=seed)["ranks"] for seed in range(5)]
-    # The clock is a series to it.
+    # it treats the clock as a series
     return [[name for name in run if name != SECONDS] for run in runs]
 
 
 def rcd_of_pyrca(case: Case) -> Any:
     rcd = import_module("pyrca.analyzers.rcd")
 
-    found = []
+    rankings = []
     for seed in range(5):
         np.random.seed(seed)
-        before, after = frames(case)
+        before, after = split_windows(case)
         answer = rcd.RCD(rcd.RCDConfig(k=5)).find_root_causes(before, after)
-        found.append([name for name, _ in answer.root_cause_nodes])
-    return found
+        rankings.append([name for name, _ in answer.root_cause_nodes])
+    return rankings
 
 
 def regression_of_pyrca(case: Case) -> Any:
     ht = import_module("pyrca.analyzers.ht")
 
-    before, after = frames(case)
+    before, after = split_windows(case)
     graph = pd.DataFrame(case["graph"], index=before.columns, columns=before.columns)
     method = ht.HT(ht.HTConfig(graph=graph, root_cause_top_k=len(before.columns)))
     method.train(before)
@@ -127,7 +127,7 @@ def regression_of_pyrca(case: Case) -> Any:
 def regression_of_rcaeval(case: Case) -> Any:
     rht = import_module("RCAEval.graph_heads.rht")
 
-    graph, found = case["graph"], {}
+    graph, scores = case["graph"], {}
     for column, name in enumerate(case["columns"]):
         parents = np.flatnonzero(graph[:, column])
         if len(parents):
@@ -137,14 +137,14 @@ def regression_of_rcaeval(case: Case) -> Any:
                 case["reference"][:, column],
                 case["values"][:, column],
             )
-            found[str(name)] = float(np.max(np.abs(score)))
-    return found
+            scores[str(name)] = float(np.max(np.abs(score)))
+    return scores
 
 
 def epsilon_of_pyrca(case: Case) -> Any:
     epsilon_diagnosis = import_module("pyrca.analyzers.epsilon_diagnosis")
 
-    before, after = frames(case)
+    before, after = split_windows(case)
     length = min(len(before), len(after))
     before, after = before.iloc[:length], after.iloc[:length]
     method = epsilon_diagnosis.EpsilonDiagnosis(
@@ -158,8 +158,8 @@ def epsilon_of_pyrca(case: Case) -> Any:
 def torai_of_rcaeval(case: Case) -> Any:
     torai = import_module("RCAEval.e2e.torai").torai
 
-    data, onset = joined(case)
-    # It takes every 15th sample of what it believes to be one a second.
+    data, onset = join_windows(case)
+    # it takes every 15th sample, assuming one per second
     dense = data.loc[data.index.repeat(15)].reset_index(drop=True)
     dense[SECONDS] = np.arange(len(dense))
     logs = pd.DataFrame({SECONDS: data[SECONDS] * 15, "front_log": np.arange(len(data)) % 3})
@@ -198,8 +198,8 @@ CHECKS: dict[str, Callable[[Case], Any]] = {
 }
 
 
-def answered(ask: Callable[[], Any]) -> dict[str, Any]:
-    """Return what a published function answers, or the error with which it fails."""
+def call_published(ask: Callable[[], Any]) -> dict[str, Any]:
+    """Return the answer of a published function, or its error."""
     heard = io.StringIO()
     try:
         with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
@@ -216,7 +216,7 @@ def answered(ask: Callable[[], Any]) -> dict[str, Any]:
 def main() -> None:
     warnings.simplefilter("ignore")
     answers = {
-        name: {str(check): answered(partial(CHECKS[str(check)], case)) for check in case["checks"]}
+        name: {str(check): call_published(partial(CHECKS[str(check)], case)) for check in case["checks"]}
         for name, case in read_cases(sys.argv[1]).items()
     }
     with open(sys.argv[2], "w") as out:

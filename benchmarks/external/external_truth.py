@@ -1,11 +1,10 @@
-"""Our localizers beside published results, on data that others have made and labelled.
+"""Compare our localizers with published results, on data that others collected and labelled.
 
     python benchmarks/external/external_truth.py nezha PATH [--out DIR] [--workers N] [--write]
     python benchmarks/external/external_truth.py petshop PATH [--out DIR] [--workers N] [--write]
 
-PATH is the source's folder or archive. It is imported with `faultset dataset import`, evaluated with
-`faultset evaluate`, and the table is printed; `--write` also puts it into docs/results/comparisons.md, between its
-markers.
+PATH is the source's folder or archive. The script imports it with `faultset dataset import`, runs `faultset evaluate`,
+and prints the table; `--write` also puts it into docs/results/comparisons.md, between its markers.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ PETSHOP_PUBLISHED: Mapping[tuple[str, str], tuple[int, float, float, float]] = {
 
 REBUILT = "traversal *(rebuilt)*"
 Hits = Mapping[int, float]
-"""How many of the first k are right, by k."""
+"""Number of right answers among the first k, by k."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one of our methods reached."""
+    """Scores of one of our methods."""
 
     baseline: str
     cells: tuple[str, ...]
@@ -71,18 +70,18 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--out", type=Path, help="folder for the dataset and the results; a temporary one by default")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results/comparisons.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/results/comparisons.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         out = options.out or Path(scratch)
-        dataset, rows = answered(options.source, options.path, out, options.workers)
+        dataset, rows = evaluate_source(options.source, options.path, out, options.workers)
         table = TABLES[options.source](dataset, rows, options.path)
     print(table)
     if options.write:
         write_between(DOCUMENT, options.source, table)
 
 
-def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset, list[ResultRow]]:
+def evaluate_source(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset, list[ResultRow]]:
     """Import and evaluate by the ordinary commands; return the dataset and the result rows."""
     from faultset.evaluators.cli.evaluate import evaluate
 
@@ -96,16 +95,16 @@ def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset,
 
 def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
     """Return AS@1, 3, 5 of published methods and of ours, with intervals over clusters."""
-    told = [row for row in rows if row.task == "localization" and row.protocol == "oracle" and row.truth.faulty]
+    given_onset = [row for row in rows if row.task == "localization" and row.protocol == "oracle" and row.truth.faulty]
     lines = []
-    for name, answers in _by_baseline(told).items():
+    for name, answers in _by_baseline(given_onset).items():
         keys = [row.truth.cluster for row in answers]
         hits = {k: [_chance(row, k) for row in answers] for k in NEZHA_DEPTHS}
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
         cells = (_percent(estimates[0]), *(_share(estimate.value) for estimate in estimates[1:]), f"{100 * best:.1f}")
         lines.append(Line(baseline=f"`{name}`", cells=cells, order=tuple(-estimate.value for estimate in estimates)))
-    clusters = len({row.truth.cluster for row in told})
+    clusters = len({row.truth.cluster for row in given_onset})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
     head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %")
     published = [(f"{name} *(published)*", *(f"{v:.1f}" for v in values), "") for name, values in NEZHA_PUBLISHED]
@@ -130,12 +129,12 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> st
 
 
 def traversal_table(rebuilt: Mapping[tuple[str, str], Sequence[Hits]]) -> str:
-    """Return what the traversal that comes with the data reaches, as published and rebuilt on the issues at hand."""
+    """Return scores of the data's own traversal, as published and as rebuilt."""
     body = []
-    for group, (issues, one, three, _) in PETSHOP_PUBLISHED.items():
+    for group, (issues, top_1, top_3, _) in PETSHOP_PUBLISHED.items():
         hits = rebuilt.get(group, ())
         means = [f"{sum(hit[k] for hit in hits) / len(hits):.2f}" for k in (1, 3)] if hits else ["", ""]
-        body.append((" ".join(group), str(issues), f"{one:.2f}", f"{three:.2f}", str(len(hits)), *means))
+        body.append((" ".join(group), str(issues), f"{top_1:.2f}", f"{top_3:.2f}", str(len(hits)), *means))
     head = ("scenario", "published issues", "top-1", "top-3", "rebuilt on", "top-1", "top-3")
     return f"**Traversal of the data's authors**, given node, metric and all normal rows\n\n{_markdown(head, body)}"
 
@@ -193,15 +192,15 @@ def _reads_metrics(baseline: str) -> bool:
 
 
 def _rebuilt(path: Path) -> dict[tuple[str, str], list[Hits]]:
-    """Ask the traversal that comes with the data about every issue with normal metrics; equal scores by expectation."""
-    found: dict[tuple[str, str], list[Hits]] = {}
+    """Run the rebuilt traversal on all issues with normal metrics; average over equal scores."""
+    hits: dict[tuple[str, str], list[Hits]] = {}
     for (issue, metric), (scores, cause) in traversal_answers(unpack(path)).items():
         # infinite scores are equal, and larger than any other
         ranking = {name: min(score, 1e300) for name, score in scores.items()}
         score = score_ranking(ranking, [frozenset({cause})], sorted({*ranking, cause}))
         named = {k: score.hit(k) if cause in ranking else 0.0 for k in (1, 3)}
-        found.setdefault((issue.partition("/")[0].rstrip("0123456789"), metric), []).append(named)
-    return found
+        hits.setdefault((issue.partition("/")[0].rstrip("0123456789"), metric), []).append(named)
+    return hits
 
 
 def _share(value: float) -> str:
@@ -213,12 +212,12 @@ TABLES: dict[str, Table] = {"nezha": nezha_table, "petshop": petshop_table}
 
 
 def write_between(document: Path, name: str, table: str) -> None:
-    """Replace what stands between the markers of a table."""
+    """Replace the text between the markers of a table."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     text = document.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, separator, after = rest.partition(end)
+    if not separator:
         raise SystemExit(f"{document} has no markers {begin} and {end}")
     document.write_text(f"{before}{begin}\n\n{table}\n\n{end}{after}", encoding="utf-8")
 
@@ -230,17 +229,17 @@ def _chance(row: ResultRow, k: int) -> float:
 
 def _rank_with_best_tie(row: ResultRow) -> int | None:
     """Return the rank when equal scores share the best one and count once, as the published code counts."""
-    wanted = {name for names in row.truth.causes for name in names}
+    causes = {name for names in row.truth.causes for name in names}
     levels = sorted(set(row.ranking.values()), reverse=True)
-    ranks = [levels.index(score) + 1 for name, score in row.ranking.items() if name in wanted]
+    ranks = [levels.index(score) + 1 for name, score in row.ranking.items() if name in causes]
     return min(ranks, default=None)
 
 
 def _by_baseline(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
-    found: dict[str, list[ResultRow]] = {}
+    groups: dict[str, list[ResultRow]] = {}
     for row in sorted(rows, key=lambda row: row.key):
-        found.setdefault(row.baseline, []).append(row)
-    return found
+        groups.setdefault(row.baseline, []).append(row)
+    return groups
 
 
 def _episodes(rows: Sequence[ResultRow]) -> str:

@@ -1,11 +1,10 @@
-"""The traversal of PetShop's authors, rebuilt from its description and code, to stand beside ours on the same issues.
+"""The traversal of PetShop's authors, rebuilt from its description and code for comparison.
 
-It is told what their protocol tells: the node and the metric of which somebody complains, and all normal metrics. A
-node is anomalous when the metric is more than five median absolute deviations away from its normal median in the third
-row, or in the next one in which the named node is. Anomalous nodes that call no anomalous node are candidates; a
-candidate's score is the sum of deviations on the best path of anomalous nodes from the named node to it. Where the
-median absolute deviation is zero, as that of availability mostly is, any difference is infinite and candidates are
-equal.
+As in their protocol, the input is the reported node and metric, and all normal metrics. A node is anomalous if its
+metric differs from its normal median by more than five median absolute deviations in the third row, or in the next row
+in which the reported node does. Anomalous nodes that call no anomalous node are candidates; a candidate's score is the
+sum of deviations on the best path of anomalous nodes from the reported node. If the median absolute deviation is zero,
+which is usual for availability, any difference is infinite and candidates are equal.
 
 Source: Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024.
 """
@@ -30,16 +29,16 @@ FEWEST_NORMAL = 10
 def traversal(
     calls: Sequence[tuple[str, str]], node: str, normal: pd.DataFrame, issue: pd.DataFrame
 ) -> dict[str, float]:
-    """Return candidates and their scores; nobody where the named node is not anomalous.
+    """Return candidates and their scores; empty if the reported node is not anomalous.
 
     Parameters
     ----------
     calls
         Caller and callee.
     node
-        Of which somebody complains.
+        Reported node.
     normal, issue
-        The metric complained of: a column for each node, a row every five minutes.
+        Reported metric: a column for each node, a row every five minutes.
     """
     deviations, limits = _deviations(normal, issue)
     if node not in deviations or len(issue) <= FIRST_ROW:
@@ -59,7 +58,7 @@ def traversal(
 
 def traversal_answers(dataset: Path) -> dict[tuple[str, str], tuple[dict[str, float], str]]:
     """Return the traversal's scores and the root cause of every issue that has normal metrics, by (scenario, issue)."""
-    found = {}
+    answers = {}
     for graph in sorted(dataset.rglob("graph.csv")):
         scenario = graph.parent
         file = scenario / "noissue" / "metrics.csv"
@@ -74,8 +73,8 @@ def traversal_answers(dataset: Path) -> dict[tuple[str, str], tuple[dict[str, fl
             issue = _read(path.parent / "metrics.csv")
             scores = traversal(calls, target["node"], _of(normal, *chosen), _of(issue, *chosen))
             key = path.parent.relative_to(scenario.parent).as_posix()
-            found[key, target["metric"]] = scores, content["root_cause"]["node"]
-    return found
+            answers[key, target["metric"]] = scores, content["root_cause"]["node"]
+    return answers
 
 
 def _deviations(normal: pd.DataFrame, issue: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, float]]:
@@ -117,5 +116,5 @@ def _read(path: Path) -> pd.DataFrame:
 def _of(frame: pd.DataFrame, metric: str, statistic: str) -> pd.DataFrame:
     """Choose one statistic of one metric; columns are nodes."""
     chosen = [column for column in frame.columns if column[1:] == (metric, statistic)]
-    part = frame.loc[:, chosen]
-    return part.set_axis([column[0] for column in chosen], axis=1)
+    columns = frame.loc[:, chosen]
+    return columns.set_axis([column[0] for column in chosen], axis=1)

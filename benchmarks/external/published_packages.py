@@ -1,4 +1,4 @@
-"""Published packages that benchmarks compare with: an environment of their own, and the report on them."""
+"""Install published packages in a separate environment, and report comparisons with them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 
 
 def install(folder: Path, packages: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, str]:
-    """Install every package, each on its own; what pip said where it failed, "" where it did not.
+    """Install every package separately; return pip's error, or "", for each.
 
     Parameters
     ----------
     packages
-        For each name the requirements of pip, one call after the other.
+        For each name, the requirements of successive pip calls.
     """
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for name, steps in packages.items():
-        found[name] = ""
+        errors[name] = ""
         for requirements in steps:
             done = subprocess.run(
                 [python, "-m", "pip", "install", "-q", *requirements], capture_output=True, text=True, check=False
             )
             if done.returncode:
                 lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-                found[name] = lines[-1]
+                errors[name] = lines[-1]
                 break
-    return found
+    return errors
 
 
 def show_comparisons(
@@ -42,12 +42,12 @@ def show_comparisons(
     notes: Mapping[str, str],
     as_json: bool,
 ) -> None:
-    """Print which packages could be installed, and a line for each case of each comparison.
+    """Print the installed packages, and a line for each case of each comparison.
 
     Parameters
     ----------
     notes
-        For some comparisons what has to be known to read them; JSON does without.
+        Explanations of some comparisons; not part of the JSON output.
     """
     if as_json:
         json.dump({"packages": installed, "comparisons": comparisons}, sys.stdout, indent=1)

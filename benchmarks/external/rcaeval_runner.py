@@ -1,4 +1,4 @@
-"""RCAEval's runner beside ours: BARO on the same cases, in one run on one machine.
+"""Compare RCAEval's runner with ours: BARO on the same cases and machine, in one run.
 
     python benchmarks/external/rcaeval_runner.py [--cases 735] [--columns 376] [--workers N] [--python PYTHON] [--json]
 
@@ -6,12 +6,12 @@ Cases: faults of the sample dataset, written by our RCAEval export, in the shape
 repeated to half of the rows, those after it to the other half, each sample times 1 + 0.01 N(0, 1), so that nothing
 repeats. They are stored as RCAEval stores them: `simple_metrics.csv` (layout Z) and `metrics.parquet` (layout H).
 
-RCAEval: release 1.8.1 from the package index, in a virtual environment of its own (Python 3.12, which it wants). Its
-`main.py` is not in the package, so what `main.py` does with each case is written out here: read, drop the 50th
-percentiles, fill, cut ten minutes on each side, count candidates, rename, call `baro`, write the answer.
+RCAEval: release 1.8.1 from the package index, in a separate virtual environment with Python 3.12, which it needs. Its
+`main.py` is not in the package, so this script repeats its steps for each case: read, drop the 50th percentiles,
+fill, cut ten minutes on each side, count candidates, rename, call `baro`, write the answer.
 
 Ours: `faultset dataset import` and `faultset evaluate --baselines baro --tasks localization --protocol oracle`, the
-whole commands with their start-up. Both sides start an interpreter and import their libraries within the time measured.
+whole commands with their start. For both sides, the time includes starting Python and importing libraries.
 """
 
 from __future__ import annotations
@@ -115,18 +115,18 @@ def make_cases(folder: Path, count: int, rows: int, columns: int) -> None:
 
 
 def _columns(frame: pd.DataFrame, service: str, count: int) -> list[str]:
-    """Choose columns evenly over the services, all of the faulty one's first."""
+    """Choose columns: all of the faulty service, then evenly from the others."""
     names = [name for name in frame.columns if name != "time"]
-    own = [name for name in names if name.startswith(f"{service}_")]
-    others = [name for name in names if name not in set(own)]
-    room = max(0, count - len(own))
-    picked = [others[place] for place in np.linspace(0, len(others) - 1, room).astype(int)]
-    if len({*own, *picked}) < count:
-        raise SystemExit(f"the sample has {len(names)} columns, {count} were wanted")
-    return (own + picked)[:count]
+    of_service = [name for name in names if name.startswith(f"{service}_")]
+    others = [name for name in names if name not in set(of_service)]
+    room = max(0, count - len(of_service))
+    picked = [others[index] for index in np.linspace(0, len(others) - 1, room).astype(int)]
+    if len({*of_service, *picked}) < count:
+        raise SystemExit(f"the sample has only {len(names)} columns, but --columns is {count}; lower it")
+    return (of_service + picked)[:count]
 
 
-def timed(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
+def time_command(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
     """Run a command and return its wall and processor seconds, those of its children included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
@@ -142,7 +142,7 @@ def timed(argv: Sequence[object], environment: dict[str, str] | None = None) -> 
 
 
 def their_python(work: Path, maker: str) -> Path:
-    """Return an interpreter with RCAEval; a virtual environment is made once per working folder."""
+    """Return an interpreter with RCAEval; the virtual environment is created once per working folder."""
     home = work / "rcaeval-venv"
     python = home / "bin" / "python"
     if not (home / "ready").exists():
@@ -166,19 +166,19 @@ def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     faultset = Path(sys.executable).with_name("faultset")
     options = ["--baselines", "baro", "--tasks", "localization", "--protocol", "oracle", "--workers", workers]
-    found = {}
+    times = {}
     for layout in ("csv", "parquet"):
-        found[f"RCAEval, {layout}"] = timed(
+        times[f"RCAEval, {layout}"] = time_command(
             [python, runner, layout, data / layout, work / f"theirs-{layout}"], one_thread
         )
-        found[f"import from {layout}"] = timed(
+        times[f"import from {layout}"] = time_command(
             [faultset, "dataset", "import", "rcaeval", data / layout, ours / layout, "--workers", workers], one_thread
         )
         for which in ("first", "again"):
-            found[f"evaluate {which}, {layout}"] = timed(
+            times[f"evaluate {which}, {layout}"] = time_command(
                 [faultset, "evaluate", ours / layout, *options, "--out", ours / f"results-{layout}-{which}"], one_thread
             )
-    return found
+    return times
 
 
 def main() -> None:
@@ -195,22 +195,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = chosen.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        found = measure(work, chosen.python, chosen.cases, chosen.rows, chosen.columns, chosen.workers)
-    for entry in found.values():
+        times = measure(work, chosen.python, chosen.cases, chosen.rows, chosen.columns, chosen.workers)
+    for entry in times.values():
         entry["cases_per_minute"] = 60 * chosen.cases / entry["wall_s"]
     ratios = {}
-    # On a shared machine wall time says how busy others are; processor time does not.
+    # wall time depends on the load of a shared machine, processor time does not
     for layout in ("csv", "parquet"):
         for what in ("wall_s", "cpu_s"):
-            theirs = found[f"RCAEval, {layout}"][what]
-            first = found[f"import from {layout}"][what] + found[f"evaluate first, {layout}"][what]
+            theirs = times[f"RCAEval, {layout}"][what]
+            first = times[f"import from {layout}"][what] + times[f"evaluate first, {layout}"][what]
             ratios[f"first run with import, against {layout}, {what}"] = theirs / first
-            ratios[f"repeated run, against {layout}, {what}"] = theirs / found[f"evaluate again, {layout}"][what]
+            ratios[f"repeated run, against {layout}, {what}"] = theirs / times[f"evaluate again, {layout}"][what]
     if chosen.as_json:
-        print(json.dumps({"settings": vars(chosen), "times": found, "ratios": ratios}, indent=1, default=str))
+        print(json.dumps({"settings": vars(chosen), "times": times, "ratios": ratios}, indent=1, default=str))
         return
     print(f"{chosen.cases} cases of {chosen.rows} rows and {chosen.columns} series, {chosen.workers} workers of ours")
-    for name, entry in found.items():
+    for name, entry in times.items():
         each = 1000 / chosen.cases
         print(
             f"{name:24} {entry['wall_s']:8.1f} s  {entry['wall_s'] * each:7.0f} ms wall and "

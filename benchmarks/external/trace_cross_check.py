@@ -1,11 +1,11 @@
-"""Compare MicroRank and TraceRCA with RCAEval's, on the same episodes, in an environment of its own.
+"""Compare MicroRank and TraceRCA with RCAEval's versions on the same episodes.
 
     python benchmarks/external/trace_cross_check.py [--dataset DATASET] [--environment FOLDER] [--json]
 
 Exports the fault episodes of a dataset (the sample by default) as RCAEval lays them out, installs RCAEval in a virtual
-environment (in a temporary folder, or in the one that is named, which is kept and used again), lets its methods answer
-the exported files with the onset given, and prints how both rank the services. The PageRank inside MicroRank is
-compared on graphs that are drawn at random, weight by weight.
+environment (in a temporary folder, or in FOLDER, which is kept and reused), runs its methods on the exported files with
+the true onset, and prints both rankings of services. The weights of MicroRank's PageRank are compared on random
+graphs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Graph = dict[str, dict[str, list[str]]]
 
 
 def draw_graph(seed: int, operations: int = 8, traces: int = 40) -> Graph:
-    """Return traces that call a few operations each, and who calls whom."""
+    """Return traces that call a few operations each, and the calls between operations."""
     rng = np.random.default_rng(seed)
     names = [f"o{number}" for number in range(operations)]
     calls = np.triu(rng.random((operations, operations)) < 0.4, 1)
@@ -76,29 +76,29 @@ def draw_graph(seed: int, operations: int = 8, traces: int = 40) -> Graph:
 def weights_here(graph: Graph) -> dict[str, float]:
     """Return this project's weights of operations among normal traces: rare kinds of traces are preferred."""
     names, traces = list(graph["children"]), list(graph["of_trace"])
-    place = {name: column for column, name in enumerate(names)}
+    column_of = {name: column for column, name in enumerate(names)}
     matrix = np.zeros((len(traces), len(names)))
     for row, trace in enumerate(traces):
-        matrix[row, [place[name] for name in graph["of_trace"][trace]]] = 1.0
+        matrix[row, [column_of[name] for name in graph["of_trace"][trace]]] = 1.0
     calls = np.zeros((len(names), len(names)))
     for name, children in graph["children"].items():
         for child in children:
-            calls[place[name], place[child]] = 1.0 / len(children)
+            calls[column_of[name], column_of[child]] = 1.0 / len(children)
     _, kind, count = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
     rare = 1.0 / count[kind.ravel()]
-    found = trace_weights(sparse.csr_matrix(matrix), rare / rare.sum(), sparse.csr_matrix(calls))
-    return dict(zip(names, found.tolist(), strict=True))
+    ranked_weights = trace_weights(sparse.csr_matrix(matrix), rare / rare.sum(), sparse.csr_matrix(calls))
+    return dict(zip(names, ranked_weights.tolist(), strict=True))
 
 
 def compare_weights(graph: Graph, theirs: Mapping[str, float]) -> str:
-    """Say how far apart the weights are, each divided by the largest."""
+    """Describe the difference of the weights, each divided by the largest."""
     ours, top = weights_here(graph), max(theirs.values())
     apart = max(abs(ours[name] - theirs[name] / top) for name in ours)
     return f"{'same' if apart < 0.01 else 'OTHER'} weights (largest difference {apart:.1e} of the largest weight)"
 
 
 def answer_here(dataset: Dataset, episode: str, name: str) -> dict[str, float]:
-    """Return the services' scores of a method here, told the onset."""
+    """Return this project's scores of services, given the true onset."""
     label = dataset.label(episode)
     assert label.inject_start_ns is not None
     method: Any = get_baseline(name).factory()
@@ -106,26 +106,26 @@ def answer_here(dataset: Dataset, episode: str, name: str) -> dict[str, float]:
 
 
 def services_ranked(answer: Any) -> list[str]:
-    """Return RCAEval's ranking of services: each at the place of its best operation."""
+    """Return RCAEval's ranking of services: each with the rank of its best operation."""
     if isinstance(answer, dict):
         return list(dict.fromkeys(name.partition("_")[0] for name in answer["ranks"]))
     return [name for name, score in answer if score > 0]
 
 
 def counts_there(answer: Any) -> str:
-    """Say where RCAEval's MicroRank has an operation in more abnormal traces than there are."""
+    """Report an operation that RCAEval's MicroRank counts in more abnormal traces than exist."""
     if not isinstance(answer, dict) or "most" not in answer or answer["most"] <= answer["abnormal"]:
         return ""
     return f"; there an operation is in {answer['most']} of {answer['abnormal']} abnormal traces"
 
 
 def position(ranked: Sequence[str], target: str) -> str:
-    """Return the place of a service in words."""
+    """Return the rank of a service in words."""
     return f"{ranked.index(target) + 1} of {len(ranked)}" if target in ranked else f"not among {len(ranked)}"
 
 
 def compare_rankings(ours: Mapping[str, float], theirs: Sequence[str], target: str) -> str:
-    """Compare the first services, the order of those that both name, and where the target stands."""
+    """Compare the first services, the order of common services, and the target's rank."""
     ranked = sorted(ours, key=lambda name: -ours[name])
     if not ranked or not theirs:
         return f"{len(ranked)} services here, {len(theirs)} there; nothing to compare"
@@ -143,7 +143,7 @@ def compare_index(answer: Mapping[str, Any]) -> str:
     """Rank RCAEval's counts by this project's index of TraceRCA, and compare the order of operations."""
     names, slow = list(answer["slow"]), np.array(list(answer["slow"].values()), dtype=float)
     index = jaccard(slow, slow.sum(), np.array([answer["spans"][name] for name in names], dtype=float))
-    # there an operation without a slow span has no number, and the sort has no order around it
+    # RCAEval has no number for operations without slow spans, so its sort is undefined
     score = {name: value if value > 0 else np.nan for name, value in zip(names, index.tolist(), strict=True)}
     ours = [name for name in sorted(names, key=lambda name: score[name], reverse=True) if score[name] > 0]
     theirs = answer["ranks"]
@@ -154,7 +154,7 @@ def compare_index(answer: Mapping[str, Any]) -> str:
 
 
 def ask(python: Path, cases: Path) -> dict[str, dict[str, Any]]:
-    """Let RCAEval answer under its own Python."""
+    """Run RCAEval under its Python."""
     answers = cases / "answers.json"
     subprocess.run([python, WORKER, cases, answers], check=True)
     return json.loads(answers.read_text())
@@ -163,7 +163,7 @@ def ask(python: Path, cases: Path) -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", type=Path, default=SAMPLE, help="dataset with fault episodes")
-    parser.add_argument("--environment", type=Path, help="folder of the environment; kept, and used again")
+    parser.add_argument("--environment", type=Path, help="folder of the environment; kept and reused")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     dataset = open_dataset(arguments.dataset)
@@ -178,19 +178,19 @@ def main() -> None:
     episodes = [episode for episode in dataset.episodes if episode not in exported.left_out]
     report: dict[str, dict[str, str]] = {PAGE_RANK: {}, INDEX: {}, **{name: {} for name in METHODS}}
     for name, graph in graphs.items():
-        found = answers[name]["normal"]
-        report[PAGE_RANK][name] = found.get("error") or compare_weights(graph, found["answer"])
+        answer = answers[name]["normal"]
+        report[PAGE_RANK][name] = answer.get("error") or compare_weights(graph, answer["answer"])
     for episode, case in zip(episodes, names, strict=True):
         target = dataset.label(episode).targets[0]
         if "answer" in answers[case]["tracerca"]:
             report[INDEX][case] = compare_index(answers[case]["tracerca"]["answer"])
         for theirs, ours in METHODS.items():
-            found = answers[case][theirs]
+            answer = answers[case][theirs]
             report[theirs][case] = (
-                f"FAILED there: {found['error']}"
-                if "error" in found
-                else compare_rankings(answer_here(dataset, episode, ours), services_ranked(found["answer"]), target)
-                + counts_there(found["answer"])
+                f"FAILED there: {answer['error']}"
+                if "error" in answer
+                else compare_rankings(answer_here(dataset, episode, ours), services_ranked(answer["answer"]), target)
+                + counts_there(answer["answer"])
             )
     show_comparisons(installed, report, notes=NOTES, as_json=arguments.json)
 

@@ -1,9 +1,9 @@
-"""What RCAEval's methods on traces answer to exported cases; see trace_cross_check.py.
+"""Run RCAEval's methods on traces on exported cases; see trace_cross_check.py.
 
     python trace_cross_check_originals.py CASES ANSWERS.json
 
-CASES holds folders in RCAEval's layout H and `coverage.json`. Nothing of faultset is imported here. A function that
-fails leaves its error in the answers.
+CASES holds folders in RCAEval's layout H and `coverage.json`. The script does not import faultset. Errors of functions
+become their answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from cross_check_originals import answered
+from cross_check_originals import call_published
 
 MICROSECONDS = 1_000_000
 NUMBERS = r"\d[\d_-]*"
@@ -26,33 +26,33 @@ NUMBERS = r"\d[\d_-]*"
 
 
 def spans_of(case: Path) -> tuple[pd.DataFrame, int]:
-    """Return spans and onset; each function fails on operations that the healthy time lacks, so these are left out."""
+    """Return the onset, and the spans of operations that also occur in the healthy time."""
     spans = pd.read_parquet(case / "traces.parquet")
     onset = int((case / "inject_time.txt").read_text()) * MICROSECONDS
     spans["methodName"] = spans["methodName"].str.replace(NUMBERS, "N", regex=True)
     is_healthy = spans["startTime"] + spans["duration"] < onset
     healthy = set(zip(spans["serviceName"][is_healthy], spans["methodName"][is_healthy], strict=True))
-    known = [pair in healthy for pair in zip(spans["serviceName"], spans["methodName"], strict=True)]
-    return spans[known].reset_index(drop=True), onset
+    is_in_healthy_time = [pair in healthy for pair in zip(spans["serviceName"], spans["methodName"], strict=True)]
+    return spans[is_in_healthy_time].reset_index(drop=True), onset
 
 
 def microrank(case: Path) -> dict[str, Any]:
-    """Return the ranking, how many traces it calls abnormal, and the most that it says one operation is in."""
+    """Return the ranking, the number of abnormal traces, and the maximum of one operation."""
     spans, onset = spans_of(case)
     module: Any = import_module("RCAEval.e2e.microrank")
     counts: dict[str, int] = {}
     original = module.calculate_spectrum_without_delay_list
 
-    def counted(**given: Any) -> Any:
-        counts.update(abnormal=given["anomaly_list_len"], most=max(given["anomaly_num_list"].values()))
-        return original(**given)
+    def counted(**arguments: Any) -> Any:
+        counts.update(abnormal=arguments["anomaly_list_len"], most=max(arguments["anomaly_num_list"].values()))
+        return original(**arguments)
 
     module.calculate_spectrum_without_delay_list = counted
     return {"ranks": module.microrank(spans, inject_time=onset)["ranks"], **counts}
 
 
 def tracerca(case: Path) -> dict[str, Any]:
-    """Return the ranking, and what it counts: slow spans of each operation and all, since the onset."""
+    """Return the ranking, and the numbers of slow spans and of all spans since the onset."""
     spans, onset = spans_of(case)
     ranks = import_module("RCAEval.e2e.tracerca").tracerca(spans, inject_time=onset)["ranks"]
     spans["name"] = spans["serviceName"] + "_" + spans["methodName"]
@@ -65,10 +65,10 @@ def tracerca(case: Path) -> dict[str, Any]:
 
 
 def weights(graph: dict[str, Any]) -> dict[str, float]:
-    found, _ = import_module("RCAEval.e2e.microrank").trace_pagerank(
+    result, _ = import_module("RCAEval.e2e.microrank").trace_pagerank(
         graph["children"], graph["of_trace"], graph["of_operation"], graph["of_trace"], False
     )
-    return {name: float(weight) for name, weight in found.items()}
+    return {name: float(weight) for name, weight in result.items()}
 
 
 METHODS: dict[str, Callable[[Path], Any]] = {"microrank": microrank, "tracerca": tracerca}
@@ -79,9 +79,9 @@ def main() -> None:
     cases = Path(sys.argv[1])
     answers: dict[str, dict[str, Any]] = {}
     for case in sorted(path for path in cases.iterdir() if path.is_dir()):
-        answers[case.name] = {name: answered(partial(method, case)) for name, method in METHODS.items()}
+        answers[case.name] = {name: call_published(partial(method, case)) for name, method in METHODS.items()}
     for name, graph in json.loads((cases / "coverage.json").read_text()).items():
-        answers[name] = {"normal": answered(partial(weights, graph))}
+        answers[name] = {"normal": call_published(partial(weights, graph))}
     Path(sys.argv[2]).write_text(json.dumps(answers))
 
 

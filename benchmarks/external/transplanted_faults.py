@@ -1,19 +1,19 @@
-"""Faults that no method has been tuned on, made by changing healthy requests of Nezha's data.
+"""Faults that no method was tuned on, simulated by changing healthy requests of Nezha's data.
 
     python benchmarks/external/transplanted_faults.py PATH [--baselines NAMES] [--per-kind 12] [--seed 0] [--json]
 
-PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches of its days in which a fault was
-announced but did not show yet are healthy. From a random instant on their requests are changed as a fault in a random
-service would change them:
+PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches between the announcement of a
+fault and its first effect are healthy. After a random time, their requests are changed like by a fault in a random
+service:
 
 delay       every packet that leaves the service, also to its store, takes longer
 return      a method returns early: lines, calls and all that follows a random line of it are gone
-exception   the same, and the line of an exception is written instead
+exception   the same, and a line with an exception is written instead
 cpu         the service's own code takes four times as long, and its CPU metrics are at the limit
 
-Services and lines are drawn from all that the reference has, not only those that the source has injected into.
-Callers behave as before, so this is simpler than the real thing; it says whether a method holds on other services
-and kinds of fault, not how good it is. Each answer is of the method in this process, told the true onset.
+Services and lines are drawn from the whole reference, not only from services with faults of the source. Callers do not
+react, so the faults are simpler than real ones: they show whether a method works for other services and kinds of fault,
+not its quality. Methods run in this process and get the true onset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from faultset.datasets.views import EpisodeView
 from faultset.evaluators.scoring.rankings import score_ranking
 
 LEAST_HEALTHY_S, SHOWN_S = 118, 116
-"""How long nothing may have shown, and how much of it becomes the own part of an episode."""
+"""Seconds without an effect, and how many of them become an episode."""
 ONSET_S = (25, 45)
 DELAYS_S = (0.05, 0.4)
 KINDS = ("delay", "return", "exception", "cpu")
@@ -57,7 +57,7 @@ class Stretch:
 
     view: EpisodeView
     avoided: str
-    """Service that the source's own fault is in; never chosen."""
+    """Service with the source's fault; never chosen."""
     spans: pd.DataFrame
     logs: pd.DataFrame
     metrics: pd.DataFrame
@@ -66,7 +66,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What was changed."""
+    """A simulated fault."""
 
     kind: str
     service: str
@@ -84,10 +84,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
-        made = episodes(options.path, out, options.per_kind, options.seed)
+        changed_episodes = episodes(options.path, out, options.per_kind, options.seed)
         results = [
             {"baseline": name, "kind": fault.kind, "service": fault.service, "detail": fault.detail, **scores}
-            for fault, view in made
+            for fault, view in changed_episodes
             for name, scores in answers(options.baselines.split(","), view, fault)
         ]
     frame = pd.DataFrame(results)
@@ -101,11 +101,11 @@ def main() -> None:
 
 
 def answers(names: Sequence[str], view: EpisodeView, fault: Fault) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each method's chances of having the service among the first one, three and five."""
+    """Yield each method's chances of ranking the service among the first 1, 3 and 5."""
     for name in names:
         method = get_baseline(name).build()
         if not isinstance(method, Localizer):
-            raise SystemExit(f"{name} is no localizer")
+            raise SystemExit(f"{name} is not a localizer; name localizers only")
         ranking = method.localize(view, fault.onset_ns)
         score = score_ranking(ranking.scores, [frozenset({fault.service})], view.services)
         first = ranking.ordered[0] if ranking.ordered else ""
@@ -113,7 +113,7 @@ def answers(names: Sequence[str], view: EpisodeView, fault: Fault) -> Iterator[t
 
 
 def episodes(path: Path, out: Path, per_kind: int, seed: int) -> Iterator[tuple[Fault, EpisodeView]]:
-    """Yield changed episodes, one after the other."""
+    """Yield changed episodes."""
     real = path if (path / "versions").is_dir() else out / "real"
     if real != path:
         import_dataset("nezha", path, real, workers=2)
@@ -127,9 +127,9 @@ def episodes(path: Path, out: Path, per_kind: int, seed: int) -> Iterator[tuple[
 
 
 def healthy_stretches(root: Path) -> list[Stretch]:
-    """Return the beginnings of episodes whose fault showed late, with their references."""
+    """Return the starts of episodes with a late effect, with their references."""
     dataset = open_dataset(root)
-    found = []
+    stretches = []
     for episode in dataset.episodes:
         label, view = dataset.label(episode), dataset.view(episode)
         end_ns = view.reference[1] + SHOWN_S * SECOND_NS
@@ -140,8 +140,8 @@ def healthy_stretches(root: Path) -> list[Stretch]:
             frame = getattr(view, name)()
             frame["time"] = frame["time"].astype("int64")
             tables[name] = frame[frame["time"] < end_ns].drop(columns="episode").reset_index(drop=True)
-        found.append(Stretch(view=view, avoided=label.targets[0], end_ns=end_ns, **tables))
-    return found
+        stretches.append(Stretch(view=view, avoided=label.targets[0], end_ns=end_ns, **tables))
+    return stretches
 
 
 def _delayed(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
@@ -173,7 +173,7 @@ CHANGES = {"delay": _delayed, "return": _returned, "exception": _thrown, "cpu": 
 
 
 def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, Stretch]:
-    """Remove what follows a line within its span: later lines, later calls and all below them."""
+    """Remove everything after a line in its span: later lines, later calls and their descendants."""
     onset_ns = _onset(stretch, rng)
     spans, logs = stretch.spans, stretch.logs.sort_values("time", kind="stable")
     places = logs["message"].str.extract(r"^(\S+#\d+)")[0]
@@ -184,25 +184,25 @@ def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, 
         usable
     ].value_counts()
     chosen = sorted(counts[counts >= LEAST_SEEN].index)
-    service, place = chosen[int(rng.integers(len(chosen)))]
+    service, line = chosen[int(rng.integers(len(chosen)))]
     begun = _traces_after(spans, onset_ns)
-    hits = logs[(places == place) & (logs["service"] == service) & logs["trace_id"].isin(begun)]
+    hits = logs[(places == line) & (logs["service"] == service) & logs["trace_id"].isin(begun)]
     cuts = hits.drop_duplicates("span_id").set_index("span_id")["time"]
     gone_spans = _below(spans, spans[(spans["parent_span_id"].map(cuts) < spans["time"])]["span_id"])
     gone_lines = (logs["span_id"].map(cuts) < logs["time"]) | logs["span_id"].isin(gone_spans)
-    kept = logs[~gone_lines]
+    remaining = logs[~gone_lines]
     if kind == "exception":
         thrown = hits.drop_duplicates("span_id").copy()
         thrown["time"] += 300_000
         thrown["level"] = "error"
         thrown["message"] = "o.a.c.c.C.[.[.[.[dispatcherServlet]#175 Servlet.service() threw exception"
-        kept = pd.concat([kept, thrown], ignore_index=True)
-    changed = replace(stretch, spans=spans[~spans["span_id"].isin(gone_spans)], logs=kept)
-    return Fault(kind=kind, service=service, onset_ns=onset_ns, detail=f"after {place}"), changed
+        remaining = pd.concat([remaining, thrown], ignore_index=True)
+    changed = replace(stretch, spans=spans[~spans["span_id"].isin(gone_spans)], logs=remaining)
+    return Fault(kind=kind, service=service, onset_ns=onset_ns, detail=f"after {line}"), changed
 
 
 def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, factor: float) -> Stretch:
-    """Delay what leaves a service and stretch its own time, and move everything after it in each request."""
+    """Delay a service's packets, scale its own time, and shift all later spans of each request."""
     spans = stretch.spans.copy()
     start, length = spans["time"].to_numpy().copy(), spans["duration_ns"].to_numpy().copy()
     owner = spans["service"].astype(str).to_numpy()
@@ -216,7 +216,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
     shifts: dict[str, tuple[list[int], list[int]]] = {}
 
     def place(row: int, moved: int) -> int:
-        """Move a span and what is below it; return by how much it has become longer."""
+        """Move a span and its descendants; return the increase of its duration."""
         old, grown = int(start[row]), 0
         inside = owner[row] == service
         last, times, added = old, [], []

@@ -45,7 +45,7 @@ def test_options_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("fualts: all", 'unknown option "fualts"; did you mean "faults" or "faulty"?'),
-        ("- all", "must be a mapping of options of collect, but is list"),
+        ("- all", "must be a mapping of options of collect, but is a list"),
         ("faults: {a: b}", 'option "faults" in campaign file'),
         ("faults: [", "is not YAML"),
         ("{faults: all, apps: hotel, seed: many}", "'many' is not a valid integer"),

@@ -53,7 +53,7 @@ def test_the_same_command_again_runs_nothing_and_makes_no_version(collected) -> 
     root, options, _ = collected
     again = run("collect", *options)
     assert again.returncode == 0, again.stderr
-    assert "was there already" in again.stderr
+    assert "was already collected" in again.stderr
     assert [path.stem for path in (root / "versions").iterdir()] == ["1.0.0"]
 
 

@@ -167,5 +167,5 @@ def test_episodes_of_an_application_run_on_two_workers_of_which_one_is_killed(
         assert [str(finding) for finding in verify(copy) if finding.severity == "error"] == []
     again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert again.returncode == 0, again.stderr
-    assert again.stderr.count("was there already") == 2
+    assert again.stderr.count("was already collected") == 2
     assert RemoteFolder(place).sizes(WORKERS) == {}

@@ -22,7 +22,7 @@ from faultset.collector.cli.collect import collect
         ("--faults all --apps hotel --healthy 5", "is not a duration"),
         ("--faults all --apps hotel --healthy 5s", "--healthy must be at least 20 s"),
         ("--faults revoke-auth --apps hotel --targets geo", "its targets in hotel are mongodb-geo, mongodb-rate"),
-        ("--faults all --apps hotel --jobs 0", "a number of episodes from 1 to 9999, or auto, is needed"),
+        ("--faults all --apps hotel --jobs 0", "must be a number from 1 to 9999, or auto"),
         ("--faults all --apps hotel --platform docker", "docker"),
         ("--apps hotel", "--faults"),
         ("--faults all --apps hotel --injector chaos-mesh", "platform local does not support --injector; omit it"),
@@ -37,7 +37,7 @@ from faultset.collector.cli.collect import collect
         (f"--faults all --apps hotel --normal {'9' * 300}", "--normal must be from 0"),
         (f"--faults all --apps hotel --healthy {'9' * 400}s", "is too long for a duration"),
         (f"--faults all --apps hotel --seed {'9' * 5000}", "is not a valid integer"),
-        (f"--faults all --apps hotel --jobs {'9' * 300}", "a number of episodes from 1 to 9999, or auto, is needed"),
+        (f"--faults all --apps hotel --jobs {'9' * 300}", "must be a number from 1 to 9999, or auto"),
     ],
 )
 def test_a_wrong_request_gets_one_sentence_and_exit_code_2(words: str, sentence: str, tmp_path: Path) -> None:

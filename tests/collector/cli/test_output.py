@@ -67,7 +67,7 @@ def test_what_clients_noticed_of_changes_is_no_false_alarm(
     out = said(result, "disturbed", monkeypatch, capsys)
     assert "plain episodes the SLI test fired 0 times and the latent test on 0 of" in out
     assert "more than chance" not in out
-    assert f"on {changed} disturbed and sham episodes clients noticed {disturbed} times what was done" in out
+    assert f"on {changed} disturbed and sham episodes clients noticed the change {disturbed} times" in out
 
 
 def test_a_test_that_fires_on_plain_episodes_is_more_than_chance(

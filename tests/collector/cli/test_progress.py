@@ -85,7 +85,7 @@ def test_a_repair_is_said_to_have_succeeded_or_not(capsys: pytest.CaptureFixture
 def test_a_number_of_jobs_that_cannot_be_meant_is_one_sentence(jobs: str) -> None:
     found = CliRunner().invoke(collect, ["--faults", "all", "--apps", "hotel", "--jobs", jobs])
     assert found.exit_code == 2
-    assert f"a number of episodes from 1 to 9999, or auto, is needed; found '{jobs}'" in found.output
+    assert f"must be a number from 1 to 9999, or auto, but is '{jobs}'" in found.output
 
 
 @pytest.mark.parametrize("jobs", [[], ["-j", "auto"], ["-j", "3"]])

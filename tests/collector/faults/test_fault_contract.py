@@ -47,7 +47,7 @@ def test_every_fault_of_the_papers_table_is_there() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("network-partition", "cuts off geo-"),
+        ("network-partition", r"cuts off geo-\S+"),
         ("slow-build", "changes Deployment geo, pod geo-"),
         ("scale-to-zero", "changes Deployment geo, pod geo-"),
         ("container-kill", "changes pod geo-"),

@@ -1,4 +1,4 @@
-"""Applications of this product, of other distributions, and of folders and files."""
+"""Applications of this package, of plug-ins, and from folders and files."""
 
 from __future__ import annotations
 

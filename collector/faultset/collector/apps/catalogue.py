@@ -1,8 +1,8 @@
 """Applications by name, by folder or by file.
 
-An application is announced in the entry-point group `faultset.apps` as a package that has an `app.yaml`, and may have
-`operations.py` and `persona.py`; or as the path of a YAML file. It can also be named by the path of such a folder or
-file, without being installed.
+The entry-point group `faultset.apps` lists installed applications: packages with an `app.yaml` and perhaps
+`operations.py` and `persona.py`, or paths of YAML files. An application that is not installed is named by the path of
+such a folder or file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FILE = "app.yaml"
 
 
 def app_names() -> tuple[str, ...]:
-    """Return the names of the applications that are installed."""
+    """Return the names of the installed applications."""
     return tuple(plugins(GROUP))
 
 
 def load_apps() -> dict[str, AppSpec]:
-    """Return all installed applications; warn about those that cannot be read."""
+    """Return all installed applications; warn about unreadable ones."""
     return load_plugins(GROUP, _from_plugin)
 
 
@@ -40,7 +40,7 @@ def load_app(name: str) -> AppSpec:
     Raises
     ------
     UsageError
-        There is no such application, or its spec cannot be read or is wrong.
+        The application does not exist, or its spec cannot be read or is wrong.
     """
     if is_path(name):
         return _from_path(Path(name))
@@ -48,12 +48,12 @@ def load_app(name: str) -> AppSpec:
 
 
 def is_path(name: str) -> bool:
-    """Say whether an application is named by the path of a folder or a file."""
+    """Return whether a name is the path of a folder or a file."""
     return "/" in name or name in (".", "..") or name.endswith((".yaml", ".yml"))
 
 
 def _from_path(path: Path) -> AppSpec:
-    is_folder = os.path.isdir(path)  # False, too, for a name that no file can have
+    is_folder = os.path.isdir(path)  # also False for impossible file names
     file, code = path / _FILE if is_folder else path, str(path.resolve()) if is_folder and _has_code(path) else None
     return read_app(read_yaml_text(file, "app file"), str(file), code=code, workload_of=_workload)
 

@@ -26,15 +26,15 @@ class GoErrorTexts(ErrorTexts):
                 return f"dial tcp {address}: {error}"
 
     def call_failed(self, reason: str | None) -> str:
-        """Return the description that grpc-go gives."""
+        """Return the description of grpc-go."""
         if reason is None:
             return "transport is closing"
         return f'connection error: desc = "transport: Error while dialing {reason}"'
 
     def deadline_passed(self) -> str:
-        """Return the description that grpc-go gives."""
+        """Return the description of grpc-go."""
         return "context deadline exceeded"
 
     def call_given_up(self) -> str:
-        """Return the description that grpc-go gives."""
+        """Return the description of grpc-go."""
         return "context canceled"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Calibrate the latent test: measure how much the telemetry of services changes without a fault.
 
-    Each application, platform, load and sampling interval has a limit of its own: what 1 % of at least 300 windows of
-    services in plain episodes exceed. With fewer windows there is no limit, and faults that clients do not feel have
-    the verdict unknown. With --out, the file holds what was measured and, for everything else, the limits that come
-    with this release.
+    Each combination of application, platform, load and sampling interval gets its own limit, which 1 % of at least
+    300 windows of services in plain episodes exceed. With fewer windows it gets no limit, and faults that clients do
+    not notice have the verdict unknown. The file of --out has the measured limits, and the limits of this release for
+    all other combinations.
 
     \b
     Example:
@@ -35,60 +35,66 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
     from faultset.core.files import replace_text
     from faultset.datasets.dataset import open_dataset
 
-    found = latent.measure_calibrations(open_dataset(path) for path in datasets)
-    if not found:
+    calibrations = latent.measure_calibrations(open_dataset(path) for path in datasets)
+    if not calibrations:
         raise DataError(
-            "these datasets have no plain episode without a fault; collect some with "
+            "The datasets need plain episodes without a fault, but have none. Collect some with "
             "collect --faults noop --normal 60 --no-fault plain"
         )
     if out is not None:
-        groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
-        kept = [
-            one for one in latent.load_calibrations() if (one.app, one.platform, one.step_s, one.load) not in groups
+        groups = {
+            (calibration.app, calibration.platform, calibration.step_s, calibration.load)
+            for calibration in calibrations
+        }
+        unchanged = [
+            calibration
+            for calibration in latent.load_calibrations()
+            if (calibration.app, calibration.platform, calibration.step_s, calibration.load) not in groups
         ]
-        replace_text(out, latent.to_json([*found, *kept]))
+        replace_text(out, latent.to_json([*calibrations, *unchanged]))
     if as_json:
-        show_json([_record(one) for one in found])
+        show_json([_record(calibration) for calibration in calibrations])
         return
-    for one in found:
-        _print(one)
+    for calibration in calibrations:
+        _print(calibration)
 
 
-def _record(one: Calibration) -> dict[str, object]:
+def _record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
 
-    exceeding, judged = one.unseen
+    exceeding, judged = calibration.unseen
     return {
-        "app": one.app,
-        "platform": one.platform,
-        "load": one.load,
-        "step_s": one.step_s,
-        "episodes": one.episodes,
-        "windows": len(one.windows),
+        "app": calibration.app,
+        "platform": calibration.platform,
+        "load": calibration.load,
+        "step_s": calibration.step_s,
+        "episodes": calibration.episodes,
+        "windows": len(calibration.windows),
         "least_windows": latent.LEAST_WINDOWS,
         "quantile": latent.QUANTILE,
-        "limit": one.threshold,
+        "limit": calibration.threshold,
         "windows_judged_by_other_episodes": judged,
         "windows_above_limit_of_other_episodes": exceeding,
         "share_above_interval": latent.binomial_interval(exceeding, judged) if judged else None,
     }
 
 
-def _print(one: Calibration) -> None:
+def _print(calibration: Calibration) -> None:
     from faultset.collector.verdicts import latent
 
     click.echo(
-        f"{one.app} on {one.platform}, {one.load} load, a sample every {one.step_s:g} s: "
-        f"{len(one.windows)} windows of services in {one.episodes} episodes"
+        f"{calibration.app} on {calibration.platform}, {calibration.load} load, "
+        f"a sample every {calibration.step_s:g} s: "
+        f"{len(calibration.windows)} windows of services in {calibration.episodes} episodes"
     )
-    if one.threshold is None:
+    if calibration.threshold is None:
         click.echo(f"  no limit: {latent.LEAST_WINDOWS} windows are needed")
         return
-    click.echo(f"  limit {one.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
-    exceeding, judged = one.unseen
+    click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
+    exceeding, judged = calibration.unseen
     if judged:
         low, high = latent.binomial_interval(exceeding, judged)
         click.echo(
-            f"  with the limit of the other episodes, {exceeding} of {judged} windows exceed it "
-            f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"
+            f"  {exceeding} of {judged} windows exceed a limit that was measured on the other episodes "
+            f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; 1 % is expected)"
         )

@@ -54,7 +54,7 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
 
 
 def _request_of(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Describe repeated plans as a request would."""
+    """Describe repeated plans like a request."""
     return {
         "faults": sorted({plan["fault"] for plan in plans if plan["fault"]}),
         "apps": sorted({plan["app"] for plan in plans}),
@@ -65,7 +65,7 @@ def _request_of(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _first_of(names: Sequence[str]) -> str:
-    """Name what fits into a cell.
+    """Shorten a list of names to fit into a table cell.
 
     >>> _first_of(["pod-kill"]), _first_of(["pod-kill", "cpu-hog", "noop"])
     ('pod-kill', 'pod-kill and 2 more')
@@ -94,25 +94,25 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
         show_json(record)
 
 
-def read_config(path: Path, known: Iterable[str]) -> dict[str, Any]:
+def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
     """Return the options in a campaign file, with lists as comma-separated names.
 
     Parameters
     ----------
-    known
+    option_names
         Names of the options that a file may have, without leading dashes.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is no mapping, or has an option that is not known or has no single value.
+        The file cannot be read or is not a mapping, or an option is unknown or has the wrong form.
     """
     text = read_yaml_text(path, "campaign file")
     options = parse_yaml(text, f"campaign file {path}")
     if not isinstance(options, dict):
-        found = type(options).__name__
-        raise UsageError(f"campaign file {path} must be a mapping of options of collect, but is {found}")
-    names = set(known)
+        kind = type(options).__name__
+        raise UsageError(f"campaign file {path} must be a mapping of options of collect, but is a {kind}")
+    names = set(option_names)
     for name, value in options.items():
         if name not in names:
             raise UsageError(f'campaign file {path} has an unknown option "{name}"; {suggest(str(name), names)}')

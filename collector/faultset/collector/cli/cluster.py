@@ -1,4 +1,4 @@
-"""Options of commands that run episodes: what campaigns declare, settings of a platform, and how many at a time."""
+"""Options of commands that run episodes: of campaigns, of platforms, and the number of jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def campaign_options(*names: str, required: bool = True) -> Callable[[_Command],
     Parameters
     ----------
     required
-        Whether the command needs the options that every campaign needs.
+        Whether the options that every campaign needs are required.
     """
     declared = declared_options()
 
@@ -59,7 +59,7 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
     kind: Any = DURATION if named.is_length else click.Choice(option.choices) if option.choices else named.kind
     if named.takes_names:
         kind, default = str, list(default) if default else None
-    # for click a default of None is a value that satisfies a required option
+    # click accepts a default of None as the value of a required option
     defaults: dict[str, Any] = {} if default is None else {"default": default}
     if option.shown_default is not None:
         defaults["show_default"] = option.shown_default
@@ -84,9 +84,9 @@ def cluster_options(command: _Command) -> _Command:
     return command
 
 
-def platform_settings(**given: Any) -> dict[str, Any]:
-    """Return the settings of a platform that were given; whether it has them is for the platform to say."""
-    return {name: value for name, value in given.items() if value is not None}
+def platform_settings(**settings: Any) -> dict[str, Any]:
+    """Return the settings that have a value; the platform checks whether it has them."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 class JobLimit(click.ParamType):
@@ -99,18 +99,18 @@ class JobLimit(click.ParamType):
         if value == "auto":
             return None
         if not str(value).isdecimal() or not 0 < int(value) < 10_000:
-            self.fail(f"a number of episodes from 1 to 9999, or auto, is needed; found {value!r}", param, ctx)
+            self.fail(f"must be a number from 1 to 9999, or auto, but is {value!r}", param, ctx)
         return int(value)
 
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Yield a list that holds the signals to stop that were received, instead of being ended by them."""
+    """Collect signals to stop in the yielded list instead of ending the process."""
     received: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         if not received:
-            print("stopping: undoing what was injected and removing what was deployed", file=sys.stderr)
+            print("stopping: undoing faults and removing applications", file=sys.stderr)
         received.append(number)
 
     with _handled(stop, signal.SIGINT, signal.SIGTERM):

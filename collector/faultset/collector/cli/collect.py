@@ -49,8 +49,8 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @command(
     "collect",
     groups={
-        "What to run": "--faults --apps --platform --profile --repeat --config",
-        "How to run": "--out --jobs --dry-run --fresh",
+        "Episodes": "--faults --apps --platform --profile --repeat --config",
+        "Run": "--out --jobs --dry-run --fresh",
     },
     more={
         "Episodes": "--targets --spread --concurrent --schedule --normal --no-fault --rollouts --seed",
@@ -146,7 +146,7 @@ def collect(
             should_stop=lambda: bool(received),
         )
     if result.interrupted:
-        finished = sum(not one.failure for one in result.episodes)
+        finished = sum(not episode.failure for episode in result.episodes)
         click.echo(
             f"stopped with {finished} of {len(result.plans)} episodes. Run the same command again to continue", err=True
         )
@@ -156,7 +156,7 @@ def collect(
 
 
 def _check_source(as_in: Path | None, options: dict[str, Any]) -> None:
-    """Raise UsageError unless a campaign is described by --as-in, or else by its own options."""
+    """Raise UsageError unless either --as-in or other options describe the campaign."""
     from faultset.collector.plans.options import campaign_options as declared_options
     from faultset.core.errors import UsageError
 
@@ -164,10 +164,12 @@ def _check_source(as_in: Path | None, options: dict[str, Any]) -> None:
     if as_in is None:
         missing = [name for name, option in declared.items() if option.is_required and not options[name]]
         if missing:
-            raise UsageError(f"--{missing[0]} is missing. Name some, or repeat a campaign with --as-in")
+            raise UsageError(
+                f"a campaign needs --{missing[0]}, but it is missing. Add it, or repeat a campaign with --as-in"
+            )
         return
     for name, option in declared.items():
         if context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
             raise UsageError(
-                f"--as-in repeats a campaign as it was, but --{option.flag} changes it. Leave one of them out"
+                f"--as-in must repeat a campaign without changes, but --{option.flag} changes it. Leave one of them out"
             )

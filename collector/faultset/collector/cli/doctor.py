@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--fault",
     metavar="NAME",
     shell_complete=complete_names("faultset.faults"),
-    help="Try one fault on an application in memory instead, and show what it does; changes nothing.",
+    help="Try one fault on an application in memory instead, and show its effect; changes nothing.",
 )
 @click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option
@@ -35,7 +35,7 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check what episodes need, item by item, and say how to fix what is missing.
+    """Check every requirement of episodes, and explain how to fix missing ones.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def doctor(
     if not as_json:
         lacking = ", ".join(row.check for row in rows if not row.ok)
         sentence = f"platform {platform} can run episodes here"
-        click.echo(f"{sentence}; not all is there: {lacking}" if lacking else sentence)
+        click.echo(f"{sentence}; missing: {lacking}" if lacking else sentence)
 
 
 def _try_fault(name: str, app: str, as_json: bool) -> None:
@@ -88,11 +88,11 @@ def _faults(host: PlatformHost) -> Requirement:
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.platforms.hosts import Requirement
 
-    known = faults()
+    specs = faults()
     reasons: dict[str, list[str]] = {}
-    for name, reason in unsupported_faults(host, known.values()).items():
+    for name, reason in unsupported_faults(host, specs.values()).items():
         reasons.setdefault(reason, []).append(name)
-    found = f"{len(known) - sum(map(len, reasons.values()))} of {len(known)} can be made"
-    found += "".join(f"; not {', '.join(names)}: {reason}" for reason, names in reasons.items())
-    remedy = "--faults all leaves the rest out; docs/how-to/kubernetes.md says what they need"
-    return Requirement("faults", not reasons, found, remedy, needed=False)
+    summary = f"{len(specs) - sum(map(len, reasons.values()))} of {len(specs)} can be injected"
+    summary += "".join(f"; not {', '.join(names)}: {reason}" for reason, names in reasons.items())
+    remedy = "--faults all skips the others; docs/how-to/kubernetes.md lists their requirements"
+    return Requirement("faults", not reasons, summary, remedy, needed=False)

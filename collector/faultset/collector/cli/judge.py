@@ -1,4 +1,4 @@
-"""`faultset judge`: verdicts of episodes that were collected before their application was calibrated, or with less."""
+"""`faultset judge`: update the verdicts of episodes with a newer calibration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultset.core.command_line.output import json_option, show_json
 _LARGEST = 64 << 20
 
 
-@command("judge", short_help="Judge episodes again, with limits that were calibrated since.")
+@command("judge", short_help="Judge episodes again with a newer calibration.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -27,9 +27,9 @@ _LARGEST = 64 << 20
 def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_json: bool) -> None:
     """Write DATASET to the new folder OUT, with a verdict where it was unknown.
 
-    A fault that clients did not feel has the verdict unknown where the latent test was not calibrated when it was
-    collected. The tests of a collection run again on the recorded telemetry, so that a limit which was measured later
-    decides: latent or silent. A fault that only left messages of a queue unprocessed is manifest.
+    If clients did not notice a fault and the latent test was not calibrated at that time, the verdict is unknown. This
+    command repeats the tests on the recorded telemetry with limits that were measured later, and decides between
+    latent and silent. A fault that only left messages of a queue unprocessed is manifest.
 
     \b
     Example:
@@ -44,13 +44,17 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     if file is not None:
         calibrations = from_json(read_regular(file, limit_bytes=_LARGEST).decode(errors="replace"), str(file))
     with report_progress("episodes") as progress:
-        made = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
-    judged = made.provenance["judged_from"]["judged"]
-    left = sum(made.label(episode).verdict == UNKNOWN for episode in made.episodes)
+        judged_dataset = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
+    judged = judged_dataset.provenance["judged_from"]["judged"]
+    unknown = sum(judged_dataset.label(episode).verdict == UNKNOWN for episode in judged_dataset.episodes)
     if as_json:
-        facts = {"dataset": str(made.root), "version": made.version, "episodes": len(made.episodes)}
-        show_json(facts | {"judged": judged, "unknown": left})
+        facts = {
+            "dataset": str(judged_dataset.root),
+            "version": judged_dataset.version,
+            "episodes": len(judged_dataset.episodes),
+        }
+        show_json(facts | {"judged": judged, "unknown": unknown})
         return
-    where = f"{made.root}, version {made.version}"
-    click.echo(f"{judged} episodes have got another verdict, {left} are unknown still: {where}.")
-    click.echo(f"Next:\n  evaluate {shlex.quote(str(made.root))}")
+    where = f"{judged_dataset.root}, version {judged_dataset.version}"
+    click.echo(f"{judged} episodes have a new verdict, {unknown} are still unknown: {where}.")
+    click.echo(f"Next:\n  evaluate {shlex.quote(str(judged_dataset.root))}")

@@ -16,8 +16,8 @@ from faultset.core.command_line.output import json_option, show_records
 def faults(app: str | None, as_json: bool) -> None:
     """List the faults with their labels and their number in the AIOpsLab paper, or with their targets.
 
-    Gray faults leave all pods of their target as they are: clients suffer, and nothing stops or restarts. --json also
-    says what is drawn of how strongly each acts, and how it can act over time.
+    Gray faults do not stop or restart any pod of their target, but clients suffer. --json also shows the range of
+    each fault's strength and its schedules.
 
     \b
     Examples:
@@ -128,6 +128,6 @@ def sources(as_json: bool) -> None:
         for name, spec in load_sources().items()
     ]
     if not rows and not as_json:
-        click.echo("no source is installed; docs/developing/source.md says how to write one", err=True)
+        click.echo("no source is installed; docs/developing/source.md explains how to write one", err=True)
         return
     show_records(rows, columns=["source", "records", "columns", "summary", "from"], as_json=as_json)

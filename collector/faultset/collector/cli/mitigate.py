@@ -1,4 +1,4 @@
-"""`faultset mitigate`: meet a live fault with a repair, and judge whether the application is healthy again."""
+"""`faultset mitigate`: repair a live fault, and judge whether the application is healthy again."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 @command(
     "mitigate",
     groups={
-        "What to inject": "--faults --apps",
-        "How to repair": "--commands --repairs --in-turn --operator --within --sustain",
-        "How to run": "--out --platform --jobs",
+        "Faults": "--faults --apps",
+        "Repair": "--commands --repairs --in-turn --operator --within --sustain",
+        "Run": "--out --platform --jobs",
     },
     more={
         "Plan": "--targets --spread --seed --rate --stores",
@@ -96,7 +96,9 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     repairs = {name: options.pop(name) for name in ("commands", "operator", "repairs", "within", "sustain")}
     request = request_options(options)
     if (plan is None) == (not request["faults"]):
-        raise UsageError("either a PLAN or an EPISODE, or --faults with --apps, says what is injected; give one")
+        raise UsageError(
+            "the fault must come from a PLAN, an EPISODE, or --faults with --apps, but not from several. Choose one"
+        )
     if plan is None:
         plans = _drawn(request)
     elif request.get("spread"):
@@ -116,7 +118,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
             should_stop=lambda: bool(received),
         )
     if campaign.interrupted:
-        done = sum(not one.failure for one in campaign.mitigations)
+        done = sum(not attempt.failure for attempt in campaign.mitigations)
         click.echo(f"stopped with {done} of {len(planned)} attempts. Run the same command again to continue", err=True)
         raise KeyboardInterrupt
     _show(campaign, as_json)
@@ -143,10 +145,10 @@ def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.plans.requests import make_request
 
     if not options["apps"]:
-        raise UsageError("which application? name it with --apps, for instance --apps hotel")
+        raise UsageError("--faults needs --apps, but it is missing. Name the applications, for instance --apps hotel")
     fixed: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
     request = make_request(**options | fixed)
-    return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))
+    return tuple(sorted(plan_campaign(request), key=lambda plan: (plan.app, plan.fault or "")))
 
 
 def _orders(commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float) -> Any:
@@ -154,27 +156,29 @@ def _orders(commands: Path | None, operator: Path | None, repairs: str | None, w
 
     chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
-    own = [commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
-    own += [operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
+    given_orders = [commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
+    given_orders += [operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
     for name in chosen:
         repair_order(name, "", within_s=within, sustain_s=sustain)
-    if not own and not chosen:
-        raise UsageError("no repair: give a file with --commands, or names with --repairs")
+    if not given_orders and not chosen:
+        raise UsageError(
+            "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
+        )
 
     def orders(plan: Plan) -> list[RepairOrder]:
-        beside = [repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen]
-        return [*own, *beside]
+        builtin_orders = [repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen]
+        return [*given_orders, *builtin_orders]
 
     return orders
 
 
 def _show(campaign: MitigationCampaign, as_json: bool) -> None:
     if as_json:
-        show_json([one.to_record() for one in campaign.mitigations])
+        show_json([attempt.to_record() for attempt in campaign.mitigations])
         return
-    show_records([_row(one) for one in campaign.mitigations], columns=_COLUMNS)
-    done = [one for one in campaign.mitigations if one.result is not None]
-    repaired = sum(one.result.success for one in done if one.result)
+    show_records([_row(attempt) for attempt in campaign.mitigations], columns=_COLUMNS)
+    done = [attempt for attempt in campaign.mitigations if attempt.result is not None]
+    repaired = sum(attempt.result.success for attempt in done if attempt.result)
     click.echo(f"{repaired} of {len(done)} attempts repaired the application; results in {campaign.root}/mitigations")
 
 
@@ -191,22 +195,22 @@ _COLUMNS = {
 }
 
 
-def _row(one: Mitigation) -> dict[str, Any]:
-    result = one.result
-    wrong = [part for part in result.parts if not part.ok] if result else []
+def _row(attempt: Mitigation) -> dict[str, Any]:
+    result = attempt.result
+    wrong = [check for check in result.parts if not check.ok] if result else []
     return {
-        "app": one.plan.app,
-        "fault": one.plan.fault,
-        "target": one.plan.target,
-        "repair": one.order.name,
-        "outcome": "not made" if result is None else "repaired" if result.success else "not repaired",
-        "work": None if one.order.mitigator is None or result is None else _work(result.mitigator or {}),
+        "app": attempt.plan.app,
+        "fault": attempt.plan.fault,
+        "target": attempt.plan.target,
+        "repair": attempt.order.name,
+        "outcome": "failed" if result is None else "repaired" if result.success else "not repaired",
+        "work": None if attempt.order.mitigator is None or result is None else _work(result.mitigator or {}),
         "mitigated_s": result.mitigated_s if result and not result.after else None,
         "repair_s": result.repair_s if result else None,
-        "wrong": one.failure or "; ".join(f"{part.part}: {part.detail}" for part in wrong),
+        "wrong": attempt.failure or "; ".join(f"{check.part}: {check.detail}" for check in wrong),
     }
 
 
 def _work(record: Mapping[str, Any]) -> str:
-    """Return how an operator's work ended, in a few words."""
+    """Describe the end of an operator's work in a few words."""
     return f"{record.get('status')}, {record.get('tool_calls')} calls"

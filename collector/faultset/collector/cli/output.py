@@ -1,4 +1,4 @@
-"""What commands that run episodes print: plans, progress and a summary."""
+"""Output of commands that run episodes: plans, progress and a summary."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from faultset.datasets.format.labels import Label, read_evidence, read_label
 
 
 def default_jobs(platform: str, scheduler: str | None) -> int:
-    """Return how many episodes run at a time by default; 1 where only a cluster could tell."""
+    """Return the default number of concurrent episodes; 1 if it depends on a cluster."""
     return open_host(platform, {}).episode_capacity() if platform == "local" and scheduler is None else 1
 
 
 def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
-    """Print plans by application, fault and target, then how many there are, how long they take and what disk."""
+    """Print plans by application, fault and target, then their number, time and disk space."""
     rows = [
         {
             "episode": plan.episode,
@@ -57,19 +57,23 @@ def _order(plan: Plan) -> tuple[str, bool, str, str]:
 
 
 MOST_FALSE_POSITIVES = 0.05
-"""Share of healthy services on which the latent test may fire without a word; its limit is drawn for 1 %."""
+"""Share of healthy services on which the latent test may fire without a warning; the limit aims at 1 %."""
 
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
-    """Print every episode with its verdict, how often the tests fired without a fault, and where the dataset is."""
-    ended = {one.episode: one for one in result.episodes}
-    labels = {name: read_label(result.root / "episodes" / name) for name, one in ended.items() if not one.failure}
+    """Print the episodes with their verdicts, the false positives, and the dataset's location."""
+    ended = {result_of_plan.episode: result_of_plan for result_of_plan in result.episodes}
+    labels = {
+        name: read_label(result.root / "episodes" / name)
+        for name, result_of_plan in ended.items()
+        if not result_of_plan.failure
+    }
     rows = []
     for plan in sorted(
         result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name)
     ):
-        label, one = labels.get(plan.episode), ended.get(plan.episode)
-        failure = one.failure if one else "not run"
+        label, result_of_plan = labels.get(plan.episode), ended.get(plan.episode)
+        failure = result_of_plan.failure if result_of_plan else "not run"
         rows.append(
             {
                 "episode": plan.episode,
@@ -78,9 +82,9 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
                 "verdict": "failed" if failure else label and label.verdict,
                 "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
                 "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
-                "attempts": one.attempts if one else 0,
+                "attempts": result_of_plan.attempts if result_of_plan else 0,
                 "why": failure,
-                "source failures": dict(one.outcome.source_failures) if one else {},
+                "source failures": dict(result_of_plan.outcome.source_failures) if result_of_plan else {},
             }
         )
     if as_json:
@@ -116,12 +120,12 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
 
 def _source_failures(result: CampaignResult) -> list[str]:
     failures: dict[str, list[str]] = {}
-    for one in result.episodes:
-        for name, reason in one.outcome.source_failures.items():
+    for episode in result.episodes:
+        for name, reason in episode.outcome.source_failures.items():
             failures.setdefault(name, []).append(reason)
     count = len(result.episodes)
     return [
-        f"the source {name} has recorded nothing in {len(reasons)} of {count} episodes; first: {reasons[0]}"
+        f"the source {name} recorded nothing in {len(reasons)} of {count} episodes; first: {reasons[0]}"
         for name, reasons in failures.items()
     ]
 
@@ -150,12 +154,12 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
         sentences.append(sentence)
     if changed:
         noticed = _fired(result, changed)[0]
-        sentences.append(f"on {len(changed)} disturbed and sham episodes clients noticed {noticed} times what was done")
+        sentences.append(f"on {len(changed)} disturbed and sham episodes clients noticed the change {noticed} times")
     return sentences
 
 
 def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
-    """Return in how many episodes the SLI test fired, on how many services the latent test did, and of how many."""
+    """Count firing SLI tests, services with a firing latent test, and all services."""
     sli = latent = services = 0
     calibrated = {
         plan.episode
@@ -177,7 +181,7 @@ def describe(result: EpisodeResult) -> str:
     if result.failure:
         ended = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
     elif not result.attempts:
-        ended = "was there already"
+        ended = "was already collected"
     elif tried := result.outcome.mitigations:
         ended = f"{'repaired' if tried[-1].success else 'not repaired'} in {result.wall_s:.0f} s"
         if len(tried) > 1:
@@ -188,28 +192,28 @@ def describe(result: EpisodeResult) -> str:
 
 
 def held_back(state: CampaignProgress) -> str:
-    """Return one line on why no further episode begins; empty when there is no reason."""
+    """Return a line with the reason why no further episode starts, or an empty text."""
     return f"{state.waiting} episodes wait: {state.held_back}" if state.held_back else ""
 
 
 def remaining_s(state: CampaignProgress, now_s: float) -> float:
-    """Return how long a campaign goes on, by the time that its episodes have taken so far.
+    """Estimate a campaign's remaining time from the duration of its finished episodes.
 
     Parameters
     ----------
     now_s
         Monotonic seconds.
     """
-    taken_s = [one.wall_s for one in state.finished if one.attempts and not one.failure]
+    taken_s = [episode.wall_s for episode in state.finished if episode.attempts and not episode.failure]
     if not taken_s:
-        taken_s = [episode_time_s(one.plan) for one in state.running.values()]
+        taken_s = [episode_time_s(episode.plan) for episode in state.running.values()]
     usual_s = sum(taken_s) / max(1, len(taken_s))
-    left_s = [max(0.0, usual_s - (now_s - one.started)) for one in state.running.values()]
+    left_s = [max(0.0, usual_s - (now_s - episode.started)) for episode in state.running.values()]
     return max([*left_s, (sum(left_s) + state.waiting * usual_s) / max(1, len(left_s))])
 
 
 def time_left(state: CampaignProgress, now_s: float) -> str:
-    """Return how long a campaign goes on in words; empty when it does not."""
+    """Return a campaign's remaining time in words; empty at its end."""
     return f"about {duration_text(remaining_s(state, now_s))} left" if state.running or state.waiting else ""
 
 
@@ -238,8 +242,8 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
         for result in state.finished:
             if result.episode not in shown:
                 shown.add(result.episode)
-                left = time_left(state, time.monotonic())
-                line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {left}" if left else "")
+                remaining = time_left(state, time.monotonic())
+                line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {remaining}" if remaining else "")
                 print(line, file=sys.stderr, flush=True)
 
     yield print_lines

@@ -1,4 +1,4 @@
-"""`faultset recover`: undo and remove what a killed `collect` left."""
+"""`faultset recover`: clean up after a killed `collect`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _is_named(option: str) -> bool:
     type=click.Path(),
     default="faultset-data",
     show_default=True,
-    help="Folder of the dataset, or its URL: then what this machine has left of it.",
+    help="Folder or URL of the dataset; for a URL only this machine's leftovers are removed.",
 )
 @click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
 @click.option("--context", help="Context of the kubeconfig; its current one by default.")
@@ -27,15 +27,15 @@ def _is_named(option: str) -> bool:
 @click.option(
     "--break-lock",
     is_flag=True,
-    help="Also undo what a run on another machine or in another container left, which has ended for sure.",
+    help="Also clean up after a run on another machine or in another container; only if it has surely ended.",
 )
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
 def recover(out: str, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:
-    """Undo and remove what a killed `collect` left in a dataset's folder, on this machine and on a cluster.
+    """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
-    On the embedded platform every process dies with the collector, so that only files are left. On a cluster it finds
-    what is ours by its labels and removes nothing else. It may be run again without harm, and leaves running
-    campaigns alone, also those of other machines. What is not ours for sure is named and stays.
+    On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
+    finds our objects by their labels, and removes nothing else. Running campaigns, also of other machines, are not
+    touched. Objects that may not be ours are listed and kept. Running the command twice does no harm.
 
     \b
     Example:
@@ -69,22 +69,22 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
                     folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )
         elif platform == "local" and destination.is_shared and _is_named("out"):
-            # On a cluster the folder is one of two places to look in.
-            refusal = DataError(f"there is no folder {printable(str(folder))}; name a dataset with --out")
+            # on a cluster, orphans are removed even if the folder is missing
+            refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
     except DataError as error:
         refusal = error
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):
-            raise UsageError(f"--telemetry does not apply to platform {platform}; leave it out, or choose another")
+            raise UsageError(f"--telemetry does not apply to platform {platform}; omit it, or choose another platform")
         orphans += host.remove_telemetry()
     if as_json:
         show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.left})
     else:
-        sentences = [f"removed what was left of {len(removal.episodes)} episodes"] if removal.episodes else []
+        sentences = [f"removed the remains of {len(removal.episodes)} episodes"] if removal.episodes else []
         sentences += [f"removed {', '.join(orphans)}"] if orphans else []
         if sentences or not (removal.left or refusal):
-            click.echo("; ".join(sentences) or "nothing was left behind")
+            click.echo("; ".join(sentences) or "nothing to remove")
     if refusal:
         raise refusal
     if removal.left:

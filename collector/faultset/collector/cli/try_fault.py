@@ -1,4 +1,4 @@
-"""`faultset try-fault`: one fault on a live application, within a minute."""
+"""`faultset try-fault`: try one fault on a live application, within a minute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def try_fault(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
+    """Deploy an application, inject one fault, check its effect, undo it, and remove everything.
 
     Nothing is recorded. `faultset doctor --fault NAME` tries a fault in memory instead.
 
@@ -70,7 +70,7 @@ def try_fault(
     settings = platform_settings(**options)
     host = open_host(platform, settings)
     if reason := unsupported_faults(host, [spec]).get(name):
-        raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")
+        raise UsageError(f"fault {name} cannot be injected on platform {platform}: {reason}; choose another fault")
     host.check()
     for sentence in check_stores(host, [loaded]) if choice else ():
         click.echo(sentence, err=True)
@@ -78,11 +78,13 @@ def try_fault(
     trial_name = f"try-{seed}"
     with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
         journal = Journal(Path(folder) / "journal.jsonl")
-        made = host.create_platform(loaded, Path(folder), journal, episode=trial_name, seed=seed, step_s=1.0)
+        trial_platform = host.create_platform(loaded, Path(folder), journal, episode=trial_name, seed=seed, step_s=1.0)
         try:
-            trial = try_on_platform(spec, chosen, made, seed=seed, say=lambda sentence: click.echo(sentence, err=True))
+            trial = try_on_platform(
+                spec, chosen, trial_platform, seed=seed, say=lambda sentence: click.echo(sentence, err=True)
+            )
         finally:
-            made.teardown()
+            trial_platform.teardown()
             journal.close()
             host.await_removal([trial_name])
     failed, sent = trial.failed
@@ -98,6 +100,6 @@ def try_fault(
     show_records([row], columns=list(row), as_json=as_json)
     if trial.evidence is None:
         raise PlatformError(
-            f"fault {name} on {chosen} was injected and undone, but its check found nothing; correct the fault's "
+            f"fault {name} on {chosen} was injected and undone, but its check did not confirm it; correct the fault's "
             "check, or try another target with --target"
         )

@@ -1,4 +1,4 @@
-"""What happened to an application before an episode: rollouts and restarts, as in one that has run for days."""
+"""Rollouts and restarts before an episode, as in an application that has run for days."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
     Returns
     -------
     bool
-        Whether anything was changed: nothing is of an application that somebody else has deployed.
+        Whether anything was changed; applications that others deployed stay unchanged.
     """
     app = platform.app
     services = [*code_services(app), *operators(app)] if app.deployed is None else []

@@ -1,4 +1,4 @@
-"""Harmless changes: the decoys of every episode, and what no-fault episodes do instead of a fault."""
+"""Harmless changes: the decoys of every episode, and the changes of episodes without a fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROUNDING_S = 0.001
 
 
 class DecoySchedule:
-    """The decoys of one episode, made step by step.
+    """Makes the decoys of an episode step by step.
 
     A decoy that would add or replace pods of a target changes a setting of the target instead, unless it ends before
     the onset. So the number of decoys and their services never depend on the fault.
@@ -51,7 +51,7 @@ class DecoySchedule:
         self._decoys = decoys
 
     def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
-        """Make the steps that are due, and yield what each one did."""
+        """Make the due steps, and yield the changes of each."""
         while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
             _, number, step = self._steps.pop(0)
             decoy = self._decoys[number]
@@ -77,7 +77,7 @@ class DecoySchedule:
 
 
 _Step = Callable[[Platform, str, Decoy, int], dict[str, Any] | None]
-"""Makes one step of a decoy; returns what it changed, or None where the kind has no such step."""
+"""Makes one step of a decoy; returns its changes, or None if the kind has no such step."""
 
 
 def _roll_out_once(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
@@ -202,11 +202,6 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
     ports = platform.get("Service", service)["spec"]["ports"]
     platform.patch("Service", service, {"spec": {"ports": ports}})
     return {"sham": "service-rewritten", "service": service}
-
-
-def clients_may_notice(made: Mapping[str, Any]) -> bool:
-    """Return whether `imitate_fault` restarted pods, which may slow requests on a busy host."""
-    return made.get("sham") in ("restart", "account-rewritten")
 
 
 def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:

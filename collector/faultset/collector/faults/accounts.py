@@ -42,7 +42,7 @@ from faultset.collector.spec.credentials import decoded, password_key, store_pas
 
 
 def _change_account(platform: Platform, target: str, change: AdminChange) -> dict[str, Any]:
-    """Change the account with which a database is used, then restart its consumers."""
+    """Change the account with which services use a database, then restart them."""
     administer(platform, target, change)
     caches = flush_caches(platform, target)
     return {
@@ -132,14 +132,14 @@ def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
     return {"secret": used.secret, "key": used.key, "flushed": caches}
 
 
-def _is_for_want_of_rights(refusal: str) -> bool:
+def _lacks_rights(refusal: str) -> bool:
     return "permission" in refusal or "not authorized" in refusal
 
 
 def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the store refuses a write of the application's account for want of the right."""
+    """Check whether the store refuses a write because the account lacks the right."""
     refusal = store_state(platform, target).get("write_refused", "")
-    return f"{target} refuses writes of {parameters['account']}: {refusal}" if _is_for_want_of_rights(refusal) else None
+    return f"{target} refuses writes of {parameters['account']}: {refusal}" if _lacks_rights(refusal) else None
 
 
 @fault(
@@ -157,7 +157,7 @@ def read_only_account(platform: Platform, target: str, rng: Generator) -> Parame
 
 
 def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the broker refuses to give messages to the application's account."""
+    """Check whether the broker refuses to give messages to the application's account."""
     refusal = store_state(platform, target).get("consume_refused", "")
     return f"{target} gives {parameters['account']} no messages: {refusal}" if refusal else None
 

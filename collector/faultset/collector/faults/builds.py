@@ -24,7 +24,7 @@ from faultset.collector.platforms.objects import Object, is_ready
 from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
 
 _SCALED_S = 30.0
-_SHARES = [*(one.failing_share for one in FAILING), *(one.waiting_share for one in SLOWED)]
+_SHARES = [*(defect.failing_share for defect in FAILING), *(defect.waiting_share for defect in SLOWED)]
 
 
 def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -58,7 +58,7 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{one.wait_s:g} s at {100 * one.waiting_share:g} %' for one in SLOWED)} of the requests",
+    intensity=f"{either(f'{slow.wait_s:g} s at {100 * slow.waiting_share:g} %' for slow in SLOWED)} of the requests",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -72,7 +72,7 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{100 * one.failing_share:g}' for one in FAILING)} % of the requests",
+    intensity=f"{either(f'{100 * defect.failing_share:g}' for defect in FAILING)} % of the requests",
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -86,8 +86,8 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     fault_type="Code Defect",
     targets=calling_services,
     check=runs_new_image,
-    intensity=f"a pool of {either(one.pool_size for one in KEEPING)}, of which "
-    f"{percent_between(one.kept_share for one in KEEPING)} of the calls keep a connection 2 to 5 s",
+    intensity=f"a pool of {either(defect.pool_size for defect in KEEPING)}, of which "
+    f"{percent_between(defect.kept_share for defect in KEEPING)} of the calls keep a connection 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -121,12 +121,12 @@ def wrong_binary(platform: Platform, target: str, rng: Generator) -> Parameters:
     return {"program": program}
 
 
-def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+def runs_with_good_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether one pod runs the bad build and another does not."""
     ready = [pod for pod in pods_of(platform, target) if is_ready(pod)]
     bad = [pod for pod in ready if _runs(pod, parameters["image"])]
     if bad and len(ready) > len(bad):
-        return f"{bad[0]['metadata']['name']} runs {parameters['image']} beside {len(ready) - len(bad)} good pods"
+        return f"{bad[0]['metadata']['name']} runs {parameters['image']} next to {len(ready) - len(bad)} good pods"
     return None
 
 
@@ -135,7 +135,7 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     system_level="Application",
     fault_type="Code Defect",
     targets=networked_services,
-    check=runs_beside_others,
+    check=runs_with_good_pods,
     at_one_pod=True,
     intensity=f"one pod of two to four, failing or waiting at {percent_between(_SHARES)} of its requests",
     needs=("runtime",),

@@ -24,7 +24,7 @@ _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
 def order_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
-    """Replace a Deployment's pods as `kubectl rollout restart` does, now and when that is undone.
+    """Replace a Deployment's pods as `kubectl rollout restart` does, now and at the undo.
 
     A fault that changes files or Secrets of pods orders the restart first. Its undo then comes last, and the new pods
     read the restored content.
@@ -38,11 +38,11 @@ def order_restart(platform: Platform, deployment: str, *, recreate: bool = False
 
 
 def is_restarted(platform: Platform, deployment: str) -> bool:
-    """Return whether a restart was ordered and all pods were started since."""
-    wanted = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
+    """Return whether a restart was ordered and all pods have started since."""
+    annotations = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
     pods = platform.list("Pod", {platform.app.label_key: deployment})
-    return bool(wanted.get(_RESTARTED)) and all(
-        (pod["metadata"].get("annotations") or {}).get(_RESTARTED) == wanted[_RESTARTED] for pod in pods
+    return bool(annotations.get(_RESTARTED)) and all(
+        (pod["metadata"].get("annotations") or {}).get(_RESTARTED) == annotations[_RESTARTED] for pod in pods
     )
 
 
@@ -72,7 +72,7 @@ def _replace_pods(platform: Platform, name: str, metadata: Mapping[str, Any], *,
 
 
 def readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
-    """Return the container field that delays the readiness of a Deployment's next pods; empty where we may not."""
+    """Return the field that delays the readiness of new pods; empty if it must not be set."""
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     probe = container.get("readinessProbe")
     if app.deployed is not None:
@@ -89,19 +89,21 @@ def readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
 def set_variables(platform: Platform, target: str, values: Mapping[str, str], *, recreate: bool = False) -> None:
     """Set environment variables of the Deployment's first container; its pods are replaced."""
     variables = copy.deepcopy(container_of(platform, target).get("env", []))
-    kept = [variable for variable in variables if variable["name"] not in values]
+    unchanged = [variable for variable in variables if variable["name"] not in values]
     added = [{"name": name, "value": value} for name, value in values.items()]
-    patch_container(platform, target, recreate=recreate, env=[*kept, *added])
+    patch_container(platform, target, recreate=recreate, env=[*unchanged, *added])
 
 
 def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a running pod has the values of `parameters["variables"]`."""
-    wanted: Mapping[str, str] = parameters["variables"]
+    expected: Mapping[str, str] = parameters["variables"]
     for pod in pods_of(platform, target):
         variables = pod["spec"]["containers"][0].get("env", [])
-        runs = any("running" in one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", []))
-        if runs and wanted.items() <= {variable["name"]: variable.get("value") for variable in variables}.items():
-            return f"{pod['metadata']['name']} has {', '.join(f'{name}={value}' for name, value in wanted.items())}"
+        runs = any(
+            "running" in status.get("state", {}) for status in pod.get("status", {}).get("containerStatuses", [])
+        )
+        if runs and expected.items() <= {variable["name"]: variable.get("value") for variable in variables}.items():
+            return f"{pod['metadata']['name']} has {', '.join(f'{name}={value}' for name, value in expected.items())}"
     return None
 
 
@@ -113,14 +115,14 @@ def roll_out_build(
     *,
     recreate: bool = False,
 ) -> dict[str, Any]:
-    """Roll out a build with one of several defects, drawn; return its image and the defect."""
+    """Roll out a build with a randomly drawn defect; return its image and the defect."""
     build = draw_build(platform, target, rng, choices)
     patch_container(platform, target, recreate=recreate, image=build["image"])
     return build
 
 
 def draw_build(platform: Platform, target: str, rng: np.random.Generator, choices: Sequence[Defects]) -> dict[str, Any]:
-    """Draw one of several defects; return the image that has it in this episode, and the defect's values."""
+    """Draw a defect; return the image with it and the defect's values."""
     defects = choices[int(rng.integers(len(choices)))]
     repository = container_of(platform, target)["image"].rpartition(":")[0]
     tag = draw_builds(platform.app.variation.seed).tag_with(defects)

@@ -107,7 +107,7 @@ _FAULTS = (
 
 
 def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return the selection of the service that an application holds responsible for a flag; none without the flag."""
+    """Return a selection of the service that evaluates a flag; empty without the flag."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         flag = app.flags.flags.get(name) if app.flags else None
@@ -129,14 +129,14 @@ def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
         text = set_variant(data.get(settings.file, ""), name, variant)
     except ValueError as error:
         raise PlatformError(
-            f"key {settings.file} of ConfigMap {settings.config_map} has no flags that can be set: {error}"
+            f"{settings.file} of ConfigMap {settings.config_map} must have feature flags, but cannot be read: {error}"
         ) from None
     platform.patch("ConfigMap", settings.config_map, {"data": {settings.file: text}})
     return {"flag": name, "variant": variant, "config_map": settings.config_map}
 
 
 def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the ConfigMap has the variant, and the provider runs in its new form alone."""
+    """Check whether the ConfigMap has the variant and only restarted pods of the provider run."""
     settings, name = _settings(platform), parameters["flag"]
     text = (platform.get("ConfigMap", settings.config_map).get("data") or {}).get(settings.file, "")
     try:
@@ -150,7 +150,7 @@ def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before
 
 
 def _settings(platform: Platform) -> FlagSettings:
-    assert platform.app.flags is not None, "a flag's fault has targets in applications with flags only"
+    assert platform.app.flags is not None, "faults of flags need an application with flags"
     return platform.app.flags
 
 

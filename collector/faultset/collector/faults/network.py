@@ -21,7 +21,7 @@ from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, L
 
 
 def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the platform disturbs the pod's packets or requests at this moment."""
+    """Check whether the platform disturbs the pod's packets or requests now."""
     return platform.disturbance_evidence(parameters["pod"])
 
 

@@ -1,4 +1,4 @@
-"""Faults that begin at the custom resource of an operator, and faults of the operator itself."""
+"""Faults that start in the custom resource of an operator, and faults of the operator itself."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def resource_at_fault(app: AppSpec, target: str) -> FaultyObject:
 
 
 def names_of_resource(app: AppSpec, target: str) -> tuple[str, ...]:
-    """Return the plural that the resource's definition gives, which benchmarks of operators take as an answer."""
+    """Return the resource's plural name, which benchmarks of operators accept as an answer."""
     return (_resource_of(app).plural,)
 
 
 def set_field(platform: Platform, component: str, field: str, value: Any) -> dict[str, Any]:
-    """Set one field of a component in the custom resource, and return it; the undo goes through it as well."""
+    """Set one field of a component in the custom resource, and return it."""
     resource = _resource_of(platform.app)
     platform.patch(resource.kind, resource.name, {"spec": {component: {field: value}}})
     return {field: value}
 
 
 def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
-    """Return whether the custom resource has the value that `set_field` wrote; other parts of the field may differ."""
+    """Return whether the custom resource still has the value from `set_field`."""
     resource = _resource_of(platform.app)
-    wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
-    return _has(wanted, parameters)
+    fields = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
+    return _has(fields, parameters)
 
 
 def now_ns(platform: Platform, target: str) -> int:
-    """Return the time, from when on the operator's events count; for the `observe` of a fault."""
+    """Return the present time, as an `observe` function: later events of the operator count."""
     return time.time_ns()
 
 
 def is_refused(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the operator has told since `before` that it failed to do what the resource asks for."""
+    """Check whether the operator has reported since `before` that it failed to apply the resource."""
     resource = _resource_of(platform.app)
     if not has_field(platform, target, parameters):
         return None
@@ -68,20 +68,20 @@ def is_refused(platform: Platform, target: str, parameters: Mapping[str, Any], b
     return None
 
 
-def _has(found: Any, wanted: Any) -> bool:
-    """Say whether a merge patch would change nothing.
+def _has(current: Any, change: Any) -> bool:
+    """Return whether a merge patch would change nothing.
 
     >>> _has({"context": {"user": -1, "group": 5}}, {"context": {"user": -1}}), _has({"size": 1}, {"size": 2})
     (True, False)
     """
-    if not isinstance(wanted, Mapping):
-        return found == wanted
-    parts = cast("Mapping[str, Any]", wanted)
-    return isinstance(found, Mapping) and all(_has(found.get(key), value) for key, value in parts.items())
+    if not isinstance(change, Mapping):
+        return current == change
+    parts = cast("Mapping[str, Any]", change)
+    return isinstance(current, Mapping) and all(_has(current.get(key), value) for key, value in parts.items())
 
 
 def _resource_of(app: AppSpec) -> CustomResource:
-    assert app.operator is not None, "faults of a custom resource have targets in applications with an operator only"
+    assert app.operator is not None, "faults of a custom resource need an application with an operator"
     return app.operator.resource
 
 
@@ -89,12 +89,12 @@ REPLICAS = 100_000
 
 
 def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the operator has made the StatefulSet as large, and a pod finds no room."""
-    wanted = platform.get("StatefulSet", target)["spec"]["replicas"]
+    """Check whether the StatefulSet has that size and a pod cannot be scheduled."""
+    replicas = platform.get("StatefulSet", target)["spec"]["replicas"]
     waiting = [pod["metadata"]["name"] for pod in pods_of(platform, target) if is_unschedulable(pod)]
-    if wanted != parameters["replicas"] or not waiting:
+    if replicas != parameters["replicas"] or not waiting:
         return None
-    return f"StatefulSet {target} wants {wanted} replicas, and no node has room for pod {waiting[-1]}"
+    return f"StatefulSet {target} wants {replicas} replicas, and no node has room for pod {waiting[-1]}"
 
 
 _RESOURCE = {
@@ -149,7 +149,7 @@ def invalid_security_context(platform: Platform, target: str, rng: Generator) ->
 
 
 def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the custom resource has the strategy: there is nothing else to see."""
+    """Check whether the custom resource has the strategy; nothing else shows it."""
     if not has_field(platform, target, parameters):
         return None
     return f"the custom resource asks for update strategy {parameters['statefulSetUpdateStrategy']} of {target}"
@@ -172,16 +172,16 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
     """Check whether a claim of that class and the pod that mounts it are Pending."""
     if not has_field(platform, target, parameters):
         return None
-    wanted = parameters["storageClassName"]
+    storage_class = parameters["storageClassName"]
     claims = [
         claim["metadata"]["name"]
         for claim in platform.list("PersistentVolumeClaim", {platform.app.label_key: target})
-        if claim["spec"].get("storageClassName") == wanted and claim.get("status", {}).get("phase") == "Pending"
+        if claim["spec"].get("storageClassName") == storage_class and claim.get("status", {}).get("phase") == "Pending"
     ]
     pods = pods_of(platform, target)
     if not claims or not pods or pods[-1].get("status", {}).get("phase") != "Pending":
         return None
-    return f"claim {claims[0]} of class {wanted} and pod {pods[-1]['metadata']['name']} are Pending"
+    return f"claim {claims[0]} of class {storage_class} and pod {pods[-1]['metadata']['name']} are Pending"
 
 
 @fault(

@@ -1,4 +1,4 @@
-"""Pods and containers of a service, as faults and their checks look at them."""
+"""Pods and containers of a service, for faults and their checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pod_of(platform: Platform, service: str) -> str:
     Raises
     ------
     PlatformError
-        The service has none.
+        The service has no pod.
     """
     pods = pods_of(platform, service)
     if not pods:
@@ -39,7 +39,7 @@ def container_status(platform: Platform, service: str) -> dict[str, Any]:
 
 
 def last_error_line(platform: Platform, pod: str, *, window_s: float = 60.0) -> str | None:
-    """Return the newest line at level error or above that a pod has logged lately; None when there is none."""
+    """Return the newest recent log line of a pod at level error or above, or None."""
     end_ns = time.time_ns()
     batches = platform.sources["logs"].snapshot(end_ns - int(window_s * 1e9), end_ns)
     lines = [row for batch in batches for row in batch.select(["time", "pod", "level", "message"]).to_pylist()]
@@ -48,14 +48,14 @@ def last_error_line(platform: Platform, pod: str, *, window_s: float = 60.0) -> 
 
 
 def last_event(platform: Platform, pod: str, reason: str, *, window_s: float = 180.0) -> str | None:
-    """Return the message of the newest event with a reason about a pod; None when there is none lately."""
+    """Return the message of a pod's newest recent event with that reason, or None."""
     end_ns = time.time_ns()
     batches = platform.sources["events"].snapshot(end_ns - int(window_s * 1e9), end_ns)
     rows = [row for batch in batches for row in batch.select(["time", "name", "reason", "message"]).to_pylist()]
-    found = [row for row in rows if row["name"] == pod and row["reason"] == reason]
-    return max(found, key=lambda row: row["time"])["message"] if found else None
+    events = [row for row in rows if row["name"] == pod and row["reason"] == reason]
+    return max(events, key=lambda row: row["time"])["message"] if events else None
 
 
 def last_end(status: dict[str, Any]) -> dict[str, Any]:
-    """Return how a container ended last (exit code, reason), or an empty dict when it never did."""
+    """Return exit code and reason of a container's last end; empty if it never ended."""
     return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}

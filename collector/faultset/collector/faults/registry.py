@@ -71,36 +71,36 @@ class FaultSpec:
     targets
         Gives the services of an application that the fault can be applied to.
     root_cause_kind
-        Kind of the object at fault, where its name is the target's.
+        Kind of the object at fault if it is named like the target.
     root_cause
-        `root_cause(app, target)` returns the object at fault, where its name is another; None where it is not.
+        `root_cause(app, target)` returns the object at fault if it has another name; otherwise None.
     at_one_pod
         Whether one pod of the target is at fault and its others are not; its name is the parameter `pod`.
     check
-        `check(platform, target, parameters, before)` returns a sentence on what shows, on the object or process
-        itself, that the fault is in effect; None while nothing does.
+        `check(platform, target, parameters, before)` returns a sentence with the proof, from the object or
+        process itself, that the fault is in effect; None without proof.
     observe
         `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`;
         for checks of counters and of how a container ended. Without it `before` is None.
     check_sees
-        `state` when `check` says nothing once the fault is gone; `events` when it sees what has happened since
-        `observe`, for instance that a container was killed, so that one observes anew to learn whether it goes on.
+        `state` if `check` returns None once the fault is gone. `events` if it detects events since `observe`, such as
+        a killed container; then a new `observe` is needed to see whether they go on.
     repeat_s
-        Seconds after which the injection is made again, until the recovery; None when once is enough.
+        Seconds until the injection is repeated, up to the recovery; None for a single injection.
     also_accepted
-        Names besides the target that count as right answers.
+        Further names that count as right answers.
     schedules
-        How it can act over time beside `constant`. One that has any takes `course` as a further argument, None for what
-        it does by itself, and its parameters hold the course; it is constant otherwise.
+        Its schedules other than `constant`. A fault with schedules takes a further argument `course`, None for its
+        default behaviour, and returns the course among its parameters.
     intensity
-        What is drawn of how strongly it acts, in a few words; empty for one that is there or not.
+        Range of the drawn strength, in a few words; empty if the strength is fixed.
     gray
-        Whether its target goes on while clients suffer: the injection replaces, stops or restarts none of the target's
-        pods and cuts no way to them.
+        Whether the target keeps running while clients suffer: no pod of the target is replaced, stopped, restarted
+        or cut off.
     dormant_reason
-        Why clients do not suffer while only this fault is there, as one clause; empty where they do.
+        Why clients do not notice this fault alone, as a clause; empty if they do.
     needs
-        What the platform must be able to do, as any collection; see `Capability`.
+        Capabilities that the platform must have, as any collection; see `Capability`.
     summary
         One sentence for people; by default the first line of the docstring of `inject`.
     """
@@ -168,7 +168,7 @@ class FaultSpec:
         return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
 
     def accepted_names(self, app: AppSpec, target: str) -> tuple[str, ...]:
-        """Return the names that find the root cause of an episode on that target, that of the target first."""
+        """Return the names accepted as the root cause of an episode, the target first."""
         names = (target, self.object_at_fault(app, target).name, *self.also_accepted(app, target))
         return tuple(dict.fromkeys(names))
 
@@ -176,11 +176,11 @@ class FaultSpec:
         self, platform: Platform, target: str, rng: np.random.Generator, course: Course | None
     ) -> Parameters:
         """Inject the fault, with a course if one is given; return the parameters."""
-        given = {} if course is None or not self.schedules else {"course": course}
-        return dict(self.inject(platform, target, rng, **given))
+        arguments = {} if course is None or not self.schedules else {"course": course}
+        return dict(self.inject(platform, target, rng, **arguments))
 
     def follows(self, schedule: Schedule) -> bool:
-        """Tell whether it can act over time in this way."""
+        """Return whether the fault supports a schedule."""
         return schedule == "constant" or schedule in self.schedules
 
     def state_before(self, platform: Platform, target: str) -> Any:
@@ -188,7 +188,7 @@ class FaultSpec:
         return self.observe(platform, target) if self.observe else None
 
     def state_from_now(self, platform: Platform, target: str, before: Any) -> Any:
-        """Return what `check` gets as `before` from now on: for one that sees events, those so far do not count."""
+        """Return the new `before` for `check`; past events no longer count."""
         return self.state_before(platform, target) if self.check_sees == "events" else before
 
 
@@ -207,16 +207,16 @@ def fault(name: str, **fields: Any) -> Callable[[Inject], Inject]:
     def register(inject: Inject) -> Inject:
         spec = FaultSpec(name=name, inject=inject, **fields)
         other = _faults.get(name)
-        if other and _place(other.inject) != _place(inject):
-            raise ValueError(f"fault {name} is defined both in {_place(other.inject)} and in {_place(inject)}")
+        if other and _location(other.inject) != _location(inject):
+            raise ValueError(f"fault {name} is defined both in {_location(other.inject)} and in {_location(inject)}")
         _faults[name] = spec
         return inject
 
     return register
 
 
-def _place(inject: Inject) -> str:
-    """Return where a function is defined: the same after a reload, another for a second function of that name."""
+def _location(inject: Inject) -> str:
+    """Return where a function is defined; a reload does not change it."""
     code = getattr(inject, "__code__", None)
     line = f", line {code.co_firstlineno}" if code else ""
     return f"{inject.__module__}.{getattr(inject, '__qualname__', inject)}{line}"
@@ -247,7 +247,7 @@ def _load() -> None:
 def faults() -> dict[str, FaultSpec]:
     """Return all faults by name: those of the AIOpsLab paper first, by its numbers, then by name.
 
-    A plug-in that cannot be loaded is left out with a warning.
+    Skip plug-ins that cannot be loaded, with a warning.
     """
     _load()
     return {spec.name: spec for spec in sorted(_faults.values(), key=lambda f: (f.paper_number or 99, f.name))}
@@ -259,12 +259,12 @@ def get_fault(name: str) -> FaultSpec:
     Raises
     ------
     UsageError
-        There is no fault of that name (the sentence suggests the nearest), or its plug-in cannot be loaded.
+        No fault has that name (the message suggests the nearest), or its plug-in cannot be loaded.
     """
-    known = faults()
-    if name in known:
-        return known[name]
+    registered = faults()
+    if name in registered:
+        return registered[name]
     announced = plugins(GROUP)
     if name in announced:
         return announced[name].load(_defined, announced=_faults)
-    raise unknown_name("fault", name, [*known, NOOP, ALL])
+    raise unknown_name("fault", name, [*registered, NOOP, ALL])

@@ -24,13 +24,13 @@ _LEAST_ASKED = 10
 
 
 def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
-    """Draw the share of the requests, their caller, at times their operation, and a course if none is given.
+    """Draw the share of requests, their caller, sometimes an operation, and a missing course.
 
-    Where the platform cannot tell requests apart, all that come to the target, or to the operation, are meant.
+    If the platform cannot distinguish callers, the fault affects all requests to the target or the operation.
     """
     app = platform.app
     caller = str(rng.choice(callers_of(app, target)))
-    operations = _operations_asked_for(platform, caller, target)
+    operations = _common_operations(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
     if not platform.selects_requests:
@@ -45,22 +45,24 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     return drawn
 
 
-def _operations_asked_for(platform: Platform, caller: str, callee: str) -> list[str]:
-    """Return the operations of a callee that a caller asks for, without those that its spans hardly show lately.
+def _common_operations(platform: Platform, caller: str, callee: str) -> list[str]:
+    """Return the operations of a callee that a caller has used often lately.
 
-    A fault of an operation that is asked for after errors only, or once in a minute, would show nothing. Where the
-    spans of an application have other names than its operations, all that the specification knows are returned.
+    A fault of an operation that is only used after errors, or once in a minute, would have no effect. If spans are
+    named differently from operations, all operations of the specification are returned.
     """
-    asked = {one.operation for one in platform.app.services[caller].operations_called() if one.service == callee}
-    known = sorted(name for name in asked if "{" not in name)
+    operations = {
+        call.operation for call in platform.app.services[caller].operations_called() if call.service == callee
+    }
+    names = sorted(name for name in operations if "{" not in name)
     counts = _spans_lately(platform, caller)
-    if not counts.keys() & set(known):
-        return known
-    return [name for name in known if counts[name] >= _LEAST_ASKED]
+    if not counts.keys() & set(names):
+        return names
+    return [name for name in names if counts[name] >= _LEAST_ASKED]
 
 
 def _spans_lately(platform: Platform, service: str) -> Counter[str]:
-    """Return how many spans of a service's calls there were lately, by their operation."""
+    """Count the recent spans of a service by operation."""
     end_ns = time.time_ns()
     counts: Counter[str] = Counter()
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):

@@ -58,12 +58,12 @@ LEAST_MILLICORES = 10
 
 
 def throttled_periods(platform: Platform, target: str) -> float:
-    """Return in how many periods the container has been throttled so far."""
+    """Return the number of periods in which the container was throttled."""
     return counter_now(platform, pod_of(platform, target), "container_cpu_cfs_throttled_periods_total")
 
 
 def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container has been throttled in at least five periods since the injection."""
+    """Check whether the container has been throttled in at least five periods since the injection."""
     periods = throttled_periods(platform, target) - before
     return f"{parameters['pod']} throttled in {periods:.0f} periods" if periods >= 5 else None
 
@@ -78,7 +78,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     observe=throttled_periods,
     check_sees="events",
     root_cause_kind="Pod",
-    intensity=f"a limit of {percent_between(_CPU_SHARES)} of what is used",
+    intensity=f"a limit of {percent_between(_CPU_SHARES)} of the usage",
     gray=True,
     needs=("resize",),
 )
@@ -97,12 +97,12 @@ def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def cores_in_use(platform: Platform, target: str) -> float:
-    """Return how many cores the container uses at present."""
+    """Return the number of cores that the container uses now."""
     return cpu_cores(platform, pod_of(platform, target), window_s=3.0)
 
 
 def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container uses most of its CPU limit, and more than before the injection."""
+    """Check whether the container uses most of its CPU limit, and more than before the injection."""
     cores = cores_in_use(platform, target)
     if cores > 0.8 * parameters["limit_cores"] and cores > 1.1 * before:
         return f"{parameters['pod']} uses {cores:.2f} cores, {before:.2f} before"
@@ -139,7 +139,7 @@ _USED = "container_memory_working_set_bytes"
 
 
 def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
-    """Return the newest container's pod and how often it was restarted."""
+    """Return the newest pod and its container's number of restarts."""
     return pod_of(platform, target), container_status(platform, target).get("restartCount", 0)
 
 
@@ -158,7 +158,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     targets=logic_services,
     check=was_killed_at_limit,
     observe=memory_ends,
-    intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of what is used",
+    intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""

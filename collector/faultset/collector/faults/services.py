@@ -17,7 +17,7 @@ from faultset.collector.spec.containers import METRICS_PORT
 
 
 def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the Service has the wrong port."""
+    """Check whether the Service has the wrong port."""
     ports = [port.get("targetPort") for port in platform.get("Service", target)["spec"]["ports"]]
     return f"Service {target} points to port {ports[0]}" if ports[0] == parameters["target_port"] else None
 
@@ -41,7 +41,7 @@ def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether no pod carries what the Service asks for."""
+    """Check whether no pod has the labels that the Service selects."""
     selector = platform.get("Service", target)["spec"]["selector"]
     return None if platform.list("Pod", selector) else f"Service {target} selects no pod"
 
@@ -62,11 +62,11 @@ def wrong_selector(platform: Platform, target: str, rng: Generator) -> Parameter
 
 
 def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether there is no such Service."""
+    """Check whether the Service is missing."""
     try:
         platform.get("Service", target)
     except ObjectNotFound:
-        return f"there is no Service {target}"
+        return f"Service {target} does not exist"
     return None
 
 
@@ -88,7 +88,7 @@ _PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
 
 
 def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> dict[str, Any]:
-    """Draw a probe by HTTP at a port that the target's container does not open."""
+    """Draw an HTTP probe of a port that the target's container does not open."""
     ports = container_of(platform, target).get("ports") or []
     taken = {port.get("containerPort") for port in ports} | {METRICS_PORT}
     port = int(rng.choice([number for number in range(8000, 9500) if number not in taken]))
@@ -101,16 +101,16 @@ def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> di
 
 
 def asks_closed_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
-    """Return whether a pod's container has an HTTP probe at a port."""
-    asked = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
-    return asked.get("port") == port
+    """Return whether a pod's container has an HTTP probe of that port."""
+    request = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
+    return request.get("port") == port
 
 
 def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether pods with the probe run and none of them is ready."""
-    asked = [pod for pod in pods_of(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
-    running = [pod for pod in asked if pod.get("status", {}).get("phase") == "Running"]
-    if running and not any(is_ready(pod) for pod in asked):
+    pods = [pod for pod in pods_of(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
+    running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    if running and not any(is_ready(pod) for pod in pods):
         return f"{running[-1]['metadata']['name']} runs and is not ready, port {parameters['port']} does not answer"
     return None
 
@@ -132,7 +132,7 @@ def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> 
 def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a container with the probe was restarted."""
     for pod in pods_of(platform, target):
-        restarts = sum(one.get("restartCount", 0) for one in pod.get("status", {}).get("containerStatuses", []))
+        restarts = sum(status.get("restartCount", 0) for status in pod.get("status", {}).get("containerStatuses", []))
         if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
             name, port = pod["metadata"]["name"], parameters["port"]
             return f"{name} was restarted {restarts} times, port {port} does not answer"

@@ -103,7 +103,7 @@ def usual_call_ms(platform: Platform, service: str) -> float:
 )
 def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a listen address that does not exist, so that the new pod cannot start; the old pod is deleted first."""
-    # of a block that is kept for documentation (RFC 5737)
+    # reserved for documentation (RFC 5737)
     variables = {"POD_IP": f"192.0.2.{int(rng.integers(2, 250))}"}
     set_variables(platform, target, variables, recreate=True)
     return {"variables": variables}
@@ -177,12 +177,12 @@ def lacks_key(platform: Platform, target: str, parameters: Mapping[str, Any], be
     if key in (platform.get("ConfigMap", name).get("data") or {}) or not is_restarted(platform, target):
         return None
     for pod in pods_of(platform, target):
-        if said := _want_of_key(platform, pod, parameters["use"]):
-            return f"{pod['metadata']['name']} {said}, and ConfigMap {name} has no key {key}"
+        if effect := _effect_of_missing_key(platform, pod, parameters["use"]):
+            return f"{pod['metadata']['name']} {effect}, and ConfigMap {name} has no key {key}"
     return None
 
 
-def _want_of_key(platform: Platform, pod: Object, use: str) -> str | None:
+def _effect_of_missing_key(platform: Platform, pod: Object, use: str) -> str | None:
     status = next(iter(pod.get("status", {}).get("containerStatuses", [])), {})
     reason = (status.get("state", {}).get("waiting") or {}).get("reason")
     if use == "variable" and reason == "CreateContainerConfigError":
@@ -206,8 +206,8 @@ def _want_of_key(platform: Platform, pod: Object, use: str) -> str | None:
 )
 def wrong_config_key(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Rename a key of a ConfigMap that the service needs, and restart its pods; the old ones are deleted first."""
-    found = needed_keys(platform.app, target)
-    needed = found[int(rng.integers(len(found)))]
+    keys = needed_keys(platform.app, target)
+    needed = keys[int(rng.integers(len(keys)))]
     renamed = needed.key + str(rng.choice([".bak", ".old", ".orig", "-v2", "_new"]))
     order_restart(platform, target, recreate=True)
     text = platform.get("ConfigMap", needed.config_map)["data"][needed.key]

@@ -39,10 +39,10 @@ def start_with_limit(platform: Platform, target: str, option: str, value: int) -
 
 def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a ready pod was started with the arguments."""
-    wanted = list(parameters["arguments"])
+    arguments = list(parameters["arguments"])
     for pod in pods_of(platform, target):
-        if is_ready(pod) and (pod["spec"]["containers"][0].get("command") or [])[-len(wanted) :] == wanted:
-            return f"{pod['metadata']['name']} runs with {' '.join(wanted)}"
+        if is_ready(pod) and (pod["spec"]["containers"][0].get("command") or [])[-len(arguments) :] == arguments:
+            return f"{pod['metadata']['name']} runs with {' '.join(arguments)}"
     return None
 
 
@@ -77,7 +77,7 @@ def store_memory_limit(platform: Platform, target: str, rng: Generator) -> Param
 def begin_repeated_work(
     platform: Platform, target: str, rng: Generator, verb: Literal["lock", "report"]
 ) -> dict[str, Any]:
-    """Draw how long it lasts and pauses, and begin it."""
+    """Draw the length of the work and of its pauses, and start it."""
     pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
     file = f"/tmp/{rng.bytes(4).hex()}"
     times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
@@ -90,10 +90,12 @@ def begin_repeated_work(
 
 
 def is_work_running(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether it still runs, for the `check` of a fault."""
+    """Check whether the repeated work still runs."""
     if not store_state(platform, target, "--pid-file", parameters["pid_file"]).get("working"):
         return None
-    return f"{parameters['pod']} is kept for {parameters['on_ms']} ms, every {parameters['off_ms']} ms"
+    return (
+        f"{parameters['pod']} is busy for {parameters['on_ms']} ms at a time, with pauses of {parameters['off_ms']} ms"
+    )
 
 
 _REPEATED_WORK = {
@@ -127,7 +129,7 @@ def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the files of the database have a limit."""
+    """Check whether the database's files have a size limit."""
     state = store_state(platform, target)
     if state.get("file_limit") is None:
         return None
@@ -146,13 +148,13 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
 )
 def volume_full(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Limit the growth of the database's files to a few hundred bytes, so that writes soon fail."""
-    left = int(rng.integers(0, 1500))
-    act_as_administrator(platform, target, ["limit-files", "--leave", str(left)], ["free-files"])
-    return {"bytes_left": left}
+    free_bytes = int(rng.integers(0, 1500))
+    act_as_administrator(platform, target, ["limit-files", "--leave", str(free_bytes)], ["free-files"])
+    return {"bytes_left": free_bytes}
 
 
 def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the topic has a message that cannot be read."""
+    """Check whether the topic has an unreadable message."""
     count = store_state(platform, target, "--stream", parameters["stream"]).get("unreadable")
     return f"{count} messages of {parameters['stream']} in {target} cannot be read" if count else None
 
@@ -169,7 +171,12 @@ def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[
 def poison_message(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Publish a message with a truncated body; its consumers retry it and reach no other one."""
     services = platform.app.services
-    topics = {one.topic for service in services.values() for one in service.consumers.values() if one.store == target}
+    topics = {
+        consumer.topic
+        for service in services.values()
+        for consumer in service.consumers.values()
+        if consumer.store == target
+    }
     topic = str(rng.choice(sorted(topics)))
     stream = f"{services[target].database or target}.{topic}"
     act_as_administrator(

@@ -19,7 +19,7 @@ from faultset.core.times import SECOND_NS
 
 
 def driver_of(app: AppSpec, store: str) -> StoreDriver:
-    """Return the driver of a store of ours."""
+    """Return the driver of one of our stores."""
     name = app.service(store).store_driver
     assert name is not None
     return store_driver(name)
@@ -28,7 +28,7 @@ def driver_of(app: AppSpec, store: str) -> StoreDriver:
 def stores_with_capability(
     capability: Capability, candidates: Callable[[AppSpec], tuple[str, ...]]
 ) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a selection of targets: those stores of another selection that have a capability."""
+    """Return a selection limited to stores that have a capability."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         return tuple(name for name in candidates(app) if capability in driver_of(app, name).capabilities)
@@ -42,12 +42,12 @@ def account_of(app: AppSpec, store: str) -> str:
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
-    """Change something as a store's administrator, with what takes it back; passwords stay inside the store's pod."""
+    """Make a change and register its undo as a store's administrator, inside the store's pod."""
     return act_as_administrator(platform, store, (change.action,), (change.undo,))
 
 
 def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> list[str]:
-    """Return the command with which an administrator does something inside a store's pod."""
+    """Return the command of an administrator inside a store's pod."""
     service = app.services[store]
     return admin_command(
         driver_of(app, store).name, verb, *options, port=service.port, password=service.auth == "password"
@@ -55,7 +55,7 @@ def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> li
 
 
 def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:
-    """Do something as administrator inside a store's pod; return the pod's name."""
+    """Run a command as administrator inside a store's pod; return the pod's name."""
     pod, app = pod_of(platform, store), platform.app
     argv, back = (administrator_argv(app, store, *some) for some in (words, undo))
     platform.exec(pod, argv, undo=back)
@@ -63,7 +63,7 @@ def act_as_administrator(platform: Platform, store: str, words: Sequence[str], u
 
 
 def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
-    """Return what a store allows and refuses at present; empty when it does not say."""
+    """Return what a store allows and refuses now; empty if it does not report that."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
         text = platform.exec(pod_of(platform, store), argv)
@@ -75,7 +75,7 @@ def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
 def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
     """Empty the caches in front of a store, now and when the fault is undone; return their names.
 
-    Otherwise a cache hides the failing store until an entry is missing, and keeps entries from the time of the fault.
+    Otherwise a cache would hide the failing store, and keep entries from the time of the fault.
     """
     app = platform.app
     caches = sorted(

@@ -26,7 +26,7 @@ def networked_services(app: AppSpec) -> tuple[str, ...]:
 
 
 def called_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the running services with a port that other services of the application call, not clients alone."""
+    """Return the running services with a port that other services call."""
     called = {callee for _, callee in app.calls}
     return tuple(name for name in running_services(app) if app.services[name].port and name in called)
 
@@ -42,9 +42,9 @@ def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
 
 
 def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores that requests wait for: caches, and databases that are read after the start.
+    """Return the stores that requests wait for: caches, and databases used after the start.
 
-    A store without a step that uses it is left out.
+    Stores that no step uses are left out.
     """
 
     def waits(user: str) -> bool:
@@ -62,11 +62,11 @@ def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 def _users(app: AppSpec, store: str) -> tuple[str, ...]:
     """Return the services that use a store in a step, and services without known steps."""
     steps = {user: [step for _, step in app.services[user].steps()] for user in app.consumers(store)}
-    return tuple(user for user, own in steps.items() if not own or any(store in one.stores_used() for one in own))
+    return tuple(user for user, uses in steps.items() if not uses or any(store in step.stores_used() for step in uses))
 
 
 def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores of ours that requests wait for and that have a Deployment of their own."""
+    """Return our stores that requests wait for and that have a Deployment."""
     return tuple(
         name
         for name in stores_of_requests(app)
@@ -75,15 +75,15 @@ def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def with_stores_of_requests(selection: Targets) -> Targets:
-    """Return a selection extended by our stores that requests wait for.
+    """Extend a selection by our stores that requests wait for.
 
     Databases that would lose their data with the pod are left out.
     """
 
     def selected(app: AppSpec) -> tuple[str, ...]:
         stores = (app.services[name] for name in own_stores_of_requests(app))
-        kept = (one.name for one in stores if one.kind == "cache" or one.claim or one.storage)
-        return tuple(dict.fromkeys((*selection(app), *kept)))
+        selected_stores = (store.name for store in stores if store.kind == "cache" or store.claim or store.storage)
+        return tuple(dict.fromkeys((*selection(app), *selected_stores)))
 
     return selected
 
@@ -93,18 +93,18 @@ def written_stores(app: AppSpec) -> tuple[str, ...]:
     written = {
         name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
     }
-    own = (name for name in app.services if name in written and app.services[name].store_driver is not None)
-    return tuple(name for name in own if app.has_deployment(name))
+    stores = (name for name in app.services if name in written and app.services[name].store_driver is not None)
+    return tuple(name for name in stores if app.has_deployment(name))
 
 
 def written_databases(app: AppSpec) -> tuple[str, ...]:
-    """Return those of the written stores that keep their data on a volume."""
+    """Return the written stores that keep their data on a volume."""
     return tuple(name for name in written_stores(app) if app.services[name].kind == "database")
 
 
 def consumed_brokers(app: AppSpec) -> tuple[str, ...]:
     """Return the brokers from which services take messages."""
-    consumed = {one.store for service in app.services.values() for one in service.consumers.values()}
+    consumed = {consumer.store for service in app.services.values() for consumer in service.consumers.values()}
     return tuple(name for name in app.services if name in consumed and app.services[name].store_driver is not None)
 
 
@@ -130,7 +130,7 @@ def replicated_frontends(app: AppSpec) -> tuple[str, ...]:
 
 
 def components(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that an operator makes from a custom resource."""
+    """Return the services that an operator creates from a custom resource."""
     return app.components
 
 
@@ -181,5 +181,5 @@ def databases_without_password(app: AppSpec) -> tuple[str, ...]:
 
 
 def consumer_names(app: AppSpec, store: str) -> tuple[str, ...]:
-    """Return the services that use a store; for `also_accepted`, as either may be named as the cause."""
+    """Return the services that use a store; for `also_accepted`, since either may be named as the cause."""
     return tuple(app.consumers(store))

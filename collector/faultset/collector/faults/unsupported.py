@@ -1,4 +1,4 @@
-"""Which faults a host cannot make."""
+"""Faults that a host cannot inject."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class CapabilityCheck(Protocol):
     """A host, or the hosts of workers, that lists missing capabilities."""
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return those of the capabilities that are not there, with the reason."""
+        """Return the missing capabilities, each with the reason."""
         ...
 
 
 def unsupported_faults(host: CapabilityCheck, faults: Iterable[FaultSpec]) -> dict[str, str]:
-    """Return the faults that cannot be made on a host, by name, with the reason."""
+    """Return the faults that a host cannot inject, by name, with the reason."""
     specs = list(faults)
     lacking = host.unsupported_needs({need for spec in specs for need in spec.needs})
     reasons = {spec.name: "; ".join(lacking[need] for need in sorted(spec.needs & lacking.keys())) for spec in specs}

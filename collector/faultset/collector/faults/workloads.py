@@ -25,8 +25,8 @@ from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the Deployment has no replicas."""
-    wanted = platform.get("Deployment", target)["spec"]["replicas"]
-    return f"Deployment {target} has 0 replicas and no pod" if wanted == 0 and not pods_of(platform, target) else None
+    replicas = platform.get("Deployment", target)["spec"]["replicas"]
+    return f"Deployment {target} has 0 replicas and no pod" if replicas == 0 and not pods_of(platform, target) else None
 
 
 @fault(
@@ -95,7 +95,7 @@ PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the container was restarted with the pause image, or cannot start its program in another one."""
+    """Check whether the container runs the pause image or cannot start in the new image."""
     status, image = container_status(platform, target), parameters["image"]
     if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
         return f"{target} runs {image}, restart {status['restartCount']}"
@@ -159,7 +159,7 @@ def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
-    """Return how often the container was restarted, and how it ended last."""
+    """Return the container's number of restarts and its last end."""
     status = container_status(platform, target)
     return status.get("restartCount", 0), last_end(status)
 

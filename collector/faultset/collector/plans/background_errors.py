@@ -1,4 +1,4 @@
-"""How often an application errs without a fault in an episode, drawn from its seed."""
+"""Rates of an application's errors without a fault, drawn from the seed of an episode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROBE = Probe(path="/healthz", port=METRICS_PORT, every_s=2, failures=4)
 
 
 def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
-    """Return the rates of an application in the episode with this seed, whatever its fault is."""
+    """Return an application's rates of errors for a seed, independent of the fault."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
     rates = {kind: round(float(np.exp(rng.uniform(*np.log(bounds)))), 6) for kind, bounds in _RANGES.items()}
     if app.components:

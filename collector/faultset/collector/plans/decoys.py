@@ -1,4 +1,4 @@
-"""Harmless changes that every episode has beside its fault: how many, when, of which kind and to which service.
+"""Harmless changes of an episode in addition to its fault: number, times, kinds and services.
 
 They are drawn from the seed alone. The fault and its target have no influence, so that nothing follows from how many
 there are or which services they hit.

@@ -21,7 +21,7 @@ _NAMES = "Comma-separated names, or all."
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What there is to say of an option beside its name and type.
+    """Properties of an option other than its name and type.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Option:
     default
         Value when the option is left out.
     flag
-        Name on the command line and in campaign files, without dashes, where it is not that in Python.
+        Name on the command line and in campaign files, without dashes, if it differs from Python's.
     metavar, choices
         What the command line shows for the value, and the values that it takes; by default any of the type.
     shown_default
@@ -236,7 +236,7 @@ class CampaignOptions(TypedDict, total=False):
     injector: Annotated[
         str | None,
         Option(
-            help="What injects faults into pods of a cluster.",
+            help="Method of injecting faults into pods of a cluster.",
             choices=("agent", "chaos-mesh"),
             shown_default="agent",
         ),
@@ -244,7 +244,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the stores: Redis for all; memcached and PostgreSQL (original); or one of these two.",
+            help="Servers of the stores: Redis for all; memcached and PostgreSQL (original); or one of the two.",
             metavar="NAMES",
             shown_default="redis",
         ),
@@ -272,12 +272,12 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
     UsageError
         An option is unknown or missing.
     """
-    known = campaign_options()
+    registered = campaign_options()
     for name in values:
-        if name not in known:
-            raise UsageError(f'a campaign has no option "{name}"; {suggest(name, known)}')
+        if name not in registered:
+            raise UsageError(f'a campaign has no option "{name}"; {suggest(name, registered)}')
     complete = {}
-    for name, option in known.items():
+    for name, option in registered.items():
         if option.is_required and name not in values:
             raise UsageError(f"a campaign needs {name}; name some")
         value: Any = values.get(name, option.option.default)

@@ -149,7 +149,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What the seed decides within an episode, each from a stream of its own.
+    """Everything that the seed decides within an episode, each drawn from a separate stream.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Draws:
     further
         For each further fault what its injection draws from.
     courses
-        For each fault how it acts over time; None for what it does by itself.
+        Course of each fault over time; None for its default.
     """
 
     onset_s: float
@@ -197,12 +197,12 @@ LIMIT_BYTES = 2**16
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan in a JSON file, or the one by which the episode in a folder was collected.
+    """Return the plan in a JSON file, or the plan of the episode in a folder.
 
     Raises
     ------
     DataError
-        There is no such file or folder, or it holds no plan.
+        The file or folder does not exist or has no plan.
     """
     if not path.is_dir():
         text = read_regular(path, limit_bytes=LIMIT_BYTES).decode(errors="replace")

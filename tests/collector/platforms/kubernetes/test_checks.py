@@ -167,7 +167,7 @@ def test_doctor_says_what_is_lost_without_what_is_not_needed_and_succeeds(doctor
     prometheus.samples = [one for one in prometheus.samples if "network" not in one[0]["__name__"]]
     without = doctored()
     assert without.exit_code == 0, without.output
-    assert without.output.endswith("platform kubernetes can run episodes here; not all is there: network metrics\n")
+    assert without.output.endswith("platform kubernetes can run episodes here; missing: network metrics\n")
 
 
 def test_doctor_fails_on_what_episodes_need(doctored, probed) -> None:
@@ -185,7 +185,7 @@ def test_doctor_names_the_faults_that_cannot_be_made_once_for_each_reason(doctor
     assert (row["ok"], row["needed"]) == (False, False)
     delayed = [spec.name for spec in faults().values() if spec.needs & {"delay", "kill"}]
     assert {"container-kill", "network-delay"} <= set(delayed)
-    assert row["found"].startswith(f"{len(faults()) - len(delayed) - 1} of {len(faults())} can be made")
+    assert row["found"].startswith(f"{len(faults()) - len(delayed) - 1} of {len(faults())} can be injected")
     assert f"not {', '.join(delayed)}: no netem; not cpu-throttle: no resize" in row["found"]
 
 

@@ -193,10 +193,10 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
     assert list_namespaces(api)
     recovered = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
     assert recovered.returncode == 0, recovered.stderr
-    assert "removed what was left of 1 episodes" in recovered.stdout
+    assert "removed the remains of 1 episodes" in recovered.stdout
     assert list((out / "episodes").glob("*")) == [] if (out / "episodes").exists() else True
     again = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
-    assert "nothing was left behind" in again.stdout
+    assert "nothing to remove" in again.stdout
 
 
 def test_namespaces_of_another_machines_dead_collector_are_removed_and_live_ones_stay(api: Api, tmp_path: Path) -> None:

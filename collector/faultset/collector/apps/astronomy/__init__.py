@@ -1,1 +1,1 @@
-"""Astronomy Shop: its spec, the steps that no other application needs, and its persona."""
+"""Astronomy Shop: its spec, its steps, and its persona."""

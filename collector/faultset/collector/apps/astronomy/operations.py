@@ -1,4 +1,4 @@
-"""The steps that the Astronomy Shop needs and no other application."""
+"""The steps that only the Astronomy Shop needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RECOMMENDED = 5
 
 
 class ListProducts(Step):
-    """Give all products of a catalogue, and how many they are."""
+    """Return all products of a catalogue, and their number."""
 
     keyword = "products"
     catalogue: Any
@@ -32,11 +32,11 @@ class ListProducts(Step):
     save_count: str
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of products and number."""
+        """Return the names of both values."""
         return (self.save, self.save_count)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves both."""
+        """Return a function that saves products and number."""
         catalogue_of = getter(self.catalogue)
 
         def handle(request: RequestContext) -> None:
@@ -47,7 +47,7 @@ class ListProducts(Step):
 
 
 class FindProduct(Step):
-    """Give one product of a catalogue; nothing is saved as that when there is none of the identity."""
+    """Return the product of a catalogue with an identity, or None."""
 
     keyword = "product"
     catalogue: Any
@@ -59,9 +59,9 @@ class FindProduct(Step):
         catalogue_of, id_of = getter(self.catalogue), getter(self.id)
 
         def handle(request: RequestContext) -> None:
-            wanted = str(id_of(request.values))
+            product_id = str(id_of(request.values))
             products = catalogue_of(request.values)["products"]
-            request.values[self.save] = next((one for one in products if one["id"] == wanted), None)
+            request.values[self.save] = next((product for product in products if product["id"] == product_id), None)
 
         return handle
 
@@ -89,13 +89,13 @@ class ConvertPrice(Step):
 
 
 class NewId(Step):
-    """Make an identity that nothing else has."""
+    """Create a unique identity."""
 
     keyword = "new_id"
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves one."""
+        """Return a function that saves the identity."""
 
         def handle(request: RequestContext) -> None:
             request.values[self.save] = str(uuid.uuid4())
@@ -118,10 +118,10 @@ class AddToCart(Step):
 
         def handle(request: RequestContext) -> None:
             cart = cart_of(request.values) or {}
-            items = {one["product_id"]: one["quantity"] for one in cart.get("items", ())}
+            items = {item["product_id"]: item["quantity"] for item in cart.get("items", ())}
             product = str(product_of(request.values))
             items[product] = items.get(product, 0) + int(quantity_of(request.values) or 1)
-            request.values[self.save] = [{"product_id": one, "quantity": count} for one, count in items.items()]
+            request.values[self.save] = [{"product_id": item, "quantity": count} for item, count in items.items()]
 
         return handle
 
@@ -138,11 +138,12 @@ class Advertise(Step):
         categories_of = getter(self.categories)
 
         def handle(request: RequestContext) -> None:
-            wanted = set(categories_of(request.values) or ())
-            found = [one for one in ADVERTISED if wanted & set(one["categories"])]
-            chosen = found or random.sample(ADVERTISED, 2)
+            categories = set(categories_of(request.values) or ())
+            matching = [product for product in ADVERTISED if categories & set(product["categories"])]
+            chosen = matching or random.sample(ADVERTISED, 2)
             request.values[self.save] = [
-                {"redirect_url": f"/product/{one['id']}", "text": f"{one['name']} for sale."} for one in chosen
+                {"redirect_url": f"/product/{product['id']}", "text": f"{product['name']} for sale."}
+                for product in chosen
             ]
 
         return handle
@@ -151,8 +152,8 @@ class Advertise(Step):
 class Recommend(Step):
     """Choose products that the user is not looking at.
 
-    With a leaking cache half of the calls add to a list of identities a quarter of its length, as the original's flag
-    `recommendationCacheFailure` does, and every call goes through all of it.
+    With a leaking cache, half of the calls extend a list of identities by a quarter of its length, like the original's
+    flag `recommendationCacheFailure`, and every call reads the whole list.
     """
 
     keyword = "recommend"
@@ -169,28 +170,28 @@ class Recommend(Step):
         cached: list[str] = []
 
         def handle(request: RequestContext) -> None:
-            values, known = request.values, set(exclude_of(request.values) or ())
+            values, excluded = request.values, set(exclude_of(request.values) or ())
             if leaks_of(values):
                 if missed_of(values):
-                    cached.extend(one["id"] for one in products_of(values) or ())
-                    # texts of their own, as each answer of the catalogue brings them
-                    cached.extend("".join((one, " "))[:-1] for one in cached[: len(cached) // 4])
-                offered = set(cached) or {one["id"] for one in products_of(values) or ()}
+                    cached.extend(product["id"] for product in products_of(values) or ())
+                    # new string objects, as in each answer of the catalogue
+                    cached.extend("".join((product, " "))[:-1] for product in cached[: len(cached) // 4])
+                offered = set(cached) or {product["id"] for product in products_of(values) or ()}
             else:
-                offered = {one["id"] for one in products_of(values) or ()}
-            candidates = sorted(offered - known)
+                offered = {product["id"] for product in products_of(values) or ()}
+            candidates = sorted(offered - excluded)
             values[self.save] = random.sample(candidates, min(_RECOMMENDED, len(candidates)))
 
         return handle
 
 
 class KeepThreadsBusy(Step):
-    """Keep four threads busy for the next second, unless they are already."""
+    """Keep four threads busy for the next second, unless they already are."""
 
     keyword = "keep_threads_busy"
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that starts them."""
+        """Return a function that starts the threads."""
         threads: list[threading.Thread] = []
 
         def burn() -> None:
@@ -214,7 +215,7 @@ class CollectGarbage(Step):
     keyword = "collect_garbage"
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that does."""
+        """Return a function that collects garbage."""
 
         def handle(request: RequestContext) -> None:
             garbage: list[list[int]] = [[number] for number in range(_GARBAGE)]
@@ -258,4 +259,4 @@ STEPS = (
     CollectGarbage,
     ConnectToUnknownHost,
 )
-"""All of them."""
+"""All steps of this module."""

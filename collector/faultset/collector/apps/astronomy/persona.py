@@ -1,4 +1,4 @@
-"""The persona of the Astronomy Shop's services: programs in a dozen languages, each with its own shape of log lines."""
+"""The persona of the Astronomy Shop's services: programs in a dozen languages, each with its own log format."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 
 
 class AstronomyPersona(GoErrorTexts, Persona):
-    """Lines as the loggers of the original's languages shape them, and the texts of gRPC in Go."""
+    """Lines in the formats of the original's loggers, and the texts of gRPC in Go."""
 
     lines = MappingProxyType(_LINES)
     spans = SpanStyle(call_component=None, endpoint_component=None, convention="opentelemetry")
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
-        """Return a line in the shape of the language that the location's service is written in."""
-        service, _, place = location.partition("/")
-        found = _IDS.search(message)
-        text = message[: found.start()] if found else message
-        ids = {"trace_id": found[1], "span_id": found[2]} if found else {}
+        """Return a line in the log format of the location's service."""
+        service, _, source = location.partition("/")
+        match = _IDS.search(message)
+        text = message[: match.start()] if match else message
+        ids = {"trace_id": match[1], "span_id": match[2]} if match else {}
         shape = _SHAPES.get(service, _text)
-        return shape(time_s, level, service, place or service, text, ids)
+        return shape(time_s, level, service, source or service, text, ids)
 
     def format_failure(self, error: RpcError) -> str:
-        """Return the body of a failed request: the description, as the frontend passes it on."""
+        """Return the body of a failed request: the description, which the frontend forwards."""
         return error.description
 
     def call_failed(self, reason: str | None) -> str:
@@ -61,56 +61,56 @@ class AstronomyPersona(GoErrorTexts, Persona):
 Shape = Callable[[float, Level, str, str, str, dict[str, str]], str]
 
 
-def _logrus(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _logrus(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     return json.dumps({"message": text, "severity": _WORDS[level].lower(), "timestamp": timestamp(time_s), **ids})
 
 
-def _pino(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _pino(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     about = {"pid": os.getpid(), "hostname": os.environ.get("POD_NAME", service), "service.name": service}
     return json.dumps({"level": _PINO[level], "time": int(time_s * 1000), **about, **ids, "msg": text})
 
 
-def _zap(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
-    about = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": place}
+def _zap(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
+    about = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": source}
     return json.dumps({**about, "msg": text, "component": service, **ids})
 
 
-def _tracing(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _tracing(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     about = {"timestamp": timestamp(time_s), "level": _WORDS[level]}
-    return json.dumps({**about, "fields": {"message": text}, "target": f"{service}::{place}", **ids})
+    return json.dumps({**about, "fields": {"message": text}, "target": f"{service}::{source}", **ids})
 
 
-def _log4j(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
-    return f"{_clock(time_s)} {_WORDS[level]} {place} - {text}{_suffix(ids)}"
+def _log4j(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
+    return f"{_clock(time_s)} {_WORDS[level]} {source} - {text}{_suffix(ids)}"
 
 
-def _python(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
-    known = ids or {"trace_id": "0", "span_id": "0"}
-    context = f"[trace_id={known['trace_id']} span_id={known['span_id']} resource.service.name={service}]"
-    return f"{_clock(time_s)} {_WORDS[level]} [main] [{place}] {context} - {text}"
+def _python(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
+    span_ids = ids or {"trace_id": "0", "span_id": "0"}
+    context = f"[trace_id={span_ids['trace_id']} span_id={span_ids['span_id']} resource.service.name={service}]"
+    return f"{_clock(time_s)} {_WORDS[level]} [main] [{source}] {context} - {text}"
 
 
-def _dotnet(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
-    return f"{_DOTNET[level]}: {place}[0] {text}{_suffix(ids)}"
+def _dotnet(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
+    return f"{_DOTNET[level]}: {source}[0] {text}{_suffix(ids)}"
 
 
-def _ruby(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _ruby(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     word, moment = _WORDS[level], _fine(time_s)
     return f"{word[0]}, [{moment} #{os.getpid()}]  {word} -- : {text}{_suffix(ids)}"
 
 
-def _monolog(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _monolog(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     return f"[{_fine(time_s)}+00:00] {service}.{_WORDS[level]}: {text}{_suffix(ids)}"
 
 
-def _envoy(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _envoy(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     word = {"WARN": "warning", "FATAL": "critical"}.get(_WORDS[level], _WORDS[level].lower())
-    return f"[{_clock(time_s).replace(',', '.')}][{os.getpid()}][{word}][{place}] {text}{_suffix(ids)}"
+    return f"[{_clock(time_s).replace(',', '.')}][{os.getpid()}][{word}][{source}] {text}{_suffix(ids)}"
 
 
-def _text(time_s: float, level: Level, service: str, place: str, text: str, ids: dict[str, str]) -> str:
+def _text(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     word = {"DEBUG": "TRACE", "FATAL": "ERROR"}.get(_WORDS[level], _WORDS[level])
-    return f"{timestamp(time_s)} [{word}] {place}: {text}{_suffix(ids)}"
+    return f"{timestamp(time_s)} [{word}] {source}: {text}{_suffix(ids)}"
 
 
 def _suffix(ids: dict[str, str]) -> str:
@@ -141,7 +141,7 @@ _SHAPES: dict[str, Shape] = {
     "recommendation": _python,
     "shipping": _tracing,
 }
-"""Shapes of lines by service; the others write plain text."""
+"""Log formats by service; the others write plain text."""
 
 PERSONA = AstronomyPersona()
-"""The one that services use."""
+"""Persona of all services."""

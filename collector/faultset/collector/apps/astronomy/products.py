@@ -16,7 +16,7 @@ ADVERTISED: tuple[dict[str, Any], ...] = (
     {"id": "6E92ZMYYFZ", "name": "Solar Filter", "categories": ("accessories", "telescopes")},
     {"id": "HQTGWGPNH4", "name": "The Comet Book", "categories": ("books",)},
 )
-"""The products that are advertised, with the categories under which they are."""
+"""The advertised products with their categories."""
 
 RATES = {"USD": 1.1305, "EUR": 1.0, "JPY": 126.4, "GBP": 0.85970, "CHF": 1.1360, "CAD": 1.5128, "INR": 79.4320}
 """Price of a euro in other currencies."""

@@ -1,4 +1,4 @@
-"""Applications that others have deployed on a cluster: names and relations only."""
+"""Applications that others deployed on a cluster: names and relations only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for Consul: a process that must be up when a service starts, and by which nothing is routed."""
+"""A substitute for Consul: it must be up when a service starts, but routes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.collector.runtime.persona import Registration, RegistrationError
 from faultset.collector.runtime.signals import timestamp, write_all
 
 START_TIMEOUT_S = 10.0
-"""How long a starting service waits for Consul, so that a deployment may start everything at once."""
+"""Seconds that a starting service waits for Consul, so that everything can start at once."""
 
 _REDIAL_S, _DRAIN_S = 0.1, 3.0
 _DIAL_TIMEOUT_S = 5.0
@@ -25,7 +25,7 @@ _PATH = "/v1/agent/service/register"
 
 
 async def register(registration: Registration, texts: ErrorTexts) -> None:
-    """Announce a service; raise RegistrationError when Consul is not there in time."""
+    """Register a service; raise RegistrationError if Consul does not answer in time."""
     service, registry = registration.service, registration.app.registry
     assert registry is not None
     port = registration.app.services[registry].port

@@ -1,4 +1,4 @@
-"""The steps that HotelReservation needs and no other application."""
+"""The steps that only HotelReservation needs."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from faultset.collector.apps.hotel.reservations import Availability, Insert
 from faultset.collector.apps.hotel.searches import CheckPassword, Nearby, PickBest
 
 STEPS = (Nearby, PickBest, CheckPassword, Availability, Insert)
-"""All of them."""
+"""All steps of this application."""

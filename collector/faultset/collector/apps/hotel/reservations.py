@@ -14,14 +14,14 @@ from faultset.collector.runtime.stores.driver import StoreError
 from faultset.collector.spec.steps import FrozenModel
 
 _BOOKED = "booked"
-"""Note of `Availability` for `Insert`: reserved rooms by hotel and night."""
+"""Key of the note from `Availability` to `Insert`: reserved rooms by hotel and night."""
 
 
 def nights(first: str, last: str) -> list[tuple[str, str]]:
     """Return the pairs of consecutive days (`YYYY-MM-DD`) from `first` to `last`."""
     day, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
     days = [day + datetime.timedelta(days=count) for count in range((end - day).days + 1)]
-    return [(str(one), str(next_one)) for one, next_one in itertools.pairwise(days)]
+    return [(str(start), str(next_day)) for start, next_day in itertools.pairwise(days)]
 
 
 class SpanNames(FrozenModel):
@@ -34,7 +34,7 @@ class SpanNames(FrozenModel):
 
 
 class Availability(Step):
-    """Keys whose capacity has `count` places free on every night of a stay, through a cache."""
+    """Find keys with at least `count` free places on every night of a stay, through a cache."""
 
     keyword = "availability"
     keys: Any
@@ -63,10 +63,10 @@ class Availability(Step):
             if keys:
                 capacity = await lookup.capacities(request, keys, (first, last))
                 days = nights(first, last)
-                rooms = {f"{key}_{one}_{other}": (key, one, other) for key in keys for one, other in days}
+                rooms = {f"{key}_{night}_{after}": (key, night, after) for key in keys for night, after in days}
                 booked = await lookup.booked(request, rooms) if rooms else {}
-                wanted = int(count_of(request.values) or 1)
-                full = {rooms[name][0] for name, taken in booked.items() if taken + wanted > capacity[rooms[name][0]]}
+                count = int(count_of(request.values) or 1)
+                full = {rooms[name][0] for name, taken in booked.items() if taken + count > capacity[rooms[name][0]]}
                 free = [key for key in keys if key not in full]
                 request.notes[_BOOKED] = booked
             request.values[self.save] = free
@@ -85,9 +85,9 @@ class _Lookup:
         """Return the number of rooms of each hotel."""
         step, spans = self._step, self._step.spans
         names = [f"{key}_cap" for key in keys]
-        found = await self._cached(request, spans.capacity_cache, step.capacity_cache_error, names)
-        missing = [key for key, text in zip(keys, found, strict=True) if text is None]
-        capacity = {key: int(text) for key, text in zip(keys, found, strict=True) if text is not None}
+        cached = await self._cached(request, spans.capacity_cache, step.capacity_cache_error, names)
+        missing = [key for key, text in zip(keys, cached, strict=True) if text is None]
+        capacity = {key: int(text) for key, text in zip(keys, cached, strict=True) if text is not None}
         if missing:
             try:
                 with self._service.store_span(request, step.store, spans.capacity_store):
@@ -102,9 +102,9 @@ class _Lookup:
     async def booked(self, request: RequestContext, rooms: dict[str, tuple[str, str, str]]) -> dict[str, int]:
         """Return the number of reserved rooms of each hotel and night."""
         step, names = self._step, list(rooms)
-        found = await self._cached(request, step.spans.bookings_cache, step.bookings_cache_error, names)
+        cached = await self._cached(request, step.spans.bookings_cache, step.bookings_cache_error, names)
         counts: dict[str, int] = {}
-        for name, text in zip(names, found, strict=True):
+        for name, text in zip(names, cached, strict=True):
             if text is not None:
                 counts[name] = int(text)
                 continue
@@ -151,7 +151,7 @@ class Insert(Step):
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that inserts."""
+        """Return a function that inserts the documents."""
         when, key_of, count_of = getter(self.when), getter(self.key), getter(self.count)
         first_of, last_of, document_of = getter(self.nights[0]), getter(self.nights[1]), getter(self.document)
         store, cache = service.stores[self.store], service.stores[self.cache]
@@ -160,8 +160,8 @@ class Insert(Step):
             values = request.values
             if not when(values):
                 return
-            given = key_of(values)
-            key = str(given[0] if isinstance(given, list) else given)
+            keys = key_of(values)
+            key = str(keys[0] if isinstance(keys, list) else keys)
             count = int(count_of(values) or 1)
             booked = request.notes.get(_BOOKED, {})
             for first, last in nights(str(first_of(values)), str(last_of(values))):

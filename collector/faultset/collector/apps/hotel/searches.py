@@ -16,7 +16,7 @@ _EARTH_RADIUS_KM = 6371.0
 
 
 class Nearby(Step):
-    """Keys of the documents of an index within `radius_km`, the nearest first, at most `limit`."""
+    """Find at most `limit` keys of an index within `radius_km`, the nearest first."""
 
     keyword = "nearby"
     index: str
@@ -32,14 +32,14 @@ class Nearby(Step):
 
         def handle(request: RequestContext) -> None:
             index = service.indexes[self.index]
-            found = _by_distance(index, float(lat(request.values)), float(lon(request.values)))
-            request.values[self.save] = [key for distance, key in found[: self.limit] if distance <= self.radius_km]
+            hotels = _by_distance(index, float(lat(request.values)), float(lon(request.values)))
+            request.values[self.save] = [key for distance, key in hotels[: self.limit] if distance <= self.radius_km]
 
         return handle
 
 
 class Criterion(FrozenModel):
-    """One way to choose: the nearest to a point, or the largest or smallest value of a field."""
+    """A criterion: the nearest to a point, or the largest or smallest value of a field."""
 
     nearest_to: tuple[Any, Any] | None = None
     largest: str | None = None
@@ -47,9 +47,9 @@ class Criterion(FrozenModel):
 
 
 class PickBest(Step):
-    """Keys of the best documents of an index, by the criterion that `by` names; nothing and a warning for another name.
+    """Find the best documents of an index by the criterion `by`; warn if it is unknown.
 
-    All that are equally good are chosen, up to `limit`.
+    Equally good documents are all chosen, up to `limit`.
     """
 
     keyword = "pick_best"
@@ -90,7 +90,7 @@ class PickBest(Step):
 
 
 class CheckPassword(Step):
-    """Whether an index holds the user with this password (kept as SHA-256)."""
+    """Check whether an index has the user with this password (stored as SHA-256)."""
 
     keyword = "check_password"
     index: str

@@ -1,1 +1,1 @@
-"""SocialNetwork: its spec, the steps that no other application needs, and its persona."""
+"""SocialNetwork: its spec, its steps, and its persona."""

@@ -1,4 +1,4 @@
-"""The steps that SocialNetwork needs and no other application."""
+"""The steps that only SocialNetwork needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LETTERS = string.ascii_letters + string.digits
 
 
 class ShortenUrls(Step):
-    """Invent a short address for each address of a list."""
+    """Create a short address for each address of a list."""
 
     keyword = "shorten_urls"
     urls: Any
@@ -35,7 +35,7 @@ class ShortenUrls(Step):
 
 
 class ReplaceUrls(Step):
-    """Put the short addresses into a text, in the place of the long ones."""
+    """Replace the long addresses of a text by the short ones."""
 
     keyword = "replace_urls"
     text: Any
@@ -48,7 +48,7 @@ class ReplaceUrls(Step):
 
         def handle(request: RequestContext) -> None:
             text = str(text_of(request.values) or "")
-            # the longest first: one may be the beginning of another
+            # the longest first, because an address may be a prefix of another
             for url in sorted(urls_of(request.values) or (), key=lambda url: -len(url["expanded_url"])):
                 text = text.replace(url["expanded_url"], url["shortened_url"])
             request.values[self.save] = text
@@ -57,7 +57,7 @@ class ReplaceUrls(Step):
 
 
 class LacksPosts(Step):
-    """Return whether a list is shorter than the requested range, so that the database may have more."""
+    """Check whether a list is shorter than the requested range; the database may have more."""
 
     keyword = "lacks_posts"
     posts: Any
@@ -77,4 +77,4 @@ class LacksPosts(Step):
 
 
 STEPS = (ShortenUrls, ReplaceUrls, LacksPosts)
-"""All of them."""
+"""All steps of this application."""

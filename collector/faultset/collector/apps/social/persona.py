@@ -20,7 +20,7 @@ _THRIFT = "thrift"
 """Location of the log lines of the Thrift library."""
 
 _POOL_AGE_S = 10.0
-"""Age at which the pools of Thrift clients (`keepalive_ms`) and those of the Lua scripts end a connection."""
+"""Age at which the pools of Thrift clients (`keepalive_ms`) and of the Lua scripts close a connection."""
 
 _POOLS = {
     "post-storage-service": "post-storage-client",
@@ -29,7 +29,7 @@ _POOLS = {
     "user-mention-service": "user-mention-service",
     "social-graph-service": "social-graph-client",
 }
-"""Names of the pools of clients that are not called after their service."""
+"""Names of client pools that are not named after their service."""
 
 _NGINX_LEVELS: dict[Level, str] = {
     "trace": "debug", "info": "info", "warning": "warn", "error": "error", "fatal": "emerg", "panic": "emerg",
@@ -65,7 +65,7 @@ class SocialPersona(Persona):
         return () if service.kind == "frontend" and event != "port-taken" else super().lines_of_start(event, service)
 
     def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:
-        """Return what Thrift, the pool of clients and the handler say; the Lua scripts say nothing of their own."""
+        """Return the lines of Thrift, of the client pool and of the handler; Lua scripts add none."""
         if _is_nginx(location):
             return ()
         reason = self.connection_failed(dialled.error, "")
@@ -82,9 +82,9 @@ class SocialPersona(Persona):
         """Return a line of nginx, of Thrift, or of Boost.Log."""
         moment = time.gmtime(time_s)
         if _is_nginx(location):
-            place = f"[lua] {location}" if ".lua" in location else location
+            source = f"[lua] {location}" if ".lua" in location else location
             number = f"{os.getpid()}#{os.getpid()}: *{next(self._numbers)}"
-            return f"{time.strftime('%Y/%m/%d %H:%M:%S', moment)} [{_NGINX_LEVELS[level]}] {number} {place}: {message}"
+            return f"{time.strftime('%Y/%m/%d %H:%M:%S', moment)} [{_NGINX_LEVELS[level]}] {number} {source}: {message}"
         if location == _THRIFT:
             return f"Thrift: {time.asctime(moment)} {message}"
         name = "fatal" if level == "panic" else level
@@ -92,7 +92,7 @@ class SocialPersona(Persona):
         return f"[{stamp}] <{name}>: ({location}) {message}"
 
     def format_failure(self, error: RpcError) -> str:
-        """Return the text alone, which has no code in Thrift."""
+        """Return only the text, because Thrift has no codes."""
         return error.description
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
@@ -110,7 +110,7 @@ class SocialPersona(Persona):
                 return str(error)
 
     def dial_failed(self, service: str, reason: str) -> str:
-        """Return the message of the exception that the pool's user throws."""
+        """Return the message of the exception of the pool's user."""
         return f"Failed to connect to {service}"
 
     def call_failed(self, reason: str | None) -> str:
@@ -118,7 +118,7 @@ class SocialPersona(Persona):
         return reason or "No more data to read."
 
     def connection_closed(self) -> str:
-        """Return the text of redis-plus-plus and of libmongoc alike."""
+        """Return the text of both redis-plus-plus and libmongoc."""
         return "Server closed the connection"
 
     def read_timed_out(self, source: str, address: str) -> str:

@@ -1,4 +1,4 @@
-"""The operator: a control loop that looks at the TidbCluster again and again and takes the next step towards it."""
+"""The operator: a control loop that observes the TidbCluster and takes the next step towards it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
 _DRAIN_S = 3.0
 
 Log = Callable[[str, str, str], None]
-"""Writes a line: severity as one letter, place in the modelled source, text."""
+"""Writes a line: severity as one letter, location in the modelled source, text."""
 
 
 class ControlLoop:
-    """Steps of a reconciler, with growing waits after failures as long as the TidbCluster is the same.
+    """Run the steps of a reconciler; wait longer after each failure until the TidbCluster changes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class ControlLoop:
         return "".join(f"{line}\n" for line in lines)
 
     def turn(self) -> None:
-        """Look once."""
+        """Observe the TidbCluster once and take the next step."""
         try:
             self._look()
         except PlatformError as error:
@@ -94,21 +94,21 @@ class ControlLoop:
             self._log("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {failure}, requeuing")
 
     def _say(self, severity: str, location: str, text: str) -> None:
-        """Write a line, unless it is the one before."""
+        """Write a line, unless it repeats the previous one."""
         if text != self._said:
             self._said = text
             self._log(severity, location, text)
 
 
 def klog(severity: str, location: str, text: str) -> None:
-    """Write a line in the shape of Kubernetes' own programs."""
+    """Write a line in the log format of Kubernetes."""
     now_s = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now_s))
     write_all(1, f"{severity}{stamp}.{int(now_s * 1e6) % 1_000_000:06d}       1 {location}] {text}\n".encode())
 
 
 async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
-    """Run the operator until it is stopped; it answers on a port that it lives, and with its metrics."""
+    """Run the operator until it is stopped, with a port for liveness and metrics."""
     start = environment()
     app = read_app(Path(start.spec).read_text(encoding="utf-8"), start.spec)
     reconciler = Reconciler(app, cluster_api(), telemetry=start.telemetry or "")
@@ -116,8 +116,8 @@ async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
 
     async def answer(request: HttpRequest) -> Response:
         answers = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
-        given = answers.get(request.path)
-        return Response(200 if given else 404, (given() if given else "404 page not found").encode())
+        answer = answers.get(request.path)
+        return Response(200 if answer else 404, (answer() if answer else "404 page not found").encode())
 
     server = HttpServer(answer)
     await server.listen(host, port)

@@ -1,4 +1,4 @@
-"""The steps that a TiDB cluster needs and no other application."""
+"""The steps that only a TiDB cluster needs."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from faultset.collector.apps.tidb.storage import AccessRows, SendHeartbeat
 from faultset.collector.apps.tidb.transactions import ChangeRows, SelectRow, SumRows
 
 STEPS = (AllocateTimestamp, FindRegion, RegisterStore, SendHeartbeat, AccessRows, SelectRow, SumRows, ChangeRows)
-"""All of them."""
+"""All steps of this application."""

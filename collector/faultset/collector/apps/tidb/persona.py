@@ -35,7 +35,7 @@ class TidbPersona(GoErrorTexts, Persona):
     programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": control_loop.serve})
     login_pause_s = 1.0
     request_level: Level = "info"
-    """As with `tidb_general_log`, which logs every statement."""
+    """Like `tidb_general_log`, which logs every statement."""
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
         """Return a line of the unified format."""
@@ -44,8 +44,8 @@ class TidbPersona(GoErrorTexts, Persona):
 
     def format_failure(self, error: RpcError) -> str:
         """Return the text that a client of MySQL's protocol would see."""
-        known = error.description.startswith("ERROR ")
-        return error.description if known else f"ERROR 1105 (HY000): {error}"
+        is_formatted = error.description.startswith("ERROR ")
+        return error.description if is_formatted else f"ERROR 1105 (HY000): {error}"
 
     def call_timed_out(self, timeout_s: float) -> str:
         """Return the description that grpc-go gives."""

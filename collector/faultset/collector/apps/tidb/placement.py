@@ -15,16 +15,16 @@ from faultset.collector.runtime.steps.step import Step
 
 REGIONS = 12
 ROWS = 1200
-"""Rows of the one table, numbered from 1; each region has an equal share of them."""
+"""Rows of the table, numbered from 1; each region has an equal share."""
 
 DOWN_AFTER_S = 10.0
-"""Seconds without a heartbeat after which a store leads nothing any more."""
+"""Seconds without a heartbeat after which a store loses its regions."""
 
 _LOGICAL_BITS = 18
 
 
 class KeyRegion(NamedTuple):
-    """A range of rows, both ends in it, and the address of the store that leads it."""
+    """A range of rows, ends included, and the address of the store that leads it."""
 
     id: int
     first: int
@@ -33,11 +33,11 @@ class KeyRegion(NamedTuple):
 
 
 class NoLeader(Exception):
-    """No store is up that could lead a region."""
+    """No store is up to lead a region."""
 
 
 def region_of(row: int) -> int:
-    """Return the number of a row's region, from 0 on.
+    """Return the number of a row's region, counted from 0.
 
     >>> region_of(1), region_of(100), region_of(101), region_of(1200)
     (0, 0, 1, 11)
@@ -55,14 +55,14 @@ def rows_of(region: int) -> tuple[int, int]:
 
 
 class TimestampOracle:
-    """Timestamps that only grow, also over restarts: milliseconds since 1970, and a number within them."""
+    """Timestamps that also increase across restarts: milliseconds since 1970, and a counter."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock
         self._last = 0
 
     def next(self) -> int:
-        """Return a timestamp that is later than all before."""
+        """Return a timestamp later than all earlier ones."""
         self._last = max(self._last + 1, int(self._clock() * 1000) << _LOGICAL_BITS)
         return self._last
 
@@ -87,14 +87,14 @@ class Placement:
         self._leaders: dict[int, str] = {}
 
     def heartbeat(self, store: str) -> list[int]:
-        """Note that a store is up; return the regions that it leads from now on."""
+        """Record that a store is up; return the regions that it now leads."""
         self._seen_s[store] = self._clock()
         self._replace_leaders()
         self._balance()
         return sorted(region for region, leader in self._leaders.items() if leader == store)
 
     def region(self, row: int) -> KeyRegion:
-        """Return the region of a row; raise NoLeader."""
+        """Return the region of a row; raise NoLeader if no store is up."""
         self._replace_leaders()
         number = region_of(row)
         if number not in self._leaders:
@@ -102,7 +102,7 @@ class Placement:
         return KeyRegion(number, *rows_of(number), self._leaders[number])
 
     def stores_up(self) -> list[str]:
-        """Return the stores whose heartbeats come."""
+        """Return the stores with recent heartbeats."""
         now_s = self._clock()
         return sorted(store for store, seen_s in self._seen_s.items() if now_s - seen_s <= DOWN_AFTER_S)
 
@@ -114,7 +114,7 @@ class Placement:
                 self._leaders[region] = min(up, key=lambda store: (self._count(store), store))
 
     def _balance(self) -> None:
-        """Move one region from the store that leads most to the one that leads fewest."""
+        """Move a region from the store with the most regions to the one with the fewest."""
         most, fewest = (choose(self.stores_up(), key=self._count) for choose in (max, min))
         if self._count(most) - self._count(fewest) > 1:
             region = max(region for region, leader in self._leaders.items() if leader == most)
@@ -148,7 +148,7 @@ class AllocateTimestamp(Step):
 
 
 class FindRegion(Step):
-    """Find the region of a row and its leader; the request fails when no store is up."""
+    """Find the region of a row and its leader; the request fails if no store is up."""
 
     keyword = "find_region"
     row: Any
@@ -181,11 +181,11 @@ class RegisterStore(Step):
 
         def handle(request: RequestContext) -> None:
             address = str(address_of(request.values))
-            known = placement.stores_up()
+            previous = placement.stores_up()
             request.values[self.save] = placement.heartbeat(address)
-            if address not in known:
+            if address not in previous:
                 service.log.write("info", location, f"store is up, store {address}")
-            for gone in set(known) - set(placement.stores_up()):
+            for gone in set(previous) - set(placement.stores_up()):
                 service.log.warning(location, f"store has no heartbeat, store {gone}")
 
         return handle

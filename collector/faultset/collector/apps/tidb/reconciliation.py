@@ -25,21 +25,21 @@ READY = "TiDB cluster is fully up and running"
 
 
 class ClusterObjects(Protocol):
-    """API server as the operator uses it; see `ClusterApi`."""
+    """The operator's view of the API server; see `ClusterApi`."""
 
     def get(self, of: ResourceType, name: str) -> Manifest | None:
         """Return an object."""
         ...
 
     def list(self, of: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the objects that carry the labels."""
+        """Return the objects with the labels."""
         ...
 
-    def create(self, of: ResourceType, wanted: Mapping[str, Any]) -> Manifest:
+    def create(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object."""
         ...
 
-    def replace(self, of: ResourceType, wanted: Mapping[str, Any]) -> Manifest:
+    def replace(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Replace an object."""
         ...
 
@@ -47,7 +47,7 @@ class ClusterObjects(Protocol):
         """Apply a merge patch to an object."""
         ...
 
-    def set_status(self, of: ResourceType, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    def set_status(self, of: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Replace the status of an object."""
         ...
 
@@ -57,18 +57,18 @@ class ClusterObjects(Protocol):
 
 
 class NotReady(Exception):
-    """A step has to wait for something."""
+    """A step must wait for something."""
 
 
 class SyncFailure(Exception):
-    """The API server refuses what a TidbCluster asks for.
+    """The API server refuses an object of a TidbCluster.
 
     Attributes
     ----------
     reason
-        Reason of the event about it.
+        Reason of the event about the failure.
     component
-        Whose object is refused.
+        Component whose object is refused.
     """
 
     def __init__(self, reason: str, component: str, message: str):
@@ -82,30 +82,30 @@ class Reconciler:
     Parameters
     ----------
     app
-        Whose services are the cluster's components.
+        Application whose services are the cluster's components.
     telemetry
         Base URL to which the components send spans.
     """
 
     def __init__(self, app: AppSpec, api: ClusterObjects, *, telemetry: str):
-        assert app.operator is not None, "only an application with an operator is run by one"
+        assert app.operator is not None, "a reconciler needs an application with an operator"
         self._app, self._api, self._telemetry, self._operator = app, api, telemetry, app.operator
         resource = app.operator.resource
         self._clusters = ResourceType(resource.api_version, resource.plural)
 
     def cluster(self) -> Manifest | None:
-        """Return the TidbCluster; None when there is none."""
+        """Return the TidbCluster, or None."""
         return self._api.get(self._clusters, self._operator.resource.name)
 
     def step(self, cluster: Manifest) -> None:
-        """Take the next step of every component in turn; a failure keeps those after it back.
+        """Take the next step of every component in turn; stop at the first failure.
 
         Raises
         ------
         SyncFailure
             The API server refuses an object.
         NotReady
-            Something has to be waited for.
+            A step must wait for something.
         """
         before: list[str] = []
         for name in self._operator.components:
@@ -113,18 +113,18 @@ class Reconciler:
             before.append(name)
 
     def report(self, cluster: Manifest, failure: SyncFailure | None) -> list[str]:
-        """Write the status of the TidbCluster; return the components that are not as wanted.
+        """Write the status of the TidbCluster; return the components that do not match it.
 
         Parameters
         ----------
         failure
-            What the API server refused in the last step.
+            The API server's refusal in the last step.
         """
         status: Manifest = {"observedGeneration": cluster["metadata"].get("generation", 0)}
         behind = []
         for name in self._operator.components:
-            found = self._api.get(SETS, name)
-            status[name] = component_status(found, cluster["spec"].get(name) or {})
+            current = self._api.get(SETS, name)
+            status[name] = component_status(current, cluster["spec"].get(name) or {})
             if status[name]["phase"] != "Normal":
                 behind.append(name)
         status["conditions"] = [
@@ -136,21 +136,21 @@ class Reconciler:
         return behind
 
     def _write_status(self, cluster: Manifest, status: Manifest) -> None:
-        """Write the status, again on the newest form where the TidbCluster has changed since it was read."""
+        """Write the status; if the TidbCluster has changed since, retry with its newest version."""
         current: Manifest | None = cluster
-        for left in reversed(range(STATUS_ATTEMPTS)):
+        for attempts_left in reversed(range(STATUS_ATTEMPTS)):
             if current is None:
                 return
             try:
                 self._api.set_status(self._clusters, current, status)
                 return
             except ApiRefusal as refusal:
-                if refusal.status != 409 or not left:
+                if refusal.status != 409 or not attempts_left:
                     raise
                 current = self.cluster()
 
     def replicas(self, cluster: Manifest) -> dict[str, int]:
-        """Return how many pods of each component the TidbCluster asks for."""
+        """Return the TidbCluster's number of pods of each component."""
         spec = cluster["spec"]
         return {name: (spec.get(name) or {}).get("replicas", 0) for name in self._operator.components}
 
@@ -167,25 +167,25 @@ class Reconciler:
         for front in service_manifests(self._app, service):
             if self._api.get(SERVICES, front["metadata"]["name"]) is None:
                 self._api.create(SERVICES, {**front, "metadata": {**front["metadata"], **owner_of(cluster)}})
-        wanted = stateful_set(self._app, cluster, name, self._telemetry)
+        target = stateful_set(self._app, cluster, name, self._telemetry)
         current = self._api.get(SETS, name)
-        if current is not None and storage_class_of(current) != storage_class_of(wanted):
+        if current is not None and storage_class_of(current) != storage_class_of(target):
             self._api.delete(SETS, name)
             self.tell(
                 cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
             )
             raise NotReady(f"the volumes of {name} are replaced")
         if current is None:
-            self._create(cluster, name, wanted, before)
-        elif current["metadata"].get("annotations", {}).get(APPLIED) != wanted["metadata"]["annotations"][APPLIED]:
-            self._update(name, current, wanted)
+            self._create(cluster, name, target, before)
+        elif current["metadata"].get("annotations", {}).get(APPLIED) != target["metadata"]["annotations"][APPLIED]:
+            self._update(name, current, target)
 
-    def _create(self, cluster: Manifest, name: str, wanted: Manifest, before: list[str]) -> None:
-        labels = wanted["spec"]["selector"]["matchLabels"]
+    def _create(self, cluster: Manifest, name: str, target: Manifest, before: list[str]) -> None:
+        labels = target["spec"]["selector"]["matchLabels"]
         stale = [
             claim
             for claim in self._api.list(CLAIMS, labels)
-            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != storage_class_of(wanted)
+            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != storage_class_of(target)
         ]
         for claim in stale:
             if not claim["metadata"].get("deletionTimestamp"):
@@ -193,19 +193,19 @@ class Reconciler:
         if stale:
             raise NotReady(f"{len(stale)} claims of {name} are still there")
         for other in before:
-            found = self._api.get(SETS, other)
-            replicas = found["spec"]["replicas"] if found else 1
-            if found is None or 2 * (found.get("status") or {}).get("readyReplicas", 0) <= replicas:
+            predecessor = self._api.get(SETS, other)
+            replicas = predecessor["spec"]["replicas"] if predecessor else 1
+            if predecessor is None or 2 * (predecessor.get("status") or {}).get("readyReplicas", 0) <= replicas:
                 raise NotReady(f"{name} waits for {other}")
-        self._guarded("Create", name, lambda: self._api.create(SETS, wanted))
+        self._guarded("Create", name, lambda: self._api.create(SETS, target))
         self.tell(cluster, "Normal", "SuccessfulCreate", f"create StatefulSet {name} successful")
 
-    def _update(self, name: str, current: Manifest, wanted: Manifest) -> None:
-        """Update a StatefulSet, its size before its template."""
-        size = wanted["spec"]["replicas"]
+    def _update(self, name: str, current: Manifest, target: Manifest) -> None:
+        """Update a StatefulSet: first its size, then its template."""
+        size = target["spec"]["replicas"]
         if current["spec"]["replicas"] != size:
             self._guarded("Update", name, lambda: self._api.patch(SETS, name, {"spec": {"replicas": size}}))
-        self._guarded("Update", name, lambda: self._api.replace(SETS, wanted))
+        self._guarded("Update", name, lambda: self._api.replace(SETS, target))
 
     def _guarded(self, verb: str, name: str, act: Any) -> None:
         try:
@@ -218,8 +218,8 @@ class Reconciler:
 
 
 def _condition(kind: str, holds: bool, reason: str, other: str, message: str, problem: str) -> Manifest:
-    made = {"type": kind, "status": "True" if holds else "False", "reason": reason if holds else other}
-    return {**made, "message": message if holds else problem}
+    condition = {"type": kind, "status": "True" if holds else "False", "reason": reason if holds else other}
+    return {**condition, "message": message if holds else problem}
 
 
 def _spelled(component: str) -> str:

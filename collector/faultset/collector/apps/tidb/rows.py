@@ -1,4 +1,4 @@
-"""Rows with locks: reading, the two phases of a commit, and locks that their owners have left behind."""
+"""Rows with locks: reads, the two phases of a commit, and abandoned locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from faultset.collector.apps.tidb.placement import physical_s
 
 LOCK_TTL_S = 10.0
-"""Seconds after the start of its transaction when a lock no longer counts."""
+"""Seconds after the start of its transaction until a lock expires."""
 
 Row = dict[str, Any]
 
@@ -48,47 +48,52 @@ class TransactionalRows:
         self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, keys: Sequence[str], version: int) -> list[Row | None]:
-        """Return rows as they were committed last; raise RowError when one is about to change before `version`."""
-        found = await self._find(keys)
-        for key, row in zip(keys, found, strict=True):
+        """Return rows as last committed; raise RowError if one is locked since before `version`."""
+        rows = await self._find(keys)
+        for key, row in zip(keys, rows, strict=True):
             lock = self._lock(row)
             if lock and lock["start"] <= version:
                 raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
-        return [None if row is None else _visible(row) or None for row in found]
+        return [None if row is None else _visible(row) or None for row in rows]
 
     async def prewrite(self, changes: Mapping[str, Row], start: int) -> None:
-        """Lock rows and note their new contents; raise RowError when one is locked or was written since `start`."""
+        """Lock rows with new contents; raise RowError if one is locked or was written since `start`."""
         async with self._latched(changes):
-            found = dict(zip(changes, await self._find(list(changes)), strict=True))
-            for key, row in found.items():
+            rows_by_key = dict(zip(changes, await self._find(list(changes)), strict=True))
+            for key, row in rows_by_key.items():
                 lock = self._lock(row)
                 if lock and lock["start"] != start:
                     raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
                 if row is not None and row.get("commit", 0) > start:
                     raise RowError(f"WriteConflict: key {key} was committed at {row['commit']} after {start}")
             await self._write(
-                {key: {**(found[key] or {}), "lock": {"start": start, "row": new}} for key, new in changes.items()}
+                {
+                    key: {**(rows_by_key[key] or {}), "lock": {"start": start, "row": new}}
+                    for key, new in changes.items()
+                }
             )
 
     async def commit(self, keys: Sequence[str], start: int, commit: int) -> None:
-        """Make the noted contents the rows'; raise RowError when a lock is gone without having been committed."""
+        """Commit the new contents; raise RowError if a lock has expired without a commit."""
         async with self._latched(keys):
-            found = dict(zip(keys, await self._find(keys), strict=True))
-            made: dict[str, Row] = {}
-            for key, row in found.items():
+            rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
+            committed: dict[str, Row] = {}
+            for key, row in rows_by_key.items():
                 lock = (row or {}).get("lock")
                 if lock and lock["start"] == start:
-                    made[key] = {**lock["row"], "commit": commit}
+                    committed[key] = {**lock["row"], "commit": commit}
                 elif row is None or row.get("commit") != commit:
                     raise RowError(f"TxnLockNotFound: key {key} has no lock of {start}")
-            if made:
-                await self._write(made)
+            if committed:
+                await self._write(committed)
 
     async def roll_back(self, keys: Sequence[str], start: int) -> None:
-        """Let go of the locks of a transaction; nothing happens to rows without one."""
+        """Release the locks of a transaction; rows without a lock stay unchanged."""
         async with self._latched(keys):
-            found = dict(zip(keys, await self._find(keys), strict=True))
-            owned = {key: row for key, row in found.items() if row and (row.get("lock") or {}).get("start") == start}
+            rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
+            owned = {
+                key: row for key, row in rows_by_key.items() if row and (row.get("lock") or {}).get("start") == start
+            }
             if owned:
                 await self._write({key: _visible(row) for key, row in owned.items()})
 
@@ -108,7 +113,7 @@ class TransactionalRows:
 
 
 class _Latches(AsyncExitStack):
-    """Several latches, always taken in the same order."""
+    """Several latches, always acquired in the same order."""
 
     def __init__(self, latches: Sequence[asyncio.Lock]):
         super().__init__()

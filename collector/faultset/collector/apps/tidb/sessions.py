@@ -1,4 +1,4 @@
-"""The client of a key-value cluster: timestamps, regions that are found again when they move, and their stores."""
+"""The client of a key-value cluster: timestamps, regions and their present stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITE_CONFLICT = "ERROR 9007 (HY000): Write conflict"
 
 CALL_TIMEOUT_S = 4.0
 BUDGET_S = 8.0
-"""How long a statement tries again before it fails."""
+"""Seconds that a statement retries before it fails."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4
 _BACK_OFF = "backoff.go:158"
@@ -35,14 +35,14 @@ _AGAIN = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
 class KeyValueClient:
-    """Speaks to the placement driver and to the stores that lead regions.
+    """Calls the placement driver and the stores that lead regions.
 
     Parameters
     ----------
     placement, stores
         Names of the services.
     warn
-        Called with a place in the modelled source and a text when a statement is given up.
+        Called with a location in the modelled source and a text when a statement is abandoned.
     """
 
     def __init__(self, caller: Caller, placement: str, stores: str, warn: Callable[[str, str], None]):
@@ -50,7 +50,7 @@ class KeyValueClient:
         self._leaders: dict[int, str] = {}
 
     async def timestamp(self, trace: Context) -> int:
-        """Return a timestamp later than all before; raise RpcError when there is none in time."""
+        """Return a timestamp later than all earlier ones; raise RpcError if none comes in time."""
 
         async def ask() -> int:
             return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
@@ -58,7 +58,7 @@ class KeyValueClient:
         return await self._again(ask, PD_SERVER_TIMEOUT, "pdRPC")
 
     async def send(self, region: int, row: int, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
-        """Send a request to the store that leads a region, and again when another one leads it by now.
+        """Send a request to the store that leads a region; retry if the leader has changed.
 
         Raises
         ------
@@ -68,8 +68,8 @@ class KeyValueClient:
 
         async def ask() -> Any:
             if region not in self._leaders:
-                found = await self._ask_placement(FIND_REGION, {"row": row}, trace)
-                self._leaders[region] = str(found["leader"])
+                located = await self._ask_placement(FIND_REGION, {"row": row}, trace)
+                self._leaders[region] = str(located["leader"])
             leader = self._leaders[region]
             try:
                 return await self._caller.call(
@@ -89,7 +89,7 @@ class KeyValueClient:
         )
 
     async def _again(self, ask: Callable[[], Awaitable[T]], given_up: str, kind: str) -> T:
-        """Ask until there is an answer, with growing pauses; raise RpcError with the text of giving up in the end."""
+        """Retry until an answer arrives, with growing pauses; finally raise RpcError."""
         deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
         while True:
             try:
@@ -107,13 +107,13 @@ class KeyValueClient:
 
 
 def is_about(error: RpcError, name: str) -> bool:
-    """Say whether a failure is the one of that name, which stores give."""
+    """Return whether a store's failure has that name."""
     return error.code is Code.FAILED_PRECONDITION and error.description.startswith(f"{name}:")
 
 
 def of_regions(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
-    """Return what belongs to rows, by region."""
-    found: dict[int, dict[str, T]] = {}
+    """Group the values of rows by region."""
+    by_region: dict[int, dict[str, T]] = {}
     for key, value in keys.items():
-        found.setdefault(region_of(int(key)), {})[key] = value
-    return found
+        by_region.setdefault(region_of(int(key)), {})[key] = value
+    return by_region

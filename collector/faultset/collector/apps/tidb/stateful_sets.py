@@ -1,4 +1,4 @@
-"""The StatefulSet of a component, as a TidbCluster asks for it, and what its state says of the component."""
+"""The StatefulSet of a component of a TidbCluster, and the component's status."""
 
 from __future__ import annotations
 
@@ -19,79 +19,86 @@ _OF_PODS = {
     "topologySpreadConstraints": "topologySpreadConstraints",
     "podSecurityContext": "securityContext",
 }
-"""Fields of a component that become fields of its pods."""
+"""Fields of a component that are copied into its pods."""
 
 
 def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry: str) -> Manifest:
-    """Return the StatefulSet of a component as a TidbCluster asks for it."""
-    wanted: Mapping[str, Any] = cluster["spec"].get(name) or {}
-    made = workload(app, app.services[name], telemetry)
-    spec, pod = made["spec"], made["spec"]["template"]["spec"]
-    spec["replicas"] = wanted.get("replicas", spec["replicas"])
+    """Return the StatefulSet of a component of a TidbCluster."""
+    component: Mapping[str, Any] = cluster["spec"].get(name) or {}
+    manifest = workload(app, app.services[name], telemetry)
+    spec, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
+    spec["replicas"] = component.get("replicas", spec["replicas"])
     # with any other strategy, the operator updates pods itself
     spec["updateStrategy"] = (
-        {"type": "OnDelete"} if _strategy(cluster, wanted) == "OnDelete" else {"type": "RollingUpdate"}
+        {"type": "OnDelete"} if _strategy(cluster, component) == "OnDelete" else {"type": "RollingUpdate"}
     )
-    spec["template"]["metadata"]["annotations"] |= wanted.get("annotations") or {}
+    spec["template"]["metadata"]["annotations"] |= component.get("annotations") or {}
     for source, field in _OF_PODS.items():
-        if wanted.get(source):
-            pod[field] = wanted[source]
-    pod["automountServiceAccountToken"] = False  # only the operator speaks to the API server
+        if component.get(source):
+            pod[field] = component[source]
+    pod["automountServiceAccountToken"] = False  # only the operator calls the API server
     (container,) = pod["containers"]
-    container["image"] = wanted.get("image", container["image"])
-    container["env"] += wanted.get("env") or ()
+    container["image"] = component.get("image", container["image"])
+    container["env"] += component.get("env") or ()
     for kind in ("requests", "limits"):
-        sizes = {key: value for key, value in (wanted.get(kind) or {}).items() if key != "storage"}
+        sizes = {key: value for key, value in (component.get(kind) or {}).items() if key != "storage"}
         container["resources"][kind] = {**container["resources"][kind], **sizes}
     for claim in spec.get("volumeClaimTemplates", []):
-        storage_class = wanted.get("storageClassName")
+        storage_class = component.get("storageClassName")
         claim["metadata"]["annotations"] = {STORAGE_CLASS: storage_class or ""}
         claim["spec"].pop("storageClassName", None)
         if storage_class:
             claim["spec"]["storageClassName"] = storage_class
-        size = (wanted.get("requests") or {}).get("storage")
+        size = (component.get("requests") or {}).get("storage")
         if size:
             claim["spec"]["resources"] = {"requests": {"storage": size}}
     applied = json.dumps(spec, sort_keys=True, separators=(",", ":"))
-    made["metadata"] = {**made["metadata"], **owner_of(cluster), "annotations": {APPLIED: applied}}
-    return made
+    manifest["metadata"] = {**manifest["metadata"], **owner_of(cluster), "annotations": {APPLIED: applied}}
+    return manifest
 
 
-def _strategy(cluster: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    return wanted.get("statefulSetUpdateStrategy") or cluster["spec"].get("statefulSetUpdateStrategy")
+def _strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str | None:
+    return component.get("statefulSetUpdateStrategy") or cluster["spec"].get("statefulSetUpdateStrategy")
 
 
-def storage_class_of(found: Mapping[str, Any]) -> str | None:
+def storage_class_of(manifest: Mapping[str, Any]) -> str | None:
     """Return the class of a StatefulSet's volumes, empty for the cluster's own; None without volumes."""
-    for claim in found["spec"].get("volumeClaimTemplates") or ():
+    for claim in manifest["spec"].get("volumeClaimTemplates") or ():
         return (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS, "")
     return None
 
 
 def owner_of(cluster: Mapping[str, Any]) -> Manifest:
-    """Return the metadata that make a TidbCluster the owner of an object."""
+    """Return metadata that make a TidbCluster the owner of an object."""
     metadata = cluster["metadata"]
     owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": metadata["name"]}
     owner |= {"uid": metadata.get("uid", ""), "controller": True, "blockOwnerDeletion": True}
     return {"ownerReferences": [owner]}
 
 
-def component_status(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> Manifest:
-    """Return what the status of a TidbCluster says of a component, from its StatefulSet."""
-    if found is None:
+def component_status(current: Mapping[str, Any] | None, component: Mapping[str, Any]) -> Manifest:
+    """Return a component's status in a TidbCluster, from its StatefulSet."""
+    if current is None:
         return {"phase": "Creating"}
-    state = found.get("status") or {}
-    size = found["spec"]["replicas"]
-    is_seen = state.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
-    if size != wanted.get("replicas", size) or state.get("replicas", 0) != size:
+    state = current.get("status") or {}
+    size = current["spec"]["replicas"]
+    is_seen = state.get("observedGeneration", 0) >= current["metadata"].get("generation", 0)
+    if size != component.get("replicas", size) or state.get("replicas", 0) != size:
         phase = "Scale"
     elif not is_seen or state.get("updatedReplicas", 0) < size:
         phase = "Upgrade"
     else:
         phase = "Normal" if state.get("readyReplicas", 0) >= size else "Unhealthy"
-    kept = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "currentRevision", "updateRevision")
+    reported_fields = (
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "currentRevision",
+        "updateRevision",
+    )
     return {
         "phase": phase,
-        "image": found["spec"]["template"]["spec"]["containers"][0]["image"],
-        "statefulSet": {key: state[key] for key in kept if key in state},
+        "image": current["spec"]["template"]["spec"]["containers"][0]["image"],
+        "statefulSet": {key: state[key] for key in reported_fields if key in state},
     }

@@ -25,19 +25,19 @@ _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = W
 
 
 class SendHeartbeat(Step):
-    """Tell the placement driver that the store is up, and take from it what the store leads.
+    """Report to the placement driver that the store is up, and receive the regions it leads.
 
-    A store that cannot reach it keeps its regions.
+    Without an answer the store keeps its regions.
     """
 
     keyword = "send_heartbeat"
     service: str
     operation: str
     peers: str
-    """Name and port behind which the store's pods have names of their own."""
+    """Name and port of the service that gives each of the store's pods a name."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
-        """Return the one operation."""
+        """Return the operation of the placement driver."""
         return (CalledOperation(self.service, self.operation),)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
@@ -61,10 +61,10 @@ class SendHeartbeat(Step):
 
 
 class AccessRows(Step):
-    """Do what the request asks for with rows of one region, which the store must lead.
+    """Read or change rows of a region that the store leads.
 
-    The request has `region`, and besides for `read` `keys` and `version`; for `sum` `version`; for `prewrite` `rows` by
-    key and `start`; for `commit` `keys`, `start` and `commit`; for `roll_back` `keys` and `start`.
+    Every request has `region`. Further fields: `read` has `keys` and `version`; `sum` has `version`; `prewrite` has
+    `rows` by key and `start`; `commit` has `keys`, `start` and `commit`; `roll_back` has `keys` and `start`.
     """
 
     keyword = "access_rows"
@@ -75,7 +75,7 @@ class AccessRows(Step):
     span: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the rows that it reads."""
+        """Return a function that saves the rows read."""
         led = _led.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
@@ -105,8 +105,8 @@ async def _read(rows: TransactionalRows, values: dict[str, Any]) -> Any:
 
 async def _sum(rows: TransactionalRows, values: dict[str, Any]) -> Any:
     first, last = rows_of(int(values["region"]))
-    found = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
-    return {"rows": len(found), "balance": sum(row["balance"] for row in found if row)}
+    rows_read = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
+    return {"rows": len(rows_read), "balance": sum(row["balance"] for row in rows_read if row)}
 
 
 async def _prewrite(rows: TransactionalRows, values: dict[str, Any]) -> Any:

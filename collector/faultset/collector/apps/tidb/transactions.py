@@ -53,7 +53,7 @@ class _Statement(Step):
 
 
 class SelectRow(_Statement):
-    """Read one row; nothing is saved as that when there is none."""
+    """Read a row; the result is None if it does not exist."""
 
     keyword = "select_row"
     row: Any
@@ -65,14 +65,14 @@ class SelectRow(_Statement):
         async def handle(request: RequestContext) -> None:
             row = _row_number(row_of(request.values))
             version = await client.timestamp(request.trace)
-            found = await read(client, [str(row)], version, request.trace)
-            request.values[self.save] = found[str(row)]
+            rows = await read(client, [str(row)], version, request.trace)
+            request.values[self.save] = rows[str(row)]
 
         return handle
 
 
 class SumRows(_Statement):
-    """Add up the balances of one region, which its store does."""
+    """Add up the balances of a region in its store."""
 
     keyword = "sum_rows"
     region: Any
@@ -92,7 +92,7 @@ class SumRows(_Statement):
 
 
 class BalanceChange(FrozenModel):
-    """By how much the balance of a row changes."""
+    """The change of a row's balance."""
 
     row: Any
     by: Any
@@ -100,29 +100,29 @@ class BalanceChange(FrozenModel):
 
 
 class ChangeRows(_Statement):
-    """Change balances of rows, all or none, in a transaction of two phases; again when another one was quicker."""
+    """Change balances of rows in a two-phase transaction; retry after a conflict."""
 
     keyword = "change_rows"
     changes: tuple[BalanceChange, ...]
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the rows as they are afterwards."""
+        """Return a function that saves the changed rows."""
         client = self.client(service)
-        changes = [(getter(one.row), getter(one.by), one.sign) for one in self.changes]
+        changes = [(getter(row_change.row), getter(row_change.by), row_change.sign) for row_change in self.changes]
 
         async def handle(request: RequestContext) -> None:
-            wanted: dict[str, float] = {}
+            amounts: dict[str, float] = {}
             for row_of, by, sign in changes:
                 key = str(_row_number(row_of(request.values)))
-                wanted[key] = wanted.get(key, 0.0) + sign * number(by(request.values))
-            for left in range(_ATTEMPTS - 1, -1, -1):
+                amounts[key] = amounts.get(key, 0.0) + sign * number(by(request.values))
+            for attempts_left in range(_ATTEMPTS - 1, -1, -1):
                 try:
-                    request.values[self.save] = await change(client, wanted, request.trace)
+                    request.values[self.save] = await change(client, amounts, request.trace)
                     return
                 except RpcError as error:
                     if not (is_about(error, "WriteConflict") or is_about(error, "TxnLockNotFound")):
                         raise
-                    if not left:
+                    if not attempts_left:
                         raise RpcError(Code.FAILED_PRECONDITION, f"{WRITE_CONFLICT}: {error.description}") from None
                     service.log.warning(location, f"transaction is tried again, error {error.description}")
                 await asyncio.sleep(0.01)
@@ -132,20 +132,20 @@ class ChangeRows(_Statement):
 
 async def read(client: KeyValueClient, keys: list[str], version: int, trace: Context) -> dict[str, Row | None]:
     """Return rows as of a timestamp."""
-    found: dict[str, Row | None] = {}
+    rows: dict[str, Row | None] = {}
     for region, some in of_regions(dict.fromkeys(keys)).items():
         body = {"keys": list(some), "version": version}
         reply = await client.send(region, int(next(iter(some))), READ, body, trace)
-        found.update(zip(some, reply["result"], strict=True))
-    return found
+        rows.update(zip(some, reply["result"], strict=True))
+    return rows
 
 
-async def change(client: KeyValueClient, wanted: dict[str, float], trace: Context) -> dict[str, Row]:
-    """Add amounts to the balances of rows in one transaction; raise RpcError when another one was quicker."""
+async def change(client: KeyValueClient, amounts: dict[str, float], trace: Context) -> dict[str, Row]:
+    """Add amounts to balances of rows in a transaction; raise RpcError after a conflict."""
     start = await client.timestamp(trace)
-    before = await read(client, list(wanted), start, trace)
-    rows = {key: {**(before[key] or {"id": key, "balance": 0.0})} for key in wanted}
-    for key, by in wanted.items():
+    before = await read(client, list(amounts), start, trace)
+    rows = {key: {**(before[key] or {"id": key, "balance": 0.0})} for key in amounts}
+    for key, by in amounts.items():
         rows[key]["balance"] = round(rows[key]["balance"] + by, 2)
     regions = of_regions(rows)
     try:
