@@ -277,7 +277,7 @@ class Label:
 def join_distinct(names: Iterable[str]) -> str:
     """Join the distinct names of faults, levels or types.
 
-    >>> joined(["Application", "Operating System", "Application"])
+    >>> join_distinct(["Application", "Operating System", "Application"])
     'Application + Operating System'
     """
     return " + ".join(dict.fromkeys(names))

@@ -52,7 +52,7 @@ class LabelSelector:
 def parse_label_selector(text: str) -> LabelSelector:
     """Parse a selector of `-l`: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 
-    >>> label_selector("app in (geo, rate),!canary").matches({"app": "geo"})
+    >>> parse_label_selector("app in (geo, rate),!canary").matches({"app": "geo"})
     True
 
     Raises
