@@ -45,7 +45,7 @@ class FaultsetError(Exception):
 
 
 class UsageError(FaultsetError):
-    """A wrong request: an unknown name, an impossible value, contradicting options."""
+    """A wrong request: an unknown name, an impossible value, conflicting options."""
 
     exit_code = 2
 

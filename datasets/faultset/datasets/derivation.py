@@ -54,7 +54,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     Raises
     ------
     UsageError
-        The conditions are empty, or no episode has one of their values.
+        There is no condition, or no episode has one of the values.
     DataError
         No episode meets all conditions.
     """
@@ -91,7 +91,7 @@ def _active(conditions: EpisodeFilter) -> dict[str, list[str]]:
 
 
 def split_dataset(root: Path | str, *, seed: int, version: str | None = None) -> Dataset:
-    """Create a version with the same episodes and splits of another seed, and open it.
+    """Create a version with the same episodes but new splits, and open it.
 
     Parameters
     ----------

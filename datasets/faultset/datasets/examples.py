@@ -54,7 +54,7 @@ class Scenario:
         self.start = START_NS + int(rng.integers(0, 86_400)) * SECOND_NS
         self.end = self.start + self.length_s * SECOND_NS
         self.reference_end = self.start + int(0.8 * baseline_s * SECOND_NS)
-        onset = baseline_s * rng.uniform(0.8, 1.2)
+        onset = min(baseline_s * rng.uniform(0.8, 1.2), baseline_s + fault_s / 2)
         self.onset = self.start + int(onset * SECOND_NS)
         self.pods = {name: f"{name}-{self._word(9)}-{self._word(5)}" for name in SERVICES}
 

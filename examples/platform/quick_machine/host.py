@@ -1,4 +1,4 @@
-"""This machine with profiles of its own, and with room left for other work."""
+"""This machine with its own profiles, leaving resources for other work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QuickMachineHost(LocalHost):
     Parameters
     ----------
     episodes
-        How many episodes may run at a time.
+        Maximum number of concurrent episodes.
     """
 
     profiles: ClassVar[Mapping[str, Phases]] = {
@@ -39,11 +39,11 @@ class QuickMachineHost(LocalHost):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it was opened with."""
+        """Settings of this host."""
         return {"episodes": self._episodes}
 
     def episode_capacity(self) -> int:
-        """Return what the settings say, as far as the machine can carry it."""
+        """Return the configured number of episodes, at most the capacity of the machine."""
         return min(self._episodes, super().episode_capacity())
 
     def create_platform(

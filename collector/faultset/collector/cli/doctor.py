@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @campaign_options("injector")
 @cluster_options
-@click.option("--install-telemetry", is_flag=True, help="First give the cluster a small Prometheus and Jaeger.")
+@click.option("--install-telemetry", is_flag=True, help="Install a small Prometheus and Jaeger in the cluster first.")
 @click.option(
     "--fault",
     metavar="NAME",
     shell_complete=complete_names("faultset.faults"),
-    help="Try one fault on an application in memory instead, and show its effect; changes nothing.",
+    help="Instead, inject one fault into a simulated application and show its effect; changes nothing.",
 )
 @click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option

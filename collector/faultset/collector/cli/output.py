@@ -57,7 +57,7 @@ def _order(plan: Plan) -> tuple[str, bool, str, str]:
 
 
 MOST_FALSE_POSITIVES = 0.05
-"""Share of healthy services on which the latent test may fire without a warning; the limit aims at 1 %."""
+"""Warn if the latent test fires on more than this share of healthy services; it is calibrated for 1 %."""
 
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
@@ -159,7 +159,7 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
 
 
 def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
-    """Count firing SLI tests, services with a firing latent test, and all services."""
+    """Return the numbers of fired SLI tests, of fired latent tests and of all latent tests."""
     sli = latent = services = 0
     calibrated = {
         plan.episode

@@ -57,5 +57,5 @@ def last_event(platform: Platform, pod: str, reason: str, *, window_s: float = 1
 
 
 def last_end(status: dict[str, Any]) -> dict[str, Any]:
-    """Return exit code and reason of a container's last end; empty if it never ended."""
+    """Return the exit code and reason of a container's last termination; empty if it never terminated."""
     return status.get("lastState", {}).get("terminated") or status.get("state", {}).get("terminated") or {}

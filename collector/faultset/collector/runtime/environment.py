@@ -32,11 +32,11 @@ class Environment:
     build:
         Tag of the image (FAULTSET_BUILD, or the version of the installed distribution).
     hosts_instead:
-        Hosts to connect to in place of services, by the name of the variable (`RATE_HOST`).
+        Overrides of service hosts, by variable name (`RATE_HOST`).
     call_timeout_s:
         Timeout of calls for which the application sets none (RPC_TIMEOUT_MS); None for no limit.
     call_retries:
-        How often a failed call is immediately repeated (RPC_RETRIES).
+        Number of immediate retries of a failed call (RPC_RETRIES).
     """
 
     pod: str
@@ -61,7 +61,7 @@ class Environment:
 
 
 def read_defects(build: str) -> Defects:
-    """Return the defects of a build by the seed in the mounted Secret, or by seed 0 without a Secret."""
+    """Return the defects of a build, drawn with the seed in the mounted Secret, or by seed 0 without a Secret."""
     path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / BUILD_SEED
     seed = 0
     with contextlib.suppress(OSError, ValueError):
@@ -162,7 +162,7 @@ class WatchedText:
 
 
 class CpuAccount:
-    """CPU time of this thread that is not yet counted as the work of an operation.
+    """Tracks this thread's CPU time, so that operations use a configured amount in total.
 
     An operation should use `work_ms` of CPU time. The time that the process has spent since the last call on requests,
     spans and log lines counts towards it; `work` uses only the remainder.

@@ -9,7 +9,7 @@ These occurrences are not leaks:
 - a fault's name in a column in which views of other faults, if possible of the same application, contain it too
 - another text that views of other faults contain anywhere
 - a text of a ConfigMap, or an earlier state of an object, from before the injection
-- a number in texts that otherwise are equal and contain many different numbers
+- a number at a position where otherwise equal texts have many different numbers
 
 In imported datasets, findings are warnings, because the source cannot be changed, and names of metrics are ignored
 (RCAEval has a fault "cpu" and a metric "cpu").
@@ -37,7 +37,7 @@ pc: Any = pyarrow.compute
 # type checkers do not see its functions, which are created at import
 
 LEAST_NUMBERS = 20
-"""Number of different numbers in otherwise equal texts from which on one of them reveals nothing."""
+"""Minimum number of different numbers in otherwise equal texts for one number to reveal nothing."""
 
 _DIGITS = "[0-9]+"
 

@@ -37,12 +37,12 @@ class RCAEvalExport(ExportLayout):
         self._index: list[dict[str, Any]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without a fault or with several targets."""
+        """Return why an episode without a fault or without a single target is unsupported."""
         label = self.dataset.label(episode)
         if label.fault is None:
             return "RCAEval needs a fault, but the episode has none"
         if len(label.targets) != 1:
-            return "a case of RCAEval has one target, but the episode has several"
+            return f"a case of RCAEval has one target, but the episode has {len(label.targets)}"
         return None
 
     def write(self, episode: str) -> None:
@@ -199,7 +199,7 @@ def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
 
 
 def _names_a_pod(cause: RootCause) -> bool:
-    """Return whether a cause is a particular pod; with its service's name, it is any pod of the service."""
+    """Return whether a cause names one pod; a Pod with the name of its service means any pod of it."""
     return cause.kind == "Pod" and cause.name != cause.service
 
 
@@ -253,7 +253,7 @@ def _histograms(metrics: pa.Table) -> pa.Table:
     for statistic in ("count", "sum"):
         rows = metrics.filter(pc.equal(metrics["kind"], statistic))
         family = pc.replace_substring_regex(rows["metric"].cast(pa.string()), _STATISTIC, "")
-        # Joins drop nulls.
+        # Joins never match null keys.
         columns = {key: pc.fill_null(rows[key].cast(pa.string()), "") for key in keys}
         columns |= {"time": rows["time"].cast(pa.int64()), "metric": family, statistic: rows["value"]}
         tables.append(pa.table(columns))

@@ -96,7 +96,7 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
 
 
 def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
-    """Return whether the rows are sorted by series and time; compares only the first row of each series."""
+    """Return whether the rows are sorted by series and time; compares names only at the first row of each series."""
     if not len(rows):
         return True
     change = np.zeros(len(rows), dtype=bool)
@@ -317,7 +317,7 @@ class EpisodeWriter:
 
 
 class _Guard:
-    """Refuse writes of a closed writer; if the system fails a write, free its disk space at once."""
+    """Refuse writes of a closed writer; if a write fails, delete the folder to free disk space."""
 
     def __init__(self, writer: EpisodeWriter) -> None:
         self._writer = writer

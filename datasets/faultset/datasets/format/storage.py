@@ -21,7 +21,7 @@ from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
-"""Sort columns; statistics of other columns would let readers skip no row group and cost time."""
+"""Sort columns; statistics of other columns take time to write and do not help readers skip row groups."""
 _DICTIONARY = "RLE_DICTIONARY"
 _SEARCH_LEVEL = 9
 """Finds almost the same encodings as the highest level in a third of the time."""
@@ -41,7 +41,7 @@ class Compression:
     codec: str
     level: int | None = None
     is_searched: bool = False
-    """Whether the smallest encoding of each column is searched, and files omit the descriptions of columns."""
+    """Whether to search for the smallest encoding of each column, and files omit the descriptions of columns."""
 
 
 SMALL = Compression("zstd", 5)
@@ -219,7 +219,10 @@ def schema_differences(expected: pa.Schema, actual: pa.Schema) -> Iterator[str]:
     if expected.names != actual.names:
         missing = sorted(set(expected.names) - set(actual.names))
         extra = sorted(printable(name[:60]) for name in set(actual.names) - set(expected.names))
-        yield f"its columns must be {expected.names} in this order, but {missing} are missing and {extra} are unknown"
+        if missing or extra:
+            yield f"its columns must be {expected.names}, but {missing} are missing and {extra} are unknown"
+        else:
+            yield f"its columns must be {expected.names} in this order, got {actual.names}"
         return
     for field in expected:
         other = actual.field(field.name)

@@ -110,7 +110,7 @@ class ImportResult:
     episodes: int
     """Number of cases."""
     written: int
-    """Episodes written by this run; the others existed."""
+    """Episodes written by this run."""
     left_out: Mapping[str, str]
     """Skipped case to the reason why it could not be imported."""
 

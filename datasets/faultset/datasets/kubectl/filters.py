@@ -127,8 +127,8 @@ def _whole_number(text: str, name: str) -> int:
     return abs(int(text))
 
 
-def _count(arguments: Sequence[str], name: str) -> tuple[int, bool]:
-    """Return the number of lines for head and tail, and whether a sign precedes it."""
+def _count(arguments: Sequence[str], name: str) -> tuple[int, str]:
+    """Return the number of lines for head and tail, and the sign before it."""
     words = [word for word in arguments if word not in ("-q", "--quiet")]
     text = ""
     if len(words) == 2 and words[0] in ("-n", "--lines"):
@@ -139,17 +139,17 @@ def _count(arguments: Sequence[str], name: str) -> tuple[int, bool]:
         text = words[0][1:] if words[0][0] == "-" else words[0]
     elif words:
         raise CommandError(f"{name} supports only a number of lines, as in {name} -n 20")
-    return (_whole_number(text, name), text[:1] in "+-") if text else (10, False)
+    return (_whole_number(text, name), text.rstrip("0123456789")) if text else (10, "")
 
 
 def _head(lines: list[str], arguments: Sequence[str]) -> list[str]:
-    count, signed = _count(arguments, "head")
-    return lines[: max(0, len(lines) - count)] if signed else lines[:count]
+    count, sign = _count(arguments, "head")
+    return lines[: max(0, len(lines) - count)] if sign == "-" else lines[:count]
 
 
 def _tail(lines: list[str], arguments: Sequence[str]) -> list[str]:
-    count, signed = _count(arguments, "tail")
-    if signed:
+    count, sign = _count(arguments, "tail")
+    if sign == "+":
         return lines[max(0, count - 1) :]
     return lines[-count:] if count else []
 

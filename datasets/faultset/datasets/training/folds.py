@@ -115,7 +115,7 @@ def folds_of_split(
     Raises
     ------
     UsageError
-        The split or scheme is unknown, or leaves no episodes to train on or to score.
+        The split or scheme is unknown, or has no episodes to score.
     """
     if name is not None and name in splits:
         return [_fold_of_split(name, splits[name], truths)]
@@ -165,7 +165,7 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
 
 
 def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
-    """Group episodes that share a problem; episodes with several faults may join clusters."""
+    """Group episodes that share a problem; an episode with several faults merges their clusters."""
     clusters: dict[Hashable, list[FoldMember]] = {}
     of_problem: dict[Hashable, Hashable] = {}
     for truth in truths:
@@ -206,7 +206,7 @@ def _build_folds(
     first: int = 0,
     values_of: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
 ) -> list[Fold]:
-    """Build a fold that tests each side; training episodes share none of its faults' values of `values_of`."""
+    """Build one fold per side, its test set; drop training episodes that share a value with a tested fault."""
     folds = []
     for number, test in enumerate(sides):
         train = [truth for other, truths in enumerate(sides) if other != number for truth in truths]

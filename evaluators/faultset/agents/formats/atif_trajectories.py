@@ -68,7 +68,7 @@ def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
 
 
 def _argument(call: ToolCall) -> Any:
-    """Return the first argument of a call, the answer under any name."""
+    """Return the first argument of a call. It is the answer, whatever its name."""
     return next(iter(call.arguments.values()), "")
 
 

@@ -176,7 +176,9 @@ class OpenRCAArchives:
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
         """Explain answers that OpenRCA's regular expression misses, because their keys are in another order."""
-        return "OpenRCA's reader requires three keys in one order" if (run.answer or {}).get("other_layout") else ""
+        if not (run.answer or {}).get("other_layout"):
+            return ""
+        return "OpenRCA's parser requires the three keys in a fixed order"
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

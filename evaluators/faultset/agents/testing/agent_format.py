@@ -54,7 +54,7 @@ def _check_files(name: str, sample: Path, folder: Path) -> None:
     source = agent_format(name)
     files = source.files(sample)
     assert files, f"{name} finds no file in {sample}"
-    assert [*files] == [*source.files(sample)], f"{name} finds other files, or another order, the second time"
+    assert [*files] == [*source.files(sample)], f"{name} finds different files, or a different order, the second time"
     for file in files:
         keys = [run.key for run in source.runs(file, ImportOptions())]
         assert len(set(keys)) == len(keys), f"{name} uses one key for several runs of {file.name}"
@@ -72,7 +72,7 @@ def _check_import(name: str, sample: Path, folder: Path) -> None:
     imported = import_runs(name, sample, first)
     import_runs(name, sample, second)
     contents = [{p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} for out in (first, second)]
-    assert contents[0] == contents[1], f"{name} writes other files when the import is repeated"
+    assert contents[0] == contents[1], f"{name} writes different files when the import is repeated"
     assert read_runs(first) == [*imported.runs], f"{name} returns records that differ from its table"
     for run in imported.runs:
         content = trajectory_file(first, run).read_bytes()

@@ -40,7 +40,7 @@ def agent_lines(
     Parameters
     ----------
     runs
-        All runs; rows name theirs.
+        All runs; each row contains the ID of its run.
     looks
         Run -> what it looked at, if known.
     """
@@ -181,7 +181,7 @@ def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
 
 
 def _share_with_cause(looked: Sequence[tuple[RunLook, Truth]], names_of: Callable[[RunLook], frozenset[str]]) -> float:
-    """Return the share of runs about a fault whose requests or observations name a cause."""
+    """Return the share of runs on faulty episodes in which a request or an observation names a cause."""
     faulty = [(names_of(look), frozenset().union(*truth.causes)) for look, truth in looked if truth.causes]
     return float(np.mean([bool(names & causes) for names, causes in faulty])) if faulty else math.nan
 
@@ -202,7 +202,7 @@ COLUMNS = (
     ("pass@1", "score of one attempt: mean over trials, then over episodes, with a 95 % interval"),
     ("all trials", "share of episodes in which every trial is right; with three trials pass^3"),
     ("best algorithm or control", "best method on the same episodes, and the difference to it"),
-    ("time", "TTD, TTL or TTA as AIOpsLab counts: median seconds of model and tools until the answer"),
+    ("time", "TTD, TTL or TTA as defined by AIOpsLab: median seconds of model and tools until the answer"),
     ("steps", "median number of messages with an action"),
     ("tokens", "medians of prompt and completion tokens of a run; ≈ if the server did not report them"),
     ("USD", "mean cost of a run according to its log"),

@@ -60,7 +60,7 @@ class Truth:
     pauses: tuple[tuple[int, int], ...] = ()
     """Intervals (start, end) after the onset without an active fault, UTC nanoseconds."""
     verdict: str
-    """manifest, latent, silent, unknown or none."""
+    """manifest, latent, silent, unfelt, unknown or none."""
     profile: str
     """Phase lengths: quick, standard or custom."""
     view_start_ns: int
@@ -72,7 +72,7 @@ class Truth:
     onset_ns: int | None
     """Start of the injection; None without a fault or if unknown."""
     manifest_ns: int | None
-    """When clients first felt the fault; None if they did not."""
+    """When clients were first affected; None if they did not."""
     alarm_place: AlarmPlace | None = None
     """Where the alarm was raised, if the source says so; not stored in rows because no score uses it."""
 

@@ -2,7 +2,9 @@
 
 Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so names do
 not break ties. A cause is a set of accepted names. Candidates without a score share the last rank. An empty ranking is
-a miss. The list of metrics is open: metrics without a score are misses, and guessing has no closed form."""
+a miss. There is no fixed list of candidate metrics, so a metric without a score is a miss, and guessing has no
+value.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class LocalizationScore:
 
     @property
     def expected_rank(self) -> float:
-        """Rank of the first cause; the number of candidates without an answer."""
+        """Rank of the first cause; if there is no answer, the number of candidates."""
         return expected_of_first(self.blocks, self._any_cause, float, missing=float(self.size))
 
     @property

@@ -76,7 +76,7 @@ def test_a_server_that_cannot_be_reached(api: Api, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(config))
     done = run(*COLLECT, *ONE, "--out", str(tmp_path / "d"), KUBECONFIG=str(file))
-    assert "API server https://127.0.0.1:9 cannot be reached" in sentence(done)
+    assert "cannot reach the cluster's API server https://127.0.0.1:9" in sentence(done)
 
 
 def test_missing_prometheus_and_jaeger(api: Api, tmp_path: Path, nothing_left: None) -> None:
@@ -124,7 +124,7 @@ def test_a_forbidden_verb_is_named(api: Api, tmp_path: Path, accounts: None, not
     done = run(*COLLECT, *ONE, "--out", str(tmp_path / "d"), KUBECONFIG=str(_account(api, tmp_path, None)))
     said = sentence(done)
     assert "namespaces" in said
-    assert "grant the role of docs/how-to/kubernetes.md" in said
+    assert "grant the role in docs/how-to/kubernetes.md" in said
 
 
 def test_the_documented_role_is_what_the_platform_asks_for() -> None:

@@ -17,6 +17,7 @@ from cluster_campaigns import COLLECT, SHORT, await_phase
 from faultset.collector.ipc.processes import tail
 from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
+from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 
@@ -44,7 +45,7 @@ def _left(api: Api) -> set[str]:
 @pytest.fixture
 def nothing_left(api: Api) -> Iterator[None]:
     if images.LOADER in os.environ:
-        images.load_images("1.0.0", "pause:3.9")
+        images.load_images(*TAGS, "pause:3.9")
     before = _left(api)
     assert NAME not in before, "the cluster has a definition of TidbCluster already"
     yield

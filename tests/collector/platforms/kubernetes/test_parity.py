@@ -54,7 +54,8 @@ CLIENTS_DIFFER = {"network-loss": 0.4}
 OTHERWISE = 0.25
 """By how much the shares of failed requests may differ: lost packets cost a new connection more than a relayed one."""
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+"""Each episode draws the builds that it deploys, so the cluster needs the images of all; they take ten minutes."""
 
 
 def _collect(platform: str, root: Path, jobs: int) -> Path:
@@ -89,7 +90,7 @@ def on_cluster(api: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given:
         return Path(given)
     if images.LOADER in os.environ:
-        images.load_images(*(TAGS if "buggy-image" in PLANS else ["1.0.0"]), "pause:3.9")
+        images.load_images(*TAGS, "pause:3.9")
     return _collect("kubernetes", tmp_path_factory.mktemp("cluster") / "data", 1)
 
 

@@ -232,8 +232,8 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
         "series within one service.",
         "Delays are at most three steps, and tests condition on at most three causes of a series.",
         "Links within one step are followed both ways, because calls are shorter than a step.",
-        "The degree of anomaly is the excess over the limit of k-sigma, clipped at 100 healthy spreads, because SPOT "
-        "needs more samples.",
+        "The degree of anomaly is the excess over the limit of k-sigma, clipped at 100 standard deviations of the "
+        "reference, because SPOT needs more samples.",
         "Visits are expected values for 1,000 steps instead of simulated.",
     ),
 )

@@ -188,7 +188,7 @@ class _Spectrum(Untrained):
     departures=_SHARED,
 )
 class Spectrum(_Spectrum):
-    """Rank services by how much more their operations are in abnormal traces than in normal ones.
+    """Rank services by how much more often their operations occur in abnormal traces than in normal ones.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class Spectrum(_Spectrum):
     complexity="O(I·N), I rounds",
     departures=(
         *_SHARED,
-        "The kind of a trace, for the preference of rare kinds, is its set of operations.",
+        "Traces with the same set of operations are of one kind; rare kinds are preferred.",
     ),
 )
 class MicroRank(_Spectrum):

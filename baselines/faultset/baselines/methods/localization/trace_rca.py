@@ -40,7 +40,7 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
 
 
 def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
-    """Return the distance of each value from its kind's mean over known rows, in sd; 0 for unknown kinds."""
+    """Return the distance of each value from its kind's mean over healthy rows, in sd; 0 for unknown kinds."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
     known_kinds = kinds[known]
     count = np.bincount(known_kinds, minlength=size)
@@ -77,7 +77,7 @@ class TraceRCA(Untrained):
     severity
         An invocation is abnormal if a feature deviates by this many sd.
     least_support
-        Minimum share of the abnormal traces with a set.
+        Minimum share of abnormal traces that contain a set.
     before
         Steps before the alarm at which the test window begins.
 
@@ -95,7 +95,7 @@ class TraceRCA(Untrained):
         self.before = before
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best set, times the excess of abnormal incoming over outgoing calls."""
+        """Rank services by their best set, times the absolute difference of abnormal incoming and outgoing calls."""
         spans = read_spans(episode)
         calls = spans.calls
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)

@@ -1,4 +1,4 @@
-"""Rules on clients' requests, which are ranked separately because verdicts use the same data."""
+"""Rules on client requests. They are ranked separately, because verdicts use the same data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = ("scheduled", "endpoint", "latency_ns", "outcome")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifiedRequests:
-    """Requests with the time at which their quality was known."""
+    """Requests with their classification and its time."""
 
     known_ns: npt.NDArray[np.int64]
     bad: npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ class ClassifiedRequests:
 def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> ClassifiedRequests:
     """Classify requests as bad if they fail or exceed 1.5 times the healthy 99 % quantile of their endpoint.
 
-    A slow request is known to be bad at that limit, not when its answer arrives.
+    A slow request counts as bad when it exceeds the limit, not when its response arrives.
     """
     scheduled = requests["scheduled"].to_numpy(dtype=np.int64)
     latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan)
@@ -71,7 +71,7 @@ def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests
     "sli-rule-detector",
     title="SLI rule",
     task="detection",
-    paper="None; the test that dataset verdicts are made with, in a plain form",
+    paper="None; a simplified form of the test behind dataset verdicts",
     kind="rule",
     developed_on=OWN,
     tables=("requests",),
@@ -166,7 +166,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     complexity="O(R + N), R requests",
 )
 class SLIRule(Untrained):
-    """Rank services by how much bad requests use them and good ones do not; deeper services first among ties.
+    """Rank services that bad requests use and good requests do not; deeper services win ties.
 
     The services of an endpoint come from healthy traces that begin with an operation of its name, or from the declared
     call graph if there are none.

@@ -47,7 +47,7 @@ class ListProducts(Step):
 
 
 class FindProduct(Step):
-    """Return the product of a catalogue with an identity, or None."""
+    """Return the catalogue's product with the given ID, or None."""
 
     keyword = "product"
     catalogue: Any
@@ -89,7 +89,7 @@ class ConvertPrice(Step):
 
 
 class NewId(Step):
-    """Create a unique identity."""
+    """Create a unique ID."""
 
     keyword = "new_id"
     save: str
@@ -127,7 +127,7 @@ class AddToCart(Step):
 
 
 class Advertise(Step):
-    """Choose an advertisement for each requested category, or two of any category."""
+    """Return all advertisements of the requested categories; if there are none, two random ones."""
 
     keyword = "advertise"
     categories: Any

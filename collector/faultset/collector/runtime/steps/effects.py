@@ -152,7 +152,7 @@ class Count(Step):
     by: Any = 1
     """The increase; anything but a number counts as 0."""
     labels: dict[str, Any] = Field(default_factory=dict)
-    """Values of the labels by name; each label should have few different values."""
+    """Values of the labels by name; each label should have few distinct values."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that increases the counter."""

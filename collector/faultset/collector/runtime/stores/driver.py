@@ -308,7 +308,7 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether a key of an appended collection has documents."""
+        """Return whether a key of an append-only collection has documents."""
         self._cannot("collections")
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
@@ -316,7 +316,7 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def append(self, collection: str, key: str, document: str) -> None:
-        """Append a document to those of a key of an appended collection."""
+        """Append a document to the list stored under `key`."""
         await self.append_all(collection, [(key, document)])
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
@@ -386,7 +386,7 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("messages")
 
     async def join(self, topic: str, group: str) -> None:
-        """Create a group that receives all messages of a topic from its first on, unless the group exists."""
+        """Create a group that starts at the topic's first message, unless the group exists."""
         self._cannot("messages")
 
     async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
@@ -445,7 +445,7 @@ class StoreAdministrator(ABC):
         self.cannot("locks")
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Start running a long query repeatedly; return at once."""
+        """Start repeating a long query in the background."""
         self.cannot("queries")
 
     def limit_files(self, leave: int) -> None:

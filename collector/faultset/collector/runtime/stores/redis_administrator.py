@@ -52,7 +52,7 @@ class RedisAdministrator(StoreAdministrator):
     Parameters
     ----------
     rights
-        Rights of the application's account, as words of `ACL SETUSER`.
+        Rights of the application's account, as arguments of `ACL SETUSER`.
     """
 
     system = "redis"
@@ -166,7 +166,7 @@ class RedisAdministrator(StoreAdministrator):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(sizes) + leave, hard))
 
     def free_files(self) -> None:
-        """Restore the file size limit of the server's start."""
+        """Restore the file size limit that the server started with."""
         pid = self._server_pid()
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 LOCAL = timezone(timedelta(hours=8))
 SLOT_NS = 1800 * SECOND_NS
 BEFORE_NS = SLOT_NS
-"""Time of a view before the half hour; the reference is most of it."""
+"""Length of the view before the half hour; most of it is the reference."""
 AFTER_NS = 600 * SECOND_NS
 """Time of a view after the half hour, for faults at its end."""
 
