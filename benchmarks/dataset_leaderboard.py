@@ -38,12 +38,12 @@ class Section:
     """Metric, heading and decimals."""
 
 
-def budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
+def list_budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
     """Return the columns of a metric with less evidence."""
     return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
 
 
-_DEEPER = (*budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
+_DEEPER = (*list_budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
         "Detection: timed balanced accuracy",
@@ -73,7 +73,7 @@ SECTIONS = (
         "rca",
         "oracle",
         "joint",
-        (*budget_columns("joint"), ("level", "level", 2), ("type", "type", 2)),
+        (*list_budget_columns("joint"), ("level", "level", 2), ("type", "type", 2)),
     ),
 )
 

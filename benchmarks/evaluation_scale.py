@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from baseline_costs import is_apart, write_large_episode
 
-from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
@@ -195,7 +195,7 @@ def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
     return {"write_s": written - began, "leaderboard_s": time.perf_counter() - written}
 
 
-class Computes(Untrained):
+class Computes(TrainingFreeBaseline):
     """Multiply matrices for about a quarter of a second."""
 
     name, needs, tables = "computes", frozenset(), ()

@@ -34,7 +34,7 @@ REMEDY = re.compile(
     r"(?:^|[;.,:?] |, or |, and |\band |\bor |\bthen |\bfirst |\bonly )(?:" + "|".join(VERBS.split()) + r")\b", re.I
 )
 EXPECTATION = re.compile(
-    r"\bmust\b|\b(?:needs?|at least|at most|between)\b.*(?:\bgot\b|\bbut\b|\bnot\b|\{\})|, not \{\}$", re.S
+    r"\b(?:must|needs?|at least|at most|between)\b.*(?:\bgot\b|\bbut\b|\bnot\b|\{\})|, not \{\}$", re.S
 )
 COMPUTED = re.compile(r"\{\}[\"'?]?$|\?$")
 """A message that ends in a value, such as a list of suggestions or a remedy from a table, or in a question."""

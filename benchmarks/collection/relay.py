@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.platforms.local.messages import ConfigureRelay, RelayRoute, Target
+from faultset.collector.platforms.local.messages import ConfigureRelay, RelayRoute, RelayTarget
 from faultset.collector.platforms.local.relay.process import main as relay_main
 
 DIRECT = ("127.9.1.2", 7001)
@@ -112,7 +112,7 @@ def run(round_trips: int, connections: int) -> dict[str, float]:
         relay.start()
         ready.wait()
         channel = Channel(path)
-        target = Target(pod="answer-1", ip=DIRECT[0], port=DIRECT[1])
+        target = RelayTarget(pod="answer-1", ip=DIRECT[0], port=DIRECT[1])
         route = RelayRoute(name="answer", ip=RELAYED[0], port=RELAYED[1], targets=(target,))
         pods = {"127.9.1.1": "ask-1", DIRECT[0]: "answer-1"}
         channel.call(ConfigureRelay(pods=pods, routes=(route,)))

@@ -1,4 +1,4 @@
-from faultset.baselines import Ranking, Untrained, baseline, read_frame
+from faultset.baselines import Ranking, TrainingFreeBaseline, baseline, read_frame
 
 
 @baseline(
@@ -11,7 +11,7 @@ from faultset.baselines import Ranking, Untrained, baseline, read_frame
     speed="instant",
     complexity="O(L)",
 )
-class NewLines(Untrained):
+class NewLines(TrainingFreeBaseline):
     """Blame the service with most lines since the alarm of a kind that is new."""
 
     def localize(self, episode, alarm_ns):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         Labelled,
         Localizer,
         Ranking,
-        Untrained,
+        TrainingFreeBaseline,
         first_alarm,
     )
     from faultset.baselines.api.randomness import episode_rng
@@ -41,7 +41,7 @@ __all__ = [
     "Labelled",
     "Localizer",
     "Ranking",
-    "Untrained",
+    "TrainingFreeBaseline",
     "baseline",
     "episode_rng",
     "first_alarm",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api import registry
-from faultset.baselines.api.contract import Detection, Detector, Diagnoser, Localizer, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Detector, Diagnoser, Localizer, Ranking, TrainingFreeBaseline
 from faultset.core import plugins
 from faultset.core.errors import UsageError
 
@@ -37,7 +37,7 @@ def announce(name: str = "mine", task: str = "detection", **more: Any):
     )
 
 
-class Mine(Untrained):
+class Mine(TrainingFreeBaseline):
     """Control: no alarm."""
 
     def detect(self, episode: object) -> Detection:
@@ -185,7 +185,7 @@ def test_a_method_without_its_extra_names_the_extra(announced: None):
 
 
 def test_a_method_that_learns_nothing_keeps_the_mark_of_it(announced: None):
-    assert announce()(Mine).fit is Untrained.fit  # type: ignore[attr-defined]
+    assert announce()(Mine).fit is TrainingFreeBaseline.fit  # type: ignore[attr-defined]
 
 
 def test_every_variant_of_a_method_is_another_reading_that_answers(example, faulty) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.baselines.api.tables import read_frame, read_table
 from faultset.baselines.testing import CHECKS, BaselineTrial, check_baseline
@@ -30,7 +30,7 @@ def spec_of(cls: type, task: Any = "localization", **more: Any) -> BaselineSpec:
     return spec
 
 
-class Undecided(Untrained):
+class Undecided(TrainingFreeBaseline):
     """Abstain."""
 
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
@@ -80,7 +80,7 @@ class Trained(Undecided):
         return Ranking.abstain()
 
 
-class LooksAhead(Untrained):
+class LooksAhead(TrainingFreeBaseline):
     def detect(self, episode: Any) -> Detection:
         start_ns, end_ns = episode.reference[1], episode.window[1]
         times = np.arange(start_ns + 1_000_000_000, end_ns + 1, 1_000_000_000)

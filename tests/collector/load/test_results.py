@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from faultset.collector.load.request_source import RequestSource
 from faultset.collector.load.results import NONE, ResultFile, read_results
-from faultset.collector.load.source import RequestSource
 from faultset.datasets.format.schemas import REQUESTS
 
 SECOND = 1_000_000_000

@@ -49,7 +49,7 @@ class Bench(SimulatedCluster):
         return self.pod(service)["status"]["containerStatuses"][0]
 
     def messages(self, reason: str) -> list[str]:
-        return [seen.message for seen in self.cluster.events.occurrences if seen.reason == reason]
+        return [seen.message for seen in self.cluster.events.events if seen.reason == reason]
 
     def starts(self) -> list[StartContainer]:
         return [command for command in self.commands if isinstance(command, StartContainer)]

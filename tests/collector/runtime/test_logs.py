@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.sources import parse_line
+from faultset.collector.platforms.telemetry_sources import parse_line
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals import Log
 

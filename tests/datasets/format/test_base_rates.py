@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.base_rates import base_rate_table, measure_base_rates
+from faultset.datasets.format.base_rates import build_base_rate_table, measure_base_rates
 from faultset.datasets.format.labels import Label
 
 LABEL = cast(Label, SimpleNamespace(episode="abc", view_start_ns=0, reference_end_ns=60 * SECOND_NS))
@@ -39,5 +39,5 @@ def test_only_what_lies_in_the_reference_counts(tmp_path: Path) -> None:
 
 def test_the_card_has_a_line_for_each_application(tmp_path: Path) -> None:
     write(tmp_path, "events", "type", ["Warning", "Normal"])
-    text = base_rate_table(tmp_path, {"abc": LABEL}, {"abc": "Hotel"})
+    text = build_base_rate_table(tmp_path, {"abc": LABEL}, {"abc": "Hotel"})
     assert "| Hotel | 0.0 (0.0 to 0.0) | 0.0 (0.0 to 0.0) | 60.0 (60.0 to 60.0) | 0.0 % (0.0 to 0.0) |" in text

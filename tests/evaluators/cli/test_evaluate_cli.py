@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.baselines import Ranking, Untrained, baseline
+from faultset.baselines import Ranking, TrainingFreeBaseline, baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, open_dataset
 from faultset.evaluators import evaluation_call
@@ -176,7 +176,7 @@ def test_groups_stand_for_baselines_and_mix_with_names():
 @pytest.mark.usefixtures("own_registries")
 def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
     @baseline("slow-rule", title="S", task="localization", paper="none", kind="rule", tables=("metrics",), speed="slow")
-    class SlowRule(Untrained):
+    class SlowRule(TrainingFreeBaseline):
         def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
             return Ranking()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.baselines.api.contract import Ranking, Untrained
+from faultset.baselines.api.contract import Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
@@ -22,7 +22,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.evaluators import evaluate
 
 
-class NamesThePlace(Untrained):
+class NamesThePlace(TrainingFreeBaseline):
     """Names the service where the alarm was seen; nobody where it is not told."""
 
     name: str = "names-the-place"

@@ -21,10 +21,10 @@ from faultset.evaluators.results.rows import ResultRow, read_rows
 
 METHOD = """
 from faultset.baselines import baseline
-from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 
 @baseline("acme", title="Acme", task="detection", paper="none", kind="rule", tables=(), speed="instant")
-class Acme(Untrained):
+class Acme(TrainingFreeBaseline):
     def detect(self, episode):
         return Detection.silent({score})
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from faultset.baselines.api.contract import Diagnosis, Ranking, Task, Untrained
+from faultset.baselines.api.contract import Diagnosis, Ranking, Task, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
@@ -37,7 +37,7 @@ def latest(view: Any) -> int:
     return max(max(column.cast("int64").to_pylist()) for column in found if len(column))
 
 
-class Remaining(Untrained):
+class Remaining(TrainingFreeBaseline):
     """Names a service after the whole seconds that it sees after the alarm, by the view and by reading the files."""
 
     name: str = "remaining"
@@ -50,7 +50,7 @@ class Remaining(Untrained):
         return Ranking(scores={episode.services[0]: 1.0 + (seen - alarm_ns) // SECOND})
 
 
-class TypeByLength(Untrained):
+class TypeByLength(TrainingFreeBaseline):
     """Names a level after the whole seconds that it sees after the alarm."""
 
     name: str = "type-by-length"

@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
@@ -34,7 +34,7 @@ from faultset.evaluators.results.rows import ResultRow
 NAMES = ("ksigma", "always-yes", "random", "max-z")
 
 
-class Calm(Untrained):
+class Calm(TrainingFreeBaseline):
     """Says no after a moment."""
 
     name: str = "calm"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.baselines import Ranking, baseline
-from faultset.baselines.api.contract import Untrained
+from faultset.baselines.api.contract import TrainingFreeBaseline
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import read_context
@@ -35,7 +35,7 @@ def unreferenced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class NamesNobody(Untrained):
+class NamesNobody(TrainingFreeBaseline):
     """Has spans to compare with, and says nothing."""
 
     def localize(self, episode, alarm_ns) -> Ranking:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.api.contract import Detection, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
@@ -124,7 +124,7 @@ def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(monkeypatch
         plan.all_runs([localizer], EvaluationSettings(alarm_detector="recalls"))
 
 
-class Picks(Untrained):
+class Picks(TrainingFreeBaseline):
     """Names the service at a position of the list."""
 
     def __init__(self, position: int = 0) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from faultset.baselines.api.contract import Untrained
+from faultset.baselines.api.contract import TrainingFreeBaseline
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.batches import method_process
@@ -63,7 +63,7 @@ def test_a_damaged_episode_costs_only_its_own_rows() -> None:
     assert {episode: str(error) for episode, error in damage.items()} == {"one": "torn"}
 
 
-class ProcessReporter(Untrained):
+class ProcessReporter(TrainingFreeBaseline):
     """Says in which process it is asked, and which other episode it can read."""
 
     def __init__(self, others: list[str]) -> None:

@@ -11,11 +11,11 @@ import pytest
 from faultset.evaluators.scoring.diagnosis import best_constant
 from faultset.evaluators.scoring.rankings import (
     canonical,
+    classify_answer,
     dependents,
     expected_of_first,
     failed_score,
     hops,
-    kinds_of_answer,
     leading,
     lift,
     metric_matches,
@@ -190,11 +190,11 @@ def test_a_derived_metric_stands_for_what_it_was_made_of():
 
 def test_an_answer_is_a_cause_a_symptom_or_unrelated():
     assert dependents(CALLS, {"db"}) == {"cart", "web"}
-    assert kinds_of_answer({"db"}, {"db"}, CALLS)["hit"] == 1.0
-    assert kinds_of_answer({"web"}, {"db"}, CALLS)["symptom"] == 1.0
-    assert kinds_of_answer({"pay"}, {"db"}, CALLS)["unrelated"] == 1.0
-    assert kinds_of_answer(set(), {"db"}, CALLS)["none"] == 1.0
-    tied = kinds_of_answer({"db", "cart", "pay", "mail"}, {"db"}, CALLS)
+    assert classify_answer({"db"}, {"db"}, CALLS)["hit"] == 1.0
+    assert classify_answer({"web"}, {"db"}, CALLS)["symptom"] == 1.0
+    assert classify_answer({"pay"}, {"db"}, CALLS)["unrelated"] == 1.0
+    assert classify_answer(set(), {"db"}, CALLS)["none"] == 1.0
+    tied = classify_answer({"db", "cart", "pay", "mail"}, {"db"}, CALLS)
     assert tied == {"hit": 0.25, "symptom": 0.25, "unrelated": 0.5, "none": 0.0}
 
 

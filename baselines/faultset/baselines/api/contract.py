@@ -61,7 +61,7 @@ class Detection:
     consecutive: int = CONSECUTIVE
     """Number of consecutive flags that raise an alarm."""
     evidence: tuple[Evidence, ...] = ()
-    """What the answer rests on, strongest first."""
+    """The observations that support the answer, strongest first."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) == len(self.scores) == len(self.flags):
@@ -130,7 +130,7 @@ class Ranking:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Higher is more suspicious. Missing services share the last rank. If empty, the method abstains."""
     evidence: tuple[Evidence, ...] = ()
-    """What the answer rests on, strongest first."""
+    """The observations that support the answer, strongest first."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class Diagnosis:
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     evidence: tuple[Evidence, ...] = ()
-    """What the answer rests on, strongest first."""
+    """The observations that support the answer, strongest first."""
 
     @classmethod
     def abstain(cls) -> Self:
@@ -286,7 +286,7 @@ class Diagnoser(Protocol):
         ...
 
 
-class Registered:
+class RegisteredBaseline:
     """Base class with the attributes that the registration sets."""
 
     name: str
@@ -294,7 +294,7 @@ class Registered:
     tables: tuple[str, ...]
 
 
-class Untrained(Registered):
+class TrainingFreeBaseline(RegisteredBaseline):
     """Base class of baselines that learn nothing from other episodes."""
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:

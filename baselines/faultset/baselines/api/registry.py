@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Ranking, Task, Untrained
+from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Ranking, Task, TrainingFreeBaseline
 from faultset.core.errors import UsageError, translate_missing_extra
 from faultset.core.plugins import load_plugin, load_plugins, plugins
 from faultset.core.printable import quoted
@@ -158,8 +158,8 @@ def baseline(
         _check(spec)
         for name_of_method in ("fit", METHOD_OF_TASK[task]):
             method = getattr(cls, name_of_method, None)  # checked when the class is loaded
-            # The evaluation skips training if the method is Untrained.fit itself.
-            if method is not None and method is not Untrained.fit:
+            # The evaluation skips training if the method is TrainingFreeBaseline.fit itself.
+            if method is not None and method is not TrainingFreeBaseline.fit:
                 setattr(cls, name_of_method, _check_calls(method))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
@@ -194,10 +194,13 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
     name = name or function.__name__
     if name == "<lambda>":
         raise UsageError('a lambda has no name; name it, as in evaluate(dataset, {"mine": lambda ...})')
+    signature = inspect.signature(function)
     try:
-        inspect.signature(function).bind(None, 0)
+        signature.bind(None, 0)
     except TypeError:
-        raise UsageError(f'the function "{name}" must take two arguments: an episode and an alarm') from None
+        raise UsageError(
+            f'the function "{name}" must take two arguments, an episode and an alarm, but its signature is {signature}'
+        ) from None
     if name in _announced or name in plugins(GROUP):
         raise UsageError(f'the name "{name}" belongs to a baseline; give your function another name')
     # A class in the function's module is identified and confined like any other method.
@@ -206,7 +209,7 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
     return BaselineSpec(name=name, task="localization", factory=factory, title=name, paper="None; a function")
 
 
-class _FunctionLocalizer(Untrained):
+class _FunctionLocalizer(TrainingFreeBaseline):
     name: str = ""
     needs: frozenset[str] = frozenset()
     tables: tuple[str, ...] = TELEMETRY_TABLES
@@ -352,8 +355,8 @@ def _check_open_settings(spec: BaselineSpec) -> None:
         default = parameters[name].default if name in parameters else inspect.Parameter.empty
         if not values or values[0] != default:
             raise UsageError(
-                f'baseline "{spec.name}" declares the open setting {name}={values!r}; the first value must be the '
-                "default of a parameter with that name"
+                f'the first value of the open setting {name} of baseline "{spec.name}" must be the default of the '
+                f"parameter with that name, got {values!r}"
             )
 
 

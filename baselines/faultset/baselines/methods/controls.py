@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Labelled, Ranking, Registered, Untrained
+from faultset.baselines.api.contract import (
+    Detection,
+    Diagnosis,
+    Evidence,
+    Labelled,
+    Ranking,
+    RegisteredBaseline,
+    TrainingFreeBaseline,
+)
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
@@ -34,7 +42,7 @@ BASELINE_REFERENCE = 0.8
     speed="instant",
     complexity="O(1)",
 )
-class AlwaysYes(Untrained):
+class AlwaysYes(TrainingFreeBaseline):
     """Control: raise an alarm in every episode, as soon as the reference ends."""
 
     def detect(self, episode: EpisodeView) -> Detection:
@@ -54,7 +62,7 @@ class AlwaysYes(Untrained):
     speed="instant",
     complexity="O(1)",
 )
-class AlwaysNo(Untrained):
+class AlwaysNo(TrainingFreeBaseline):
     """Control: never raise an alarm."""
 
     def detect(self, episode: EpisodeView) -> Detection:
@@ -75,7 +83,7 @@ class AlwaysNo(Untrained):
     speed="instant",
     complexity="O(T)",
 )
-class RandomDetector(Untrained):
+class RandomDetector(TrainingFreeBaseline):
     """Control: raise an alarm at a random time, with some probability.
 
     Parameters
@@ -111,7 +119,7 @@ class RandomDetector(Untrained):
     speed="instant",
     complexity="O(T)",
 )
-class Clock(Registered):
+class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
     This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
@@ -160,7 +168,7 @@ class Clock(Registered):
     speed="instant",
     complexity="O(V)",
 )
-class RandomRanking(Untrained):
+class RandomRanking(TrainingFreeBaseline):
     """Control: rank the candidates at random."""
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -185,7 +193,7 @@ class RandomRanking(Untrained):
     speed="instant",
     complexity="O(V)",
 )
-class MostFrequent(Registered):
+class MostFrequent(RegisteredBaseline):
     """Control: rank services by how often they were faulty in training; abstain without training faults."""
 
     def __init__(self) -> None:
@@ -212,7 +220,7 @@ class MostFrequent(Registered):
     speed="instant",
     complexity="O(S·T)",
 )
-class SeriesStopped(Untrained):
+class SeriesStopped(TrainingFreeBaseline):
     """Control: rank services by the share of their series that stopped.
 
     The score is the mean share of steps since the alarm in which a series is absent.
@@ -241,7 +249,7 @@ class SeriesStopped(Untrained):
     speed="instant",
     complexity="O(L)",
 )
-class LoudestLog(Untrained):
+class LoudestLog(TrainingFreeBaseline):
     """Control: rank services by error lines since the alarm, beyond the usual rate.
 
     An error line has level error or fatal, or a word such as "failed".
@@ -261,11 +269,11 @@ class LoudestLog(Untrained):
         return Ranking.of(counts, episode.services, evidence, pods=pods)
 
 
-Pair = tuple[str | None, str | None]
+RootCausePair = tuple[str | None, str | None]
 """(system level, fault type)"""
 
 
-def fault_pair(item: Labelled) -> Pair | None:
+def fault_pair(item: Labelled) -> RootCausePair | None:
     """Return level and type of a training fault; None without a fault, or if both are unknown."""
     if item.fault_type is None and item.system_level is None:
         return None
@@ -284,11 +292,11 @@ def fault_pair(item: Labelled) -> Pair | None:
     speed="instant",
     complexity="O(1)",
 )
-class ConstantPair(Registered):
+class ConstantPair(RegisteredBaseline):
     """Control: answer with the most frequent pair of the training episodes."""
 
     def __init__(self) -> None:
-        self.pair_: Pair | None = None
+        self.pair_: RootCausePair | None = None
         self.share_ = 0.0
 
     def fit(self, training: Sequence[Labelled]) -> Self:

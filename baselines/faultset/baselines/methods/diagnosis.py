@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled, Registered
+from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled, RegisteredBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
 from faultset.baselines.features.object_states import object_histories, read_object_states, read_specification
 from faultset.baselines.features.windows import TimeWindow, localization_windows
 from faultset.baselines.logs.templates import select_error_lines
-from faultset.baselines.methods.controls import Pair, fault_pair
+from faultset.baselines.methods.controls import RootCausePair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import read_spans
@@ -222,7 +222,7 @@ _COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
 _OWN = "None; signatures of deviations by role, as in runbooks"
 
 
-class _SignatureDiagnoser(Registered):
+class _SignatureDiagnoser(RegisteredBaseline):
     """Base class of diagnosers on signatures of training faults with a common scale."""
 
     def fit(self, training: Sequence[Labelled]) -> Self:
@@ -262,7 +262,7 @@ class _SignatureDiagnoser(Registered):
     def _learn(self) -> None:
         """Learn from `training_matrix_` and `pairs_`."""
 
-    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+    def _answer(self, row: Matrix) -> tuple[RootCausePair, float, list[tuple[str, str]]]:
         raise NotImplementedError
 
 
@@ -298,12 +298,12 @@ class NearestSignature(_SignatureDiagnoser):
     def __init__(self, *, neighbours: int = 3) -> None:
         self.neighbours = neighbours
 
-    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+    def _answer(self, row: Matrix) -> tuple[RootCausePair, float, list[tuple[str, str]]]:
         squashed, training = np.tanh(row), np.tanh(self.training_matrix_)
         length = np.linalg.norm(training, axis=1) * np.linalg.norm(squashed)
         likeness = np.divide(training @ squashed, length, out=np.zeros(len(training)), where=length > 0)
         nearest = np.argsort(-likeness, kind="stable")[: self.neighbours]
-        votes: dict[Pair, float] = {}
+        votes: dict[RootCausePair, float] = {}
         for number in nearest.tolist():
             pair = self.pairs_[number]
             votes[pair] = votes.get(pair, 0.0) + max(0.0, float(likeness[number])) + 1e-9
@@ -338,7 +338,7 @@ class _Trees(_SignatureDiagnoser):
         """Return class probabilities."""
         return self.model_.predict_proba(row[None])[0]
 
-    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+    def _answer(self, row: Matrix) -> tuple[RootCausePair, float, list[tuple[str, str]]]:
         shares = self._shares(row)
         best = int(shares.argmax())
         weight = self.importances_ * np.abs(row)

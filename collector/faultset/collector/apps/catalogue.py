@@ -67,7 +67,9 @@ def _from_plugin(name: str, plugin: object) -> AppSpec:
         raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; found {plugin!r}")
     app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_workload)
     if app.name != name:
-        raise UsageError(f'the app calls itself "{app.name}" in {file}, and both names must be the same')
+        raise UsageError(
+            f'the name in {file} must be "{name}", the name of the app\'s entry point, but is "{app.name}"'
+        )
     return app
 
 

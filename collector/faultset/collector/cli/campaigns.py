@@ -119,7 +119,9 @@ def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             options[name] = ",".join(value)
         elif value is None or isinstance(value, list | dict):
-            raise UsageError(f'option "{name}" in campaign file {path} must be one value or a list of names')
+            raise UsageError(
+                f'option "{name}" in campaign file {path} must be one value or a list of names, got {value!r}'
+            )
     return options
 
 

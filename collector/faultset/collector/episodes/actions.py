@@ -16,7 +16,7 @@ from faultset.collector.episodes.health import (
     SETTLE_NS,
     EpisodeWatchdog,
     HostTooBusy,
-    RequestsMoved,
+    UnexplainedRequestChange,
     health_problem,
     requests_between,
     unready_workloads,
@@ -140,7 +140,7 @@ class EpisodeActions:
             requests = with_load(requests)
         reason = unsteady_reason(earlier_changes(requests, start_ns=start_ns, onset_ns=end_ns))
         if reason:
-            raise RequestsMoved(self.plan.title, reason)
+            raise UnexplainedRequestChange(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
         wrong = health_problem(

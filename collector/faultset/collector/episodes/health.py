@@ -27,7 +27,7 @@ class HostTooBusy(PlatformError):
     void_cause = "host too busy"
 
 
-class RequestsMoved(HostTooBusy):
+class UnexplainedRequestChange(HostTooBusy):
     """Client requests did what the fault cannot have caused."""
 
     void_cause = "requests moved without the fault"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.episodes.health import RequestsMoved
+from faultset.collector.episodes.health import UnexplainedRequestChange
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.plans.plan import Plan
@@ -303,7 +303,7 @@ def write_episode(
             services_reached=services_reached(platform.app),
         )
         if reason := reason_to_discard(judgement, is_busy=is_busy):
-            raise RequestsMoved(plan.title, reason)
+            raise UnexplainedRequestChange(plan.title, reason)
         label = build_label(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)

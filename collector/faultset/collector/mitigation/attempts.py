@@ -29,7 +29,7 @@ SETTLE_S = 2.0
 
 
 class MitigationAttempt:
-    """Executes repair orders one after the other until one has repaired the application.
+    """Executes repair orders in sequence until one has repaired the application.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
     Raises
     ------
     UsageError
-        The file cannot be read, or holds a line that is no command; the sentence has the line's number.
+        The file cannot be read, or contains a line that is not a command; the message names the line.
     """
     check_lengths(within_s, sustain_s)
     lines = read_command_lines(file)
@@ -108,7 +108,7 @@ def check_lengths(within_s: float, sustain_s: float) -> None:
 def read_command_lines(path: Path) -> list[tuple[int, str]]:
     r"""Return the commands in a file, each with the number of its line.
 
-    Empty lines and those that begin with `#` are left out; a line that ends with a backslash goes on in the next.
+    Empty lines and lines that start with `#` are ignored; a backslash at the end of a line continues it.
 
     Raises
     ------

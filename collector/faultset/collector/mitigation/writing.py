@@ -13,7 +13,7 @@ import jsonpointer
 import yaml
 
 from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, KubectlSession
-from faultset.collector.platforms.journal import SERVER_FIELDS, assigned_fields, merge
+from faultset.collector.platforms.journal import SERVER_FIELDS, list_assigned_fields, merge
 from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out, rfc3339
 from faultset.core.errors import PlatformError
 from faultset.core.reading.regular_files import read_regular
@@ -71,7 +71,7 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def replace(session: KubectlSession, command: KubectlCommand) -> str:
-    """Give objects the content, labels and annotations of a manifest; what it leaves out is removed."""
+    """Give objects the content, labels and annotations of a manifest; other fields are removed."""
     lines = []
     for wanted in _manifests(session, command.flags["--filename"]):
         kind, name = wanted["kind"], wanted["metadata"]["name"]
@@ -83,13 +83,13 @@ def replace(session: KubectlSession, command: KubectlCommand) -> str:
         metadata |= {key: wanted["metadata"][key] for key in written if key in wanted["metadata"]}
         content = {key: value for key, value in wanted.items() if key != "status"} | {"metadata": metadata}
         if isinstance(content.get("spec"), Mapping):
-            content["spec"] = {**assigned_fields(current), **content["spec"]}
+            content["spec"] = {**list_assigned_fields(current), **content["spec"]}
         lines.append(session.change(current, content, "replaced"))
     return "\n".join(lines)
 
 
 def delete(session: KubectlSession, command: KubectlCommand) -> str:
-    """Delete objects; their owners make pods anew."""
+    """Delete objects; controllers replace deleted pods."""
     flags = command.flags
     grace_s = 0.0 if "--force" in flags else 1.0 if "--now" in flags else None
     lines = []

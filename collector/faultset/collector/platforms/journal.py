@@ -124,7 +124,7 @@ def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> d
     return merge_patch(_extract_content(current), _extract_content(former))
 
 
-def assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
+def list_assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an object's spec that the cluster sets, such as an address or a volume."""
     spec = resource.get("spec", {})
     return {key: spec[key] for key in _ASSIGNED.get(resource["kind"], ()) if key in spec}
@@ -133,7 +133,7 @@ def assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
 def _extract_content(resource: Mapping[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {key: resource[key] for key in _CONTENT if resource.get(key)}
     if "spec" in content:
-        assigned = assigned_fields(resource)
+        assigned = list_assigned_fields(resource)
         content["spec"] = {key: value for key, value in resource["spec"].items() if key not in assigned}
     return {**content, "metadata": {"labels": resource["metadata"].get("labels") or {}}}
 

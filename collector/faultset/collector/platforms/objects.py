@@ -131,7 +131,7 @@ def quantity(text: str | float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occurrence:
+class EventRecord:
     """An occurrence of an event."""
 
     time_ns: int
@@ -156,7 +156,7 @@ class EventRecorder:
     """
 
     def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
-        self.occurrences: list[Occurrence] = []
+        self.events: list[EventRecord] = []
         self._clock = clock
         self._service_of = service_of
         self._counts: dict[tuple[str, str, str], int] = {}
@@ -171,13 +171,13 @@ class EventRecorder:
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of all events about objects of a name, in order."""
-        return [occurrence.reason for occurrence in self.occurrences if occurrence.name == name]
+        return [event.reason for event in self.events if event.name == name]
 
     def _record(self, event_type: str, about: Mapping[str, Any], reason: str, message: str) -> None:
         metadata = about["metadata"]
         key = (metadata["uid"], reason, message)
         self._counts[key] = self._counts.get(key, 0) + 1
-        occurrence = Occurrence(
+        event = EventRecord(
             time_ns=self._clock(),
             type=event_type,
             reason=reason,
@@ -187,7 +187,7 @@ class EventRecorder:
             message=message,
             count=self._counts[key],
         )
-        self.occurrences.append(occurrence)
+        self.events.append(event)
 
 
 LARGEST_TEXTS = 256 * 1024
@@ -197,7 +197,7 @@ _SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observation:
+class ObjectState:
     """The state of an object from a time on; None after deletion. `data` contains the texts of a ConfigMap."""
 
     time_ns: int
@@ -220,10 +220,10 @@ class ChangeLog:
     """
 
     def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
-        self.observations: list[Observation] = []
+        self.observations: list[ObjectState] = []
         self._clock = clock
         self._service_of = service_of
-        self._last: dict[tuple[str, str], Observation] = {}
+        self._last: dict[tuple[str, str], ObjectState] = {}
 
     def record(self, kind: str, name: str, resource: Object | None) -> None:
         """Record the state of an object if it differs from the last recorded state."""
@@ -238,13 +238,13 @@ class ChangeLog:
             last.service if resource is None and last is not None else self._service_of(resource) if resource else None
         )
         data = render_texts(resource) if kind == "ConfigMap" and resource is not None else None
-        observation = Observation(time_ns=self._clock(), kind=kind, name=name, service=service, state=state, data=data)
+        observation = ObjectState(time_ns=self._clock(), kind=kind, name=name, service=service, state=state, data=data)
         self._last[(kind, name)] = observation
         self.observations.append(observation)
 
-    def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[Observation]:
+    def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[ObjectState]:
         """Yield the states in `[start_ns, end_ns)`: changes, and all objects at every interval."""
-        current: dict[tuple[str, str], Observation] = {}
+        current: dict[tuple[str, str], ObjectState] = {}
         grid_ns = start_ns
         pending = [observation for observation in list(self.observations) if observation.time_ns < end_ns]
         if pending and pending[0].time_ns > start_ns:
@@ -265,7 +265,7 @@ class ChangeLog:
             grid_ns += interval_ns
 
 
-def _restamp(current: Mapping[tuple[str, str], Observation], time_ns: int) -> Iterator[Observation]:
+def _restamp(current: Mapping[tuple[str, str], ObjectState], time_ns: int) -> Iterator[ObjectState]:
     for observation in current.values():
         yield replace(observation, time_ns=time_ns)
 

@@ -96,7 +96,9 @@ def load_steps(code: str) -> tuple[type[Step], ...]:
         return ()
     steps = getattr(module, "STEPS", None)
     if not isinstance(steps, tuple) or not all(isinstance(step, type) and issubclass(step, Step) for step in steps):
-        raise UsageError(f"{module.__file__} must define STEPS, a tuple of classes that derive from Step")
+        raise UsageError(
+            f"{module.__file__} must define STEPS, a tuple of classes that derive from Step, got {steps!r}"
+        )
     return steps
 
 
@@ -107,7 +109,7 @@ def persona_of(app: AppSpec) -> Persona:
         return Persona()
     persona = getattr(module, "PERSONA", None)
     if not isinstance(persona, Persona):
-        raise UsageError(f"{module.__file__} must define PERSONA, an instance of Persona")
+        raise UsageError(f"{module.__file__} must define PERSONA, an instance of Persona, got {persona!r}")
     return persona
 
 

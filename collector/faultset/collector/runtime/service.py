@@ -19,7 +19,7 @@ import uvloop
 
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
-from faultset.collector.runtime.background.errors import HealthyErrors
+from faultset.collector.runtime.background.errors import BackgroundErrorEmitter
 from faultset.collector.runtime.background.heap import Heap
 from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
@@ -113,7 +113,7 @@ class _RunningService:
         self.defects = read_defects(settings.build)
         self.log = Log(self.persona, app.log_level)
         location = service.location or service.name
-        self.errors = HealthyErrors(app.background_errors, self.log, location, settings.listen)
+        self.errors = BackgroundErrorEmitter(app.background_errors, self.log, location, settings.listen)
         self.start_log = StartLog(self.persona, self.log, app, service, settings.telemetry)
         self.names = Names(
             settings.hosts, {name: host for name in app.services if (host := settings.host_instead(name)) is not None}

@@ -275,7 +275,7 @@ class AppSpec(FrozenModel):
 
     @property
     def variation(self) -> Variation:
-        """What differs between episodes; it is not written into files."""
+        """Choices that differ between episodes; they are not written into files."""
         return self._variation
 
     def with_variation(self, variation: Variation, image: str) -> AppSpec:

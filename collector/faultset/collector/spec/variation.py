@@ -1,4 +1,4 @@
-"""What differs between two episodes of one application, and is in no object that a method sees."""
+"""Choices that differ between episodes of one application and are in no object that a method sees."""
 
 from __future__ import annotations
 

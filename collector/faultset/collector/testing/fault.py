@@ -20,7 +20,7 @@ from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.impairments import Partition
-from faultset.collector.platforms.journal import Journal, assigned_fields
+from faultset.collector.platforms.journal import Journal, list_assigned_fields
 from faultset.collector.platforms.objects import copied
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import APP_REPOSITORY
@@ -301,6 +301,6 @@ def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     for key, item in platform.objects.items():
         if key[0] in kinds:
             content[key] = {field: copied(value) for field, value in item.items() if field in ("spec", "data")}
-            for field in assigned_fields(item):
+            for field in list_assigned_fields(item):
                 del content[key]["spec"][field]
     return content

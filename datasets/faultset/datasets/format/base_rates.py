@@ -65,7 +65,7 @@ def measure_base_rates(root: Path, label: Label) -> BaseRates:
     )
 
 
-def base_rate_table(root: Path, labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
+def build_base_rate_table(root: Path, labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
     """Return the base rates of every application as a section of the dataset's card."""
     rates: dict[str, list[BaseRates]] = defaultdict(list)
     for episode, label in labels.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.core.printable import printable
-from faultset.datasets.format.base_rates import base_rate_table
+from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
@@ -35,7 +35,7 @@ def write_card(
     user_text = ""
     if path.exists():
         user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
-    rates = base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
+    rates = build_base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
     card = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
     with translate_disk_full(root):
         replace_text(path, card + user_text)

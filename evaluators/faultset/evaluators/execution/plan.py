@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from faultset.baselines.api.contract import Untrained
+from faultset.baselines.api.contract import TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
 from faultset.baselines.networks import EXTRA, missing_packages
 from faultset.core.code_identity import UNINSTALLED
@@ -86,7 +86,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             tables=tuple(sorted(readable_tables(spec))),
             code_paths=code_paths,
             trigger=spec.trigger,
-            learns=getattr(getattr(spec.factory, "func", spec.factory), "fit", None) is not Untrained.fit,
+            learns=getattr(getattr(spec.factory, "func", spec.factory), "fit", None) is not TrainingFreeBaseline.fit,
             learns_from_references=spec.learns_from_references,
             own_threshold=spec.own_threshold,
             fit_code=""

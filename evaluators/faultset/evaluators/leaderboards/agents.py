@@ -42,7 +42,7 @@ def agent_lines(
     runs
         All runs; each row contains the ID of its run.
     looks
-        Run -> what it looked at, if known.
+        Run id -> services that it inspected, if known.
     """
     by_name = {run.run: run for run in runs}
     lines: list[AgentLine] = []
@@ -223,7 +223,7 @@ def title_of(line: AgentLine) -> str:
     return f"{TASKS[line.task]}, given the {GIVEN_ALARMS[line.protocol]}"
 
 
-def agent_tables(lines: Sequence[AgentLine]) -> list[TextTable]:
+def build_agent_tables(lines: Sequence[AgentLine]) -> list[TextTable]:
     """Return a table for each task and protocol."""
     groups: dict[str, list[AgentLine]] = {}
     for line in lines:
@@ -309,6 +309,6 @@ def markdown_lines(lines: Sequence[AgentLine]) -> list[str]:
     if not lines:
         return []
     text = ["## Agents", ""]
-    for table in agent_tables(lines):
+    for table in build_agent_tables(lines):
         text += [f"### {table.title[0].upper()}{table.title[1:]}", "", *table.markdown(), ""]
     return [*text, *(f"- **{name}**: {meaning}." for name, meaning in COLUMNS[1:]), ""]

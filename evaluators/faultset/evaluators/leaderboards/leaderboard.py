@@ -21,7 +21,7 @@ from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scoring.localization import first_rank
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
-from faultset.evaluators.scoring.rankings import MISSES
+from faultset.evaluators.scoring.rankings import ANSWER_KINDS
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
 
 TRIVIAL_RULE = "max-z"
@@ -192,7 +192,7 @@ def _count_misses(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> 
         baseline=baseline,
         protocol=protocol,
         episodes=len(cases),
-        **{kind: float(np.mean([rank.kinds[kind] for rank in first])) for kind in MISSES},
+        **{kind: float(np.mean([rank.kinds[kind] for rank in first])) for kind in ANSWER_KINDS},
         hops=dict(sorted(Counter(distances).items())),
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.agents import agent_tables
+from faultset.evaluators.leaderboards.agents import build_agent_tables
 from faultset.evaluators.leaderboards.formats import head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TELEMETRY, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import choose_columns, render_table
@@ -42,7 +42,7 @@ def show(board: Leaderboard, console: Console) -> None:
     more = [_count(len(hidden), "more column")] if hidden else []
     more += [f"{_count(others, 'more table')} (by application, verdict, faults and input of methods)"] if others else []
     console.print(f"leaderboard.md has {', '.join(['all methods', *more])}.", style="dim", markup=False)
-    for agents in agent_tables(board.agents):
+    for agents in build_agent_tables(board.agents):
         console.print()
         fitting = agents.select(range(min(_AGENT_COLUMNS, len(agents.columns))))
         console.print(replace(fitting, title=f"agents · {agents.title}").rich())

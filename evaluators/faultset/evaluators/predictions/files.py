@@ -175,7 +175,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
     table = _parquet(content, origin) if content.startswith(_PARQUET) else _csv(content, origin)
     layout = layout_of(table.column_names, origin)
     if not len(table):
-        raise DataError(f"{origin} has no rows; it must contain at least one answer")
+        raise DataError(f"{origin} must contain at least one answer, but has no rows")
     columns = {column: _typed(table[column], column, origin) for column in table.column_names}
     return PredictionFile(
         name=name,
@@ -207,7 +207,7 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
 def _csv(content: bytes, origin: str) -> pa.Table:
     header, _, _ = content.partition(b"\n")
     if not header.strip():
-        raise DataError(f"{origin} is empty; it must contain Parquet, or CSV with a header")
+        raise DataError(f"{origin} must contain Parquet, or CSV with a header, but is empty")
     # read every cell as text, so that no type is guessed from the first lines
     conversion = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys((*TEXTS, *TIMES, *NUMBERS), pa.string()),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import formats, number_formats
-from faultset.evaluators.leaderboards.agents import agent_tables
+from faultset.evaluators.leaderboards.agents import build_agent_tables
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
@@ -100,7 +100,7 @@ def render(
         difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         explore=_explore_command(dataset, results),
-        agent_tables=agent_tables(board.agents),
+        agent_tables=build_agent_tables(board.agents),
         agent_looks=scatter_plots.agent_looks(board.agents),
         agent_costs=scatter_plots.agent_cost_plots(board),
         cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],

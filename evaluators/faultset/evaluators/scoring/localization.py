@@ -21,12 +21,12 @@ from faultset.evaluators.scoring.metrics import (
     ratio,
 )
 from faultset.evaluators.scoring.rankings import (
-    MISSES,
+    ANSWER_KINDS,
     LocalizationScore,
     SetScore,
     canonical,
+    classify_answer,
     hops,
-    kinds_of_answer,
     leading,
     lift,
     random_floor,
@@ -317,8 +317,8 @@ def first_rank(case: ScoredCase) -> FirstRank:
     """Classify the services that share rank 1, as means over seeds."""
     truth, causes = case.truth, frozenset().union(*case.truth.causes)
     first = [leading(_ranking(row), truth.candidates) for row in case.rows]
-    kinds = [kinds_of_answer(names, causes, truth.calls) for names in first]
+    kinds = [classify_answer(names, causes, truth.calls) for names in first]
     return FirstRank(
-        kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in MISSES},
+        kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in ANSWER_KINDS},
         hops=hops(truth.calls, first[0], causes) if first[0] else math.nan,
     )

@@ -204,9 +204,9 @@ def metric_matches(name: str, pattern: str) -> bool:
 
 Calls = Sequence[tuple[str, str]]
 """(caller, callee) pairs."""
-Miss = Literal["hit", "symptom", "unrelated", "none"]
+AnswerKind = Literal["hit", "symptom", "unrelated", "none"]
 """hit: a cause · symptom: a direct or indirect caller of a cause · unrelated: another service · none: no answer."""
-MISSES: tuple[Miss, ...] = ("hit", "symptom", "unrelated", "none")
+ANSWER_KINDS: tuple[AnswerKind, ...] = ("hit", "symptom", "unrelated", "none")
 
 
 def hops(calls: Calls, start: Iterable[str], goals: AbstractSet[str]) -> float:
@@ -247,10 +247,10 @@ def dependents(calls: Calls, causes: AbstractSet[str]) -> frozenset[str]:
     return frozenset(reached - causes)
 
 
-def kinds_of_answer(services: AbstractSet[str], causes: AbstractSet[str], calls: Calls) -> Mapping[Miss, float]:
+def classify_answer(services: AbstractSet[str], causes: AbstractSet[str], calls: Calls) -> Mapping[AnswerKind, float]:
     """Return the share of each kind among the services that share the first rank."""
     if not services:
-        return {kind: float(kind == "none") for kind in MISSES}
+        return {kind: float(kind == "none") for kind in ANSWER_KINDS}
     symptoms = dependents(calls, causes)
     hit = len(services & causes) / len(services)
     symptom = len((services - causes) & symptoms) / len(services)

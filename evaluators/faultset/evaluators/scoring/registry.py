@@ -113,7 +113,9 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
     if name is not None and scorer.name != name:
         raise UsageError(f'the entry point "{name}" in {GROUP} names the scorer "{scorer.name}"; use one name for both')
     if re.fullmatch(r"[a-z][a-z0-9_]*", scorer.name) is None:
-        raise UsageError(f'the scorer name "{scorer.name}" must consist of lower-case letters, digits and underscores')
+        raise UsageError(
+            f'a scorer name must consist of lower-case letters, digits and underscores, got "{scorer.name}"'
+        )
     for field, value, allowed in (
         ("task", scorer.task, TASKS),
         ("unit", scorer.unit, get_args(Unit)),
@@ -124,7 +126,7 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
             choices = ", ".join(map(repr, allowed))
             raise UsageError(f'the scorer "{scorer.name}" has {field}={value!r}; choose from {choices}')
     if not scorer.title or not scorer.meaning:
-        raise UsageError(f'the scorer "{scorer.name}" must have a title and a meaning; readers of tables need both')
+        raise UsageError(f'the scorer "{scorer.name}" must have a title and a meaning, but one of them is empty')
     if any(scorer.name == metric.name and scorer is not metric for metric in TASK_METRICS[scorer.task].metrics):
         raise UsageError(f'"{scorer.name}" is a built-in metric of {scorer.task}; choose another name')
     return scorer

@@ -59,8 +59,8 @@ def test_a_source_without_counts_has_no_say() -> None:
 
 
 def test_a_source_that_counts_no_more_than_its_reference_has_no_say() -> None:
-    assert pdiagnose.beyond_reference({"a": 12.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {}
-    assert pdiagnose.beyond_reference({"a": 52.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {"a": 42.0, "b": 0.0}
+    assert pdiagnose.excess_over_reference({"a": 12.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {}
+    assert pdiagnose.excess_over_reference({"a": 52.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {"a": 42.0, "b": 0.0}
 
 
 @pytest.mark.parametrize("span_time", ["exclusive", "inclusive"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.social.persona import PERSONA
-from faultset.collector.platforms.sources import parse_line
+from faultset.collector.platforms.telemetry_sources import parse_line
 from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
 

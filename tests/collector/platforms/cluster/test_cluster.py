@@ -61,7 +61,7 @@ def test_scheduling_is_tried_again_at_growing_intervals(bench, manifest):
     bench.apply(manifest.deployment("geo", pod={"nodeSelector": {"kubernetes.io/hostname": "moon"}}))
     start = bench.now_ns
     bench.advance(400)
-    seen = [found for found in bench.cluster.events.occurrences if found.reason == "FailedScheduling"]
+    seen = [found for found in bench.cluster.events.events if found.reason == "FailedScheduling"]
     assert [(found.time_ns - start) // 10**9 for found in seen] == [0, 30, 90, 210]
     assert [found.count for found in seen] == [1, 2, 3, 4]
 

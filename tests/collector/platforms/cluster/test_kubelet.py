@@ -86,7 +86,7 @@ def test_back_off_events_are_counted(geo):
     crash_until_it_waits(geo, 3)
     geo.end(geo.name("geo"))
     geo.advance(35)
-    seen = [found for found in geo.cluster.events.occurrences if found.reason == "BackOff"]
+    seen = [found for found in geo.cluster.events.events if found.reason == "BackOff"]
     assert len({found.message for found in seen}) == 1
     assert [found.count for found in seen] == list(range(1, len(seen) + 1))
     assert seen[0].type == "Warning"
@@ -103,7 +103,7 @@ def test_a_container_that_ran_out_of_memory_says_so(geo):
     geo.end(geo.name("geo"), code=137, out_of_memory=True)
     ended = geo.container("geo")["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
-    (seen,) = [found for found in geo.cluster.events.occurrences if found.reason == "OOMKilling"]
+    (seen,) = [found for found in geo.cluster.events.events if found.reason == "OOMKilling"]
     assert (seen.kind, seen.name, seen.service) == ("Node", "node-1", None)
 
 

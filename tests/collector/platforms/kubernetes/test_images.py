@@ -8,9 +8,9 @@ import pytest
 
 from faultset.collector.faults.workloads import PAUSE_IMAGE
 from faultset.collector.platforms.kubernetes.images import (
-    absent_images,
     app_image,
     explain_missing_images,
+    find_absent_images,
     main,
     pause_image,
     required_images,
@@ -38,12 +38,12 @@ def test_the_pause_stands_beside_the_application_in_every_repository() -> None:
 def test_images_that_some_node_lacks_are_absent() -> None:
     full, half = node("docker.io/faultset/app:1.0.0", "docker.io/faultset/pause:3.9"), node("faultset/app:1.0.0")
     wanted = ["faultset/app:1.0.0", "faultset/pause:3.9"]
-    assert absent_images([full], wanted) == []
-    assert absent_images([full, half], wanted) == ["faultset/pause:3.9"]
+    assert find_absent_images([full], wanted) == []
+    assert find_absent_images([full, half], wanted) == ["faultset/pause:3.9"]
 
 
 def test_a_node_that_does_not_show_all_its_images_proves_nothing() -> None:
-    assert absent_images([node("faultset/app:1.0.0", others=49)], ["faultset/pause:3.9"]) == []
+    assert find_absent_images([node("faultset/app:1.0.0", others=49)], ["faultset/pause:3.9"]) == []
 
 
 def test_the_sentence_says_what_to_build_and_how_to_load_it() -> None:

@@ -97,8 +97,8 @@ def observer() -> Observer:
 def test_an_event_counts_once_each_time_it_grows(observer: Observer) -> None:
     for count in (1, 1, 2, 2, 3):
         observer._event_changed("Event", "e", event("e", count))
-    assert [seen.count for seen in observer.occurrences] == [1, 2, 3]
-    assert {(seen.service, seen.message) for seen in observer.occurrences} == {("geo", "again")}
+    assert [seen.count for seen in observer.events] == [1, 2, 3]
+    assert {(seen.service, seen.message) for seen in observer.events} == {("geo", "again")}
 
 
 def test_an_event_about_an_object_never_seen_belongs_to_the_service_of_the_longest_name(observer: Observer) -> None:
@@ -106,13 +106,13 @@ def test_an_event_about_an_object_never_seen_belongs_to_the_service_of_the_longe
     observer._event_changed("Event", "e", event("e", 1, involvedObject=about))
     about = {"kind": "Node", "name": "node-1"}
     observer._event_changed("Event", "f", event("f", 1, involvedObject=about))
-    assert [seen.service for seen in observer.occurrences] == ["mongodb-geo", None]
+    assert [seen.service for seen in observer.events] == ["mongodb-geo", None]
 
 
 def test_events_about_objects_of_chaos_mesh_are_in_no_view(observer: Observer) -> None:
     about = {"kind": "PodNetworkChaos", "name": "geo-6d9c8b7f4-x2k4f", "apiVersion": "chaos-mesh.org/v1alpha1"}
     observer._event_changed("Event", "e", event("e", 1, involvedObject=about))
-    assert observer.occurrences == []
+    assert observer.events == []
 
 
 def test_an_old_event_keeps_its_stamp_and_a_new_one_gets_the_finer_time_of_arrival(observer: Observer) -> None:
@@ -122,7 +122,7 @@ def test_an_old_event_keeps_its_stamp_and_a_new_one_gets_the_finer_time_of_arriv
     observer._event_changed("Event", "new", event("new", 1, lastTimestamp=stamp))
     fine = "2026-01-02T03:04:05.678901Z"
     observer._event_changed("Event", "fine", event("fine", 1, eventTime=fine, lastTimestamp=None))
-    old, new, exact = (seen.time_ns for seen in observer.occurrences)
+    old, new, exact = (seen.time_ns for seen in observer.events)
     assert old % 10**9 == 0
     assert abs(new / 1e9 - now) < 2
     assert exact == 1767323045678901000

@@ -78,7 +78,7 @@ def test_an_event_is_recorded_about_its_object(api, bench):
     api.create(
         EVENTS, {"kind": "Event", "involvedObject": about, "type": "Warning", "reason": "Failed", "message": "no"}
     )
-    (seen,) = [one for one in bench.cluster.events.occurrences if one.kind == "TidbCluster"]
+    (seen,) = [one for one in bench.cluster.events.events if one.kind == "TidbCluster"]
     assert (seen.type, seen.reason, seen.message) == ("Warning", "Failed", "no")
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.messages import Target
+from faultset.collector.platforms.local.messages import RelayTarget
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
     build_hosts,
@@ -56,7 +56,7 @@ def test_metrics_are_read_through_the_relay(bench, manifest, addresses):
     (known, other) = scrape_targets(bench.store, addresses, bench.cluster.service_of)
     route = routes(bench, addresses)[f"metrics of {pod['metadata']['name']}"]
     assert known.address == (route.ip, 9464)
-    assert route.targets == (Target(pod=pod["metadata"]["name"], ip=pod["status"]["podIP"], port=9464),)
+    assert route.targets == (RelayTarget(pod=pod["metadata"]["name"], ip=pod["status"]["podIP"], port=9464),)
     assert (known.service, known.container, other.address) == ("geo", "geo-main", None)
 
 
@@ -82,7 +82,7 @@ def test_pods_of_a_stateful_set_have_names_behind_a_headless_service(bench, mani
     route = routes(bench, addresses)["tikv-1.tikv-peer:20160"]
     assert route.ip == found["tikv-1.tikv-peer"]
     ip = bench.store.get("Pod", "tikv-1")["status"]["podIP"]
-    assert route.targets == (Target(pod="tikv-1", ip=ip, port=20160),)
+    assert route.targets == (RelayTarget(pod="tikv-1", ip=ip, port=20160),)
 
 
 def test_a_pod_that_is_not_ready_has_no_name_unless_the_service_shows_it(bench, manifest):

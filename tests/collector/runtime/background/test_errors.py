@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.context import Context
 
-from faultset.collector.runtime.background.errors import HealthyErrors
+from faultset.collector.runtime.background.errors import BackgroundErrorEmitter
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import Code, ErrorTexts, RpcError
@@ -19,7 +19,7 @@ from faultset.collector.spec.background_errors import BackgroundErrors
 
 
 def test_a_failed_upload_is_logged_with_a_stack_trace(capfd: pytest.CaptureFixture[str]) -> None:
-    errors = HealthyErrors(BackgroundErrors(failed_uploads=60.0), Log(Persona()), "main", "127.0.0.1")
+    errors = BackgroundErrorEmitter(BackgroundErrors(failed_uploads=60.0), Log(Persona()), "main", "127.0.0.1")
     asyncio.run(errors._upload())
     captured = capfd.readouterr()
     assert "upload of usage statistics failed" in captured.out
@@ -28,13 +28,13 @@ def test_a_failed_upload_is_logged_with_a_stack_trace(capfd: pytest.CaptureFixtu
 
 
 def test_a_service_without_background_errors_is_always_healthy_and_does_nothing_beside_its_work() -> None:
-    errors = HealthyErrors(BackgroundErrors(), Log(Persona()), "main", "127.0.0.1")
+    errors = BackgroundErrorEmitter(BackgroundErrors(), Log(Persona()), "main", "127.0.0.1")
     assert errors.tasks() == []
     assert all(errors.is_healthy() for _ in range(1000))
 
 
 def test_probes_fail_at_the_given_share() -> None:
-    errors = HealthyErrors(BackgroundErrors(unhealthy_answers=0.5), Log(Persona()), "main", "127.0.0.1")
+    errors = BackgroundErrorEmitter(BackgroundErrors(unhealthy_answers=0.5), Log(Persona()), "main", "127.0.0.1")
     assert 400 < sum(errors.is_healthy() for _ in range(1000)) < 600
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
@@ -96,7 +96,7 @@ def _judge(
     return seen, (times[pair] > self_count) & (rank[pair] < most)
 
 
-class UnexpectedLinesDetector(Untrained):
+class UnexpectedLinesDetector(TrainingFreeBaseline):
     """Base class of DeepLog variants: an anomaly is an unlikely number of unexpected lines."""
 
     def detect(self, episode: EpisodeView) -> Detection:

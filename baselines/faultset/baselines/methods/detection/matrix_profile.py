@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, divide_by_limits, read_held_out, remove_spikes
@@ -70,7 +70,7 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
         "A sample has the score of its most discordant series; deviations of single samples are removed first.",
     ),
 )
-class MatrixProfileDetector(Untrained):
+class MatrixProfileDetector(TrainingFreeBaseline):
     """Detect subsequences that are unlike all of the reference.
 
     Parameters

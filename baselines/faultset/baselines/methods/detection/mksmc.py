@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
@@ -52,7 +52,7 @@ _MOST_EVIDENCE = 5
         "Looks along the axes and 1,000 random directions; the authors' number is unknown.",
     ),
 )
-class MKSMC(Untrained):
+class MKSMC(TrainingFreeBaseline):
     """Detect deviations by the largest K-sigma of all series along random directions.
 
     The score is in sigmas: the K that is as rare in one dimension as the deviation is among all series, by

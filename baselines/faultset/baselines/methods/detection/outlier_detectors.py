@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Untrained
+from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import hold_out_scores, read_held_out, split_folds
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 PRINCIPAL_CLIP = 20.0
-_CALIBRATED = "The limit is what one in 370 healthy samples exceeds, from held-out scores of the reference."
+_CALIBRATED = "One in 370 healthy samples exceeds the limit, which comes from held-out scores of the reference."
 _STREAMS = "The input is log(1 + largest |z|) of each role of each service instead of every series."
 _SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it needs several samples per dimension."
 
@@ -47,7 +47,7 @@ _SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it n
         "The limit is the largest score of the reference, because bounded scores have no tail to fit.",
     ),
 )
-class IsolationForestDetector(Untrained):
+class IsolationForestDetector(TrainingFreeBaseline):
     """Detect samples that random splits isolate early.
 
     Parameters
@@ -90,7 +90,7 @@ class IsolationForestDetector(Untrained):
         _CALIBRATED,
     ),
 )
-class LocalOutlierFactorDetector(Untrained):
+class LocalOutlierFactorDetector(TrainingFreeBaseline):
     """Detect samples in regions that are much less dense than those of their neighbours.
 
     Parameters
@@ -136,7 +136,7 @@ class LocalOutlierFactorDetector(Untrained):
         _CALIBRATED,
     ),
 )
-class MahalanobisDetector(Untrained):
+class MahalanobisDetector(TrainingFreeBaseline):
     """Detect samples with a large Mahalanobis distance from the healthy mean of all streams.
 
     References
@@ -172,7 +172,7 @@ class MahalanobisDetector(Untrained):
         _CALIBRATED,
     ),
 )
-class MCDDetector(Untrained):
+class MCDDetector(TrainingFreeBaseline):
     """Detect samples far from the centre of the densest part of the reference.
 
     References
@@ -213,7 +213,7 @@ class MCDDetector(Untrained):
         _CALIBRATED,
     ),
 )
-class ECODDetector(Untrained):
+class ECODDetector(TrainingFreeBaseline):
     """Detect samples in the tails of many empirical distributions at once.
 
     References
@@ -249,7 +249,7 @@ class ECODDetector(Untrained):
         "Deviations are clipped at twenty sigma.",
     ),
 )
-class PCADetector(Untrained):
+class PCADetector(TrainingFreeBaseline):
     """Detect samples far from the principal subspace of the reference, or far from its centre within it.
 
     Parameters

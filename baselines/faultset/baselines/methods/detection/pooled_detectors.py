@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Registered, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, RegisteredBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.held_out import divide_by_limits
@@ -33,7 +33,7 @@ DEPARTURES = (
 )
 
 
-class PooledDetector(Registered):
+class PooledDetector(RegisteredBaseline):
     """Base class of detectors with a model of the healthy role vectors of services."""
 
     history = 0

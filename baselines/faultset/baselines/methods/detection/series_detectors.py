@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import gammaln
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
+from faultset.baselines.api.contract import CONSECUTIVE, Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, read_held_out
@@ -121,7 +121,7 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
         "threshold is even odds, or the largest score of the reference if that is higher.",
     ),
 )
-class BOCPDDetector(Untrained):
+class BOCPDDetector(TrainingFreeBaseline):
     """Detect the beginning of a new run in the streams of a service.
 
     Parameters
@@ -202,7 +202,7 @@ def detect_extremes(found: HeldOut, level: float) -> Detection:
     complexity="O(S·T + fits·excesses)",
     departures=_DEPARTURES,
 )
-class SPOTDetector(Untrained):
+class SPOTDetector(TrainingFreeBaseline):
     """Detect deviations that are too rare by a Pareto tail of the largest healthy ones.
 
     Parameters
@@ -312,7 +312,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
         "The paper's convolutional network is left out.",
     ),
 )
-class SpectralResidualDetector(Untrained):
+class SpectralResidualDetector(TrainingFreeBaseline):
     """Detect samples that are salient among the recent ones of a stream.
 
     It detects spikes and steps, so only the beginning of a lasting fault.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
@@ -131,7 +131,7 @@ def mean_reciprocal_ranks(
         "Samples have the metrics' own interval, because the tests have no power with tens of samples.",
     ),
 )
-class RCD(Untrained):
+class RCD(TrainingFreeBaseline):
     """Rank services by the series that an intervention at the alarm changes directly.
 
     The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given any
@@ -237,7 +237,7 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
         "Visits are expected values for 1,000 steps instead of simulated.",
     ),
 )
-class MicroCause(Untrained):
+class MicroCause(TrainingFreeBaseline):
     """Rank series by visits of a random walk from the front end and by their degree of anomaly.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
@@ -161,7 +161,7 @@ def adjust_scores(
         "A residual's spread is at least a tenth of the series' spread, and calls that close a cycle are left out.",
     ),
 )
-class CIRCA(Untrained):
+class CIRCA(TrainingFreeBaseline):
     """Rank services by the series that moved most beyond what their causes in the call graph explain.
 
     References

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, NEZHA_SHOP, OPENSTACK, OWN_AND_PUBLISHED, RCAEVAL_CASE
 from faultset.baselines.api.tables import read_table
@@ -131,7 +131,7 @@ def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[
     speed="fast",
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
-class CombinedEvidence(Untrained):
+class CombinedEvidence(TrainingFreeBaseline):
     """Rank services by summed evidence, without symptoms that called services explain.
 
     Each kind of telemetry contributes -log10 of its probability by chance: metrics by blocks and Student's t; error

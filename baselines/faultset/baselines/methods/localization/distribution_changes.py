@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
@@ -44,7 +44,7 @@ SURE = 0.5
         "Deviations are clipped at two ranges; with more than 48 columns, each service has one.",
     ),
 )
-class BaroChangePoint(Untrained):
+class BaroChangePoint(TrainingFreeBaseline):
     """Detect when latencies and errors together enter a new regime.
 
     Parameters
@@ -145,7 +145,7 @@ LEVEL = 0.05
         "Healthy samples are those of the episode's reference.",
     ),
 )
-class EpsilonDiagnosis(Untrained):
+class EpsilonDiagnosis(TrainingFreeBaseline):
     """Rank services by the series whose distribution changed since the alarm.
 
     Series are ordered by p-value, then by distance. Series with p above `level` do not count.

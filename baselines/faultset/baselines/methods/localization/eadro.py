@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, RegisteredBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.service_latency import read_call_graph
@@ -90,7 +90,7 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
-class Eadro(Registered):
+class Eadro(RegisteredBaseline):
     """Rank services by a graph attention network on metrics, logs and traces, trained on faults.
 
     It does not use names of services, so it can locate faults in services that were never faulty in training.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
@@ -55,7 +55,7 @@ def measure_moves(
     columns
         Columns of the series.
     front
-        Service that receives the load; without series of it there are no weights.
+        Service that receives the load; without its series, edges have no weights.
     upwards
         Whether only increases count.
     """
@@ -134,7 +134,7 @@ def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], 
         "The score counts all ill callers, not only those on one path; services with an ill callee come later.",
     ),
 )
-class GraphTraversal(Untrained):
+class GraphTraversal(TrainingFreeBaseline):
     """Rank ill services without an ill callee by how much illness they explain.
 
     Parameters
@@ -259,7 +259,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
     speed="instant",
     complexity="O(S·T + services·calls)",
 )
-class AlarmDescent(Untrained):
+class AlarmDescent(TrainingFreeBaseline):
     """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
     The symptom is latency or errors, by the metric of the alarm. If the metric is unknown, it is the one in which the
@@ -343,7 +343,7 @@ def _symptoms(episode: EpisodeView, place: AlarmPlace, windows: Windows) -> list
         "A service is anomalous if its latency exceeds 3 sigma for three steps.",
     ),
 )
-class Microscope(Untrained):
+class Microscope(TrainingFreeBaseline):
     """Follow anomalous services from the front end, and rank the last ones by correlation with it.
 
     References

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
@@ -48,7 +48,7 @@ class Edges:
 
 
 def link_events(spans: Spans, events: Events) -> Edges:
-    """Link consecutive events of a span, and the begin event of a span with its cause.
+    """Link consecutive events of a span, and the start event of a span with its cause.
 
     The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
     """
@@ -125,7 +125,7 @@ class Patterns:
         "Equal score and depth are a tie; the published code counts a tie as the better rank.",
     ),
 )
-class Nezha(Untrained):
+class Nezha(TrainingFreeBaseline):
     """Rank services by patterns of two linked events that became rare since the alarm.
 
     Parameters
@@ -249,7 +249,7 @@ class _Counted:
         "Exclusive time and the time to another service are events too: usual or slow.",
     ),
 )
-class NezhaPatterns(Untrained):
+class NezhaPatterns(TrainingFreeBaseline):
     """Rank services by changed patterns within requests, counting the first change of each request.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import (
@@ -79,7 +79,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     return votes
 
 
-def beyond_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
+def excess_over_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
     """Return each service's counts beyond the reference rate; empty for a source without information."""
     if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
         return {}
@@ -99,7 +99,7 @@ def beyond_reference(since: Counts, reference: Counts, length_ratio: float) -> d
     complexity="O(S·T·n)",
     departures=_DEPARTURES[:2],
 )
-class PDiagnoseTrigger(Untrained):
+class PDiagnoseTrigger(TrainingFreeBaseline):
     """Detect when several series are anomalous at once and the anomaly queue is denser than in the reference.
 
     References
@@ -167,7 +167,7 @@ class PDiagnoseTrigger(Untrained):
     complexity="O(S·T·n + L + N)",
     departures=_DEPARTURES,
 )
-class PDiagnose(Untrained):
+class PDiagnose(TrainingFreeBaseline):
     """Rank services by their shares of anomalous metrics, error lines and slow spans since the alarm.
 
     Parameters
@@ -204,7 +204,7 @@ class PDiagnose(Untrained):
         time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
         lines = error_line_counts(select_error_lines(episode, levels=False), time_window)
-        log = beyond_reference(*lines, time_window.length_ratio)
+        log = excess_over_reference(*lines, time_window.length_ratio)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Break ties by the earliest anomaly.
@@ -291,4 +291,4 @@ def anomalous_spans(
         )
         for place in np.argsort(-number, kind="stable")[:5]
     ]
-    return beyond_reference(counts[0], counts[1], time_window.length_ratio), evidence
+    return excess_over_reference(counts[0], counts[1], time_window.length_ratio), evidence

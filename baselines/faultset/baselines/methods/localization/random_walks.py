@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
@@ -90,7 +90,7 @@ def count_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: floa
         "The share of visits is computed instead of simulated.",
     ),
 )
-class MonitorRank(Untrained):
+class MonitorRank(TrainingFreeBaseline):
     """Rank services by visits of a random walk that prefers services similar to the front end.
 
     Parameters
@@ -144,7 +144,7 @@ class MonitorRank(Untrained):
         "The walk goes from callers to callees; the public implementation reverses the edges.",
     ),
 )
-class MicroRCA(Untrained):
+class MicroRCA(TrainingFreeBaseline):
     """Rank anomalous services and their neighbours by a walk that prefers correlated resources.
 
     References

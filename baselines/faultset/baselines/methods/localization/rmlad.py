@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from faultset.baselines.api.contract import Ranking, Untrained
+from faultset.baselines.api.contract import Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import rank_by_series
@@ -102,7 +102,7 @@ def measure_association(
         "Gaps are filled with the last value for up to two steps; series that stop deviate by ten sigma.",
     ),
 )
-class RMLAD(Untrained):
+class RMLAD(TrainingFreeBaseline):
     """Rank services by the mutual information of their metrics and the log anomaly score.
 
     The method abstains if the score is constant.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy import sparse
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix, distinct
@@ -120,7 +120,7 @@ def trace_weights(
     return operations
 
 
-class _Spectrum(Untrained):
+class _Spectrum(TrainingFreeBaseline):
     """Base class that classifies traces since the alarm and ranks services by their best operation."""
 
     def __init__(self, *, formula: Formula = "ochiai", sigmas: float = 1.5, before: int = 2) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
@@ -93,7 +93,7 @@ def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> np
         "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
-class TORAI(Untrained):
+class TORAI(TrainingFreeBaseline):
     """Rank services by their shares of the changes in metrics, logs, latencies and errors.
 
     Services are clustered by the four shares, and clusters are ordered by mean share. Within a cluster, RCD orders the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix
@@ -67,7 +67,7 @@ def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
         "In- and out-abnormality are shares of a service's calls, so that busy services have no advantage.",
     ),
 )
-class TraceRCA(Untrained):
+class TraceRCA(TrainingFreeBaseline):
     """Rank services by sets of services that are frequent in abnormal traces and not in others.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, RegisteredBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.windows import cut_window_after, localization_windows
@@ -136,7 +136,7 @@ _MOST_EVIDENCE = 5
     ),
     developed_on=(SAMPLE,),
 )
-class BoostedRanker(Registered):
+class BoostedRanker(RegisteredBaseline):
     """Rank services by their probability of being faulty, by gradient-boosted trees.
 
     It does not use names of services, so it can locate faults in services that were never faulty in training.

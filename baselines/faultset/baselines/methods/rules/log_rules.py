@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     speed="instant",
     complexity="O(L + E), E events",
 )
-class EventLog(Untrained):
+class EventLog(TrainingFreeBaseline):
     """Rank services by new warning events, then by their share of the error lines.
 
     Each reason of a warning since the alarm that did not occur in the reference counts 1. Error lines beyond the usual
@@ -195,7 +195,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
         "Two-sided: templates that become rare or silent are reported too.",
     ),
 )
-class LogRateDetector(Untrained):
+class LogRateDetector(TrainingFreeBaseline):
     """Detect log templates with a frequency that is very unlikely by the reference.
 
     Parameters

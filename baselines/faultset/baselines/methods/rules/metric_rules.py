@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import largest_deviations, rank_by_series
@@ -73,7 +73,7 @@ def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
     return np.abs(deviations(windows.values, center, scale, windows.absent)).max(axis=0)
 
 
-class _ByHighestSeries(Untrained):
+class _ByHighestSeries(TrainingFreeBaseline):
     """Ranks services by their highest series."""
 
     detail: ClassVar[str]
@@ -237,7 +237,7 @@ class BaroTwoSided(_ByHighestSeries):
         "Series that stop deviate by ten sigma.",
     ),
 )
-class KSigma(Untrained):
+class KSigma(TrainingFreeBaseline):
     """Detect when a series deviates from its reference by K sigma for two consecutive samples.
 
     K accounts for the number of moving series (Bonferroni), so that healthy samples are flagged with probability
@@ -307,7 +307,7 @@ def robust_deviations(
     speed="instant",
     complexity="O(S·T)",
 )
-class MaxZDetector(Untrained):
+class MaxZDetector(TrainingFreeBaseline):
     """Control: detect deviations that are larger than any in the reference and last for three samples.
 
     The limit is the largest deviation of a quarter of the reference from the rest, and at least `least`.
@@ -364,7 +364,7 @@ class MaxZDetector(Untrained):
         "A spread is at least a quarter of the metric's spread over all services.",
     ),
 )
-class MaxZ(Untrained):
+class MaxZ(TrainingFreeBaseline):
     """Control: rank services by the series with the largest lasting deviation.
 
     Deviations are clipped at 100 sigma. Among services at the limit, the one with more moving series comes first.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
@@ -113,7 +113,7 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
         "Log lines count beyond the reference rate.",
     ),
 )
-class SimpleRCA(Untrained):
+class SimpleRCA(TrainingFreeBaseline):
     """Rank services by metrics beyond 3 sigma, operations that became three times slower, and error lines.
 
     References

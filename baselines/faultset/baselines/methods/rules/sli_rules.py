@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
@@ -79,7 +79,7 @@ def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests
     speed="instant",
     complexity="O(R·T), R requests",
 )
-class SLIRuleDetector(Untrained):
+class SLIRuleDetector(TrainingFreeBaseline):
     """Detect when clients see more bad requests than in the reference.
 
     A sample is anomalous if its number of bad requests has a binomial tail probability below `level` and is at least
@@ -165,7 +165,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     trigger="sli-rule-detector",
     complexity="O(R + N), R requests",
 )
-class SLIRule(Untrained):
+class SLIRule(TrainingFreeBaseline):
     """Rank services that bad requests use and good requests do not; deeper services win ties.
 
     The services of an endpoint come from healthy traces that begin with an operation of its name, or from the declared

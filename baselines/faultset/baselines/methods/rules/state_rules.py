@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
@@ -41,7 +41,7 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     speed="instant",
     complexity="O(O), O object states",
 )
-class KubernetesState(Untrained):
+class KubernetesState(TrainingFreeBaseline):
     """Rank services by trouble of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
     A sign counts by its share of the time since the alarm, so that a rollout counts less than an outage. Signs from
@@ -104,7 +104,7 @@ class KubernetesState(Untrained):
     speed="instant",
     complexity="O(O)",
 )
-class MostRestarts(Untrained):
+class MostRestarts(TrainingFreeBaseline):
     """Control: rank services by container restarts since the reference.
 
     Uses the pods' restart counts, or the metric if there are no object states.
@@ -173,7 +173,7 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, 
     speed="instant",
     complexity="O(O + E)",
 )
-class LastChange(Untrained):
+class LastChange(TrainingFreeBaseline):
     """Control: rank services by their last change before the alarm.
 
     A change is a new specification, configuration or object, or an event of a controller. Changes after the alarm rank

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
 from faultset.baselines.features.held_out import LEAST_SAMPLES, divide_by_limits
@@ -120,7 +120,7 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
         "A percentile uses the spans of a step, or the last 20 spans if the step has fewer.",
     ),
 )
-class TraceP95Detector(Untrained):
+class TraceP95Detector(TrainingFreeBaseline):
     """Detect when the 95th percentile of an operation's durations triples.
 
     Parameters
@@ -167,7 +167,7 @@ class TraceP95Detector(Untrained):
         "The limit of an edge is at least its longest silence in the reference.",
     ),
 )
-class MissingEdgeDetector(Untrained):
+class MissingEdgeDetector(TrainingFreeBaseline):
     """Detect when a service stops calling another service.
 
     Parameters
@@ -217,7 +217,7 @@ class MissingEdgeDetector(Untrained):
         "Failures within three seconds or in neighbouring steps are ignored, because a restart also causes them.",
     ),
 )
-class TraceErrorsDetector(Untrained):
+class TraceErrorsDetector(TrainingFreeBaseline):
     """Detect when a service's share of failed spans is very unlikely at its healthy share.
 
     The rule is one-sided: fewer failures are not reported.

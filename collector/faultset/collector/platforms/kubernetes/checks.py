@@ -11,7 +11,7 @@ from typing import Any
 from faultset.collector.platforms.hosts import Requirement
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
 from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.images import absent_images, explain_missing_images, required_images
+from faultset.collector.platforms.kubernetes.images import explain_missing_images, find_absent_images, required_images
 from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
@@ -226,7 +226,7 @@ def _jaeger(api: Api, url: str | None) -> Requirement:
 def _images(api: Api, repository: str) -> Requirement:
     try:
         required = required_images(repository)
-        absent = absent_images(api.get("/api/v1/nodes")["items"], required)
+        absent = find_absent_images(api.get("/api/v1/nodes")["items"], required)
     except PlatformError as error:
         return Requirement("images", False, str(error), "allow the user to list nodes")
     if absent:

@@ -43,7 +43,7 @@ def required_images(repository: str = REPOSITORY, tags: Iterable[str] = TAGS) ->
     return (*(app_image(tag, repository) for tag in tags), pause_image(repository))
 
 
-def absent_images(nodes: Iterable[dict[str, Any]], required: Iterable[str]) -> list[str]:
+def find_absent_images(nodes: Iterable[dict[str, Any]], required: Iterable[str]) -> list[str]:
     """Return the required images that at least one node does not have.
 
     Parameters

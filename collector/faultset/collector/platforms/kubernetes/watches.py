@@ -12,7 +12,7 @@ from typing import Any
 from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.objects import ChangeLog, Object, Occurrence, container_statuses, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ChangeLog, EventRecord, Object, container_statuses, parse_rfc3339_ns
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -122,7 +122,7 @@ class Observer:
     """
 
     def __init__(self, objects: Objects, *, label_key: str, services: frozenset[str], pod_changed: Any):
-        self.occurrences: list[Occurrence] = []
+        self.events: list[EventRecord] = []
         self.changes = ChangeLog(clock=time.time_ns, service_of=self._service_of)
         self._objects, self._label_key, self._services = objects, label_key, services
         self._pod_changed = pod_changed
@@ -193,8 +193,8 @@ class Observer:
             if count <= self._counted.get(name, 0):
                 return
             self._counted[name] = count
-            self.occurrences.append(
-                Occurrence(
+            self.events.append(
+                EventRecord(
                     time_ns=_event_time_ns(event, series),
                     type=event.get("type") or "Normal",
                     reason=event.get("reason") or "",

@@ -24,7 +24,7 @@ from faultset.collector.platforms.local.messages import (
     JobExited,
     PollExits,
     ReadCounters,
-    ReadDisturbed,
+    ReadImpairedCounts,
     ShutDown,
 )
 from faultset.collector.platforms.local.node.resource_usage import leftover_processes
@@ -348,6 +348,6 @@ class PodNetworks:
 
     def _count(self, pod: str, impairment: Impairment) -> int:
         if type(impairment) not in _COUNTERS:
-            return self._plane.call("relay", ReadDisturbed()).get(pod, 0)
+            return self._plane.call("relay", ReadImpairedCounts()).get(pod, 0)
         counters = self._plane.call("relay", ReadCounters()).get(pod)
         return sum(getattr(counters, name) for name in _COUNTERS[type(impairment)]) if counters else 0

@@ -134,7 +134,7 @@ class ShutDown(Request[bool]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target(Message):
+class RelayTarget(Message):
     """The target of a route: a port of a pod, or of a process outside pods (`pod` is None)."""
 
     pod: str | None
@@ -149,7 +149,7 @@ class RelayRoute(Message):
     name: str
     ip: str
     port: int
-    targets: tuple[Target, ...]
+    targets: tuple[RelayTarget, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ class PodCounters(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadDisturbed(Request[dict[str, int]]):
+class ReadImpairedCounts(Request[dict[str, int]]):
     """Return by pod how many requests or packets were impaired since it was first configured."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
-from faultset.collector.load.source import RequestSource
+from faultset.collector.load.request_source import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster
@@ -27,7 +27,7 @@ from faultset.collector.platforms.local.routing import AddressBlock
 from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
 from faultset.collector.platforms.local.worker import describe_unready
 from faultset.collector.platforms.objects import Object, copied
-from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec

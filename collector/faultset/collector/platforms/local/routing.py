@@ -11,7 +11,7 @@ from typing import Any
 from faultset.collector.platforms.cluster.cluster import HEADLESS, target_port
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
+from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, RelayTarget
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.platforms.objects import Object, is_active, is_ready
 from faultset.collector.sources.metric_store import (
@@ -140,7 +140,7 @@ def relay_configuration(
     store: ObjectStore, addresses: AddressBlock, impairments: Mapping[str, Impairment], seed: int
 ) -> ConfigureRelay:
     """Return the configuration of the relay; `impairments` are by pod name."""
-    spans = Target(pod=None, ip=addresses.spans_out, port=SPANS_PORT)
+    spans = RelayTarget(pod=None, ip=addresses.spans_out, port=SPANS_PORT)
     routes = [RelayRoute(name="spans", ip=addresses.spans_in, port=SPANS_PORT, targets=(spans,))]
     for service in store.each("Service"):
         routes += _service_routes(store, service)
@@ -148,7 +148,7 @@ def relay_configuration(
         port = scrape_port(pod)
         if port is not None:
             name, address = pod["metadata"]["name"], pod["status"]["podIP"]
-            target = Target(pod=name, ip=address, port=port)
+            target = RelayTarget(pod=name, ip=address, port=port)
             routes.append(
                 RelayRoute(name=f"metrics of {name}", ip=addresses.relayed(address), port=port, targets=(target,))
             )
@@ -170,7 +170,7 @@ def _service_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
     routes = []
     for index, port in enumerate(service["spec"].get("ports", [])):
         targets = tuple(
-            Target(pod=ready["targetRef"]["name"], ip=ready["ip"], port=int(subset["ports"][index]["port"]))
+            RelayTarget(pod=ready["targetRef"]["name"], ip=ready["ip"], port=int(subset["ports"][index]["port"]))
             for subset in endpoints["subsets"]
             for ready in subset["addresses"]
             if subset["ports"][index]["port"]
@@ -185,7 +185,7 @@ def _pod_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
     for name, pod in named_pods(store, service):
         ip = pod["status"]["podIP"]
         for port in service["spec"].get("ports", []):
-            targets = (Target(pod=pod["metadata"]["name"], ip=ip, port=target_port(port, pod)),)
+            targets = (RelayTarget(pod=pod["metadata"]["name"], ip=ip, port=target_port(port, pod)),)
             address, number = AddressBlock.relayed(ip), int(port["port"])
             routes.append(RelayRoute(name=f"{name}:{number}", ip=address, port=number, targets=targets))
     return routes

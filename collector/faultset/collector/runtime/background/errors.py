@@ -18,7 +18,7 @@ _REPORTED_SHARE = 0.4
 """Share of the processes that upload usage statistics."""
 
 
-class HealthyErrors:
+class BackgroundErrorEmitter:
     """The errors of one process.
 
     Parameters

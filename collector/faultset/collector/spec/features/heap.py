@@ -1,4 +1,4 @@
-"""What a service's runtime keeps in memory."""
+"""The memory use of a service's runtime."""
 
 from __future__ import annotations
 

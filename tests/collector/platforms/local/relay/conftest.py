@@ -26,7 +26,7 @@ from faultset.collector.platforms.local.messages import (
     ReadCounters,
     RelayRoute,
     RelayState,
-    Target,
+    RelayTarget,
 )
 
 _numbers = itertools.cycle(range(1, 250))
@@ -116,12 +116,12 @@ class Lab:
         self.service = (f"127.3.{number}.100", 7000)
         self.servers: list[EchoServer] = []
         self.sockets: list[socket.socket] = []
-        self.targets: tuple[Target, ...] = (self.target("server-1", self.target_ip),)
+        self.targets: tuple[RelayTarget, ...] = (self.target("server-1", self.target_ip),)
         self.impairments: tuple[PodImpairment, ...] = ()
 
     @staticmethod
-    def target(pod: str | None, ip: str, port: int = 7001) -> Target:
-        return Target(pod=pod, ip=ip, port=port)
+    def target(pod: str | None, ip: str, port: int = 7001) -> RelayTarget:
+        return RelayTarget(pod=pod, ip=ip, port=port)
 
     def configure(self, *, seed: int | None = None) -> RelayState:
         ip, port = self.service

@@ -13,7 +13,7 @@ import pytest
 
 from faultset.collector.ipc.channel import Channel, decode, encode
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Hold, Impairment, Reset
-from faultset.collector.platforms.local.messages import PodImpairment, ReadCounters, ReadDisturbed
+from faultset.collector.platforms.local.messages import PodImpairment, ReadCounters, ReadImpairedCounts
 from faultset.collector.platforms.local.relay.pods import RequestRule
 from faultset.collector.platforms.local.relay.process import ListeningSockets
 from faultset.core.errors import PlatformError
@@ -123,7 +123,7 @@ def test_a_refused_request_is_answered_with_503_and_never_reaches_the_pod(lab: L
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert answer.endswith(b"service unavailable")
     assert len(server.peers) <= 1
-    assert lab.channel.call(ReadDisturbed())["server-1"] == 1
+    assert lab.channel.call(ReadImpairedCounts())["server-1"] == 1
 
 
 def test_a_request_that_is_held_up_arrives_whole_and_in_order(lab: Lab) -> None:

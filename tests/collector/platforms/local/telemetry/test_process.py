@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.impairments import Partition
-from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
+from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, RelayTarget
 from faultset.collector.platforms.local.telemetry.source import (
     ConfigureTelemetry,
     ReadHealth,
@@ -136,8 +136,8 @@ def test_scrapes_and_spans_go_through_the_relay_and_stop_with_a_partition(
     Counter("requests", "x", registry=registry)
     pod_ip, port = serve_metrics(registry)
     scrape_ip, spans_ip = free_ip(), free_ip()
-    pods, metrics = {pod_ip: "geo-1"}, Target(pod="geo-1", ip=pod_ip, port=port)
-    receiver = Target(pod=None, ip=RECEIVER[0], port=RECEIVER[1])
+    pods, metrics = {pod_ip: "geo-1"}, RelayTarget(pod="geo-1", ip=pod_ip, port=port)
+    receiver = RelayTarget(pod=None, ip=RECEIVER[0], port=RECEIVER[1])
     routes = (
         RelayRoute(name="m", ip=scrape_ip, port=port, targets=(metrics,)),
         RelayRoute(name="spans", ip=spans_ip, port=4318, targets=(receiver,)),

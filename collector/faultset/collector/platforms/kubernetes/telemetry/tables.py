@@ -9,7 +9,7 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetr
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.watches import Observer
-from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 

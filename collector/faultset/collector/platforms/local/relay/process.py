@@ -22,9 +22,9 @@ from faultset.collector.platforms.local.messages import (
     ConfigureRelay,
     PodCounters,
     ReadCounters,
-    ReadDisturbed,
+    ReadImpairedCounts,
     RelayState,
-    Target,
+    RelayTarget,
 )
 from faultset.collector.platforms.local.relay.connection import Connection
 from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, build_rules, combine_impairments
@@ -126,8 +126,8 @@ class Forward:
         self._kernel = kernel
         self._by_ip = by_ip
         self._by_name = by_name
-        self._targets: tuple[Target, ...] = ()
-        self._accepting: set[Target] = set()
+        self._targets: tuple[RelayTarget, ...] = ()
+        self._accepting: set[RelayTarget] = set()
         self._next = 0
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,7 +139,7 @@ class Forward:
         """Whether it accepts connections."""
         return self._listener is not None
 
-    def retarget(self, targets: tuple[Target, ...]) -> None:
+    def retarget(self, targets: tuple[RelayTarget, ...]) -> None:
         """Change the targets of new connections; open connections are kept."""
         if targets != self._targets:
             self._targets = targets
@@ -214,7 +214,7 @@ class Forward:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, accepted: socket.socket, client_ip: str, target: Target) -> None:
+    async def _connect(self, accepted: socket.socket, client_ip: str, target: RelayTarget) -> None:
         client, pod = self._by_ip(client_ip), self._by_name(target.pod)
         connection = Connection(self._loop, self._rng, client, pod, on_target_end=self.probe)
         if not await connection.run(accepted, client_ip, (target.ip, target.port)):
@@ -272,7 +272,7 @@ class Relay:
         """Return the counters of all configured pods."""
         return {name: pod.counters() for name, pod in self._pods.items()}
 
-    def disturbed(self, request: ReadDisturbed) -> dict[str, int]:
+    def impaired_counts(self, request: ReadImpairedCounts) -> dict[str, int]:
         """Return by pod how many requests or packets were impaired."""
         return {name: pod.disturbed for name, pod in self._pods.items()}
 
@@ -324,7 +324,8 @@ async def run(socket_path: Path, seed: int = 0) -> None:
     """Serve requests on a Unix socket until cancelled."""
     relay = Relay(seed)
     server = await serve(
-        socket_path, {ConfigureRelay: relay.configure, ReadCounters: relay.counters, ReadDisturbed: relay.disturbed}
+        socket_path,
+        {ConfigureRelay: relay.configure, ReadCounters: relay.counters, ReadImpairedCounts: relay.impaired_counts},
     )
     async with server:
         try:

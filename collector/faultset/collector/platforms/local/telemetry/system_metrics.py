@@ -44,7 +44,7 @@ def system_samples() -> Iterator[tuple[str, dict[str, str], str, float]]:
 
 
 def _pressure() -> Iterator[tuple[str, dict[str, str], str, float]]:
-    """Yield the kernel's pressure stall information, as far as it has any."""
+    """Yield the kernel's pressure stall information; nothing if the kernel has none."""
     for resource in ("cpu", "memory", "io"):
         with suppress(OSError, ValueError):
             for line in Path("/proc/pressure", resource).read_text(encoding="ascii").splitlines():

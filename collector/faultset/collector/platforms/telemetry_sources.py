@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from faultset.collector.platforms.objects import ChangeLog, Occurrence, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ChangeLog, EventRecord, parse_rfc3339_ns
 from faultset.core.json_text import replace_surrogates
 from faultset.datasets.format.schemas import TABLES
 
@@ -277,10 +277,10 @@ def _build_batch(schema: pa.Schema, columns: dict[str, list[Any]]) -> pa.RecordB
     return pa.record_batch(arrays, schema=schema)
 
 
-class HasOccurrences(Protocol):
+class HasEvents(Protocol):
     """A recorder of events."""
 
-    occurrences: list[Occurrence]
+    events: list[EventRecord]
 
 
 class EventSource:
@@ -289,7 +289,7 @@ class EventSource:
     table = "events"
     interval_s: float | None = None
 
-    def __init__(self, log: HasOccurrences):
+    def __init__(self, log: HasEvents):
         self._log = log
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
@@ -305,7 +305,7 @@ class EventSource:
                 "message": event.message,
                 "count": event.count,
             }
-            for event in list(self._log.occurrences)
+            for event in list(self._log.events)
             if start_ns <= event.time_ns < end_ns
         )
         return _build_batches("events", rows)

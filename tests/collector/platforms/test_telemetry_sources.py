@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from faultset.collector.platforms.objects import rfc3339_ns
-from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
@@ -35,7 +35,7 @@ def test_events_are_read_for_a_window(bench, manifest):
     assert [row["reason"] for row in later] == ["Pulled", "Created", "Started"]
     assert {row["count"] for row in later} == {2}
     assert {row["service"] for row in later} == {"geo"}
-    assert len(rows(source, 0, middle)) + len(later) == len(bench.cluster.events.occurrences)
+    assert len(rows(source, 0, middle)) + len(later) == len(bench.cluster.events.events)
 
 
 def test_object_states_are_repeated_every_ten_seconds_and_told_on_change(bench, manifest):
