@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -286,14 +287,14 @@ def build_leaderboards(
     )
 
 
-_LEFT_OUT = '"left_out_count":'
-"""The last key of an answer; read from its text, because parsing every answer takes long."""
+_LEFT_OUT = re.compile(r'"left_out_count":(\d+)')
+"""Searched in the text of an answer, because parsing every answer takes long."""
 
 
 def left_out_messages(rows: Iterable[ResultRow]) -> list[str]:
     """Say how many series methods did not look at, and in which episode most of them."""
-    texts = [(StoredAnswer.of(row.answer).text, row) for row in rows]
-    counts = [(int(text.rpartition(_LEFT_OUT)[2][:-1]), row) for text, row in texts if _LEFT_OUT in text]
+    matches = [(_LEFT_OUT.search(StoredAnswer.of(row.answer).text), row) for row in rows]
+    counts = [(int(match[1]), row) for match, row in matches if match]
     if not counts:
         return []
     count, worst = max(counts, key=lambda pair: pair[0])

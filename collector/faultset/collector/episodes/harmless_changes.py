@@ -58,8 +58,9 @@ class DecoySchedule:
             kind, service = decoy.choose(self._platform.app)
             if kind in REPLACING and not self._is_safe(kind, service, decoy):
                 kind = "setting"
+            make = _STEPS[kind].get(step)
             try:
-                change = _STEPS[kind](self._platform, service, decoy, step)
+                change = make(self._platform, service, decoy) if make else None
             except ObjectNotFound:
                 continue  # the fault has removed the object
             if change is not None:
@@ -72,35 +73,33 @@ class DecoySchedule:
             return bool(container_of(self._platform, service).get("readinessProbe"))
         if service not in self._targets:
             return True
-        last_s = decoy.times_s[2] if kind in ("scale-out", "replica-restart") else decoy.times_s[0]
+        last_s = decoy.times_s[max(_STEPS[kind])]
         return last_s + app.variation.longest_start_s + _SETTLING_S < self._onset_s
 
 
-_Step = Callable[[Platform, str, Decoy, int], dict[str, Any] | None]
-"""Makes one step of a decoy; returns its changes, or None if the kind has no such step."""
+_Step = Callable[[Platform, str, Decoy], dict[str, Any] | None]
+"""Makes one step of a decoy; returns its changes, or None if there was nothing to change."""
 
 
-def _roll_out_once(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
-    return None if step else _roll_out(platform, service, decoy.number)
+def _roll_out_build(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
+    return _roll_out(platform, service, decoy.number)
 
 
-def _restart_once(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
-    if step:
-        return None
+def _restart_pods(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
     _restart(platform, service)
     return {}
 
 
-def _scale_out_and_back(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
-    if step == 1:
-        return None
-    return _scale(platform, service, 1 if step == 0 else -1)
+def _add_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
+    return _scale(platform, service, 1)
 
 
-def _restart_replica(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
-    """Add a replica, delete one pod while the others serve, and remove the replica again."""
-    if step != 1:
-        return _scale(platform, service, 1 if step == 0 else -1)
+def _remove_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
+    return _scale(platform, service, -1)
+
+
+def _delete_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any] | None:
+    """Delete one pod while the others serve."""
     pods = pods_of(platform, service)
     if len(pods) < 2:
         return None
@@ -109,19 +108,15 @@ def _restart_replica(platform: Platform, service: str, decoy: Decoy, step: int) 
     return {"pod": pod}
 
 
-def _change_configuration(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+def _change_configuration(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
     """Write a key that no program reads into a ConfigMap of the application."""
-    if step:
-        return None
     name = config_name(platform.app)
     platform.patch("ConfigMap", name, {"data": {f"{service}.notes": f"reviewed {decoy.seed:x}"}})
     return {"config_map": name}
 
 
-def _change_setting(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+def _change_setting(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
     """Change a setting that has no effect on running pods."""
-    if step:
-        return None
     rng = np.random.default_rng(decoy.seed)
     operator = platform.app.operator
     if operator is not None and service in operator.components:
@@ -135,14 +130,13 @@ def _change_setting(platform: Platform, service: str, decoy: Decoy, step: int) -
     return change
 
 
-def _load_node(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
-    """Run a pod that uses CPU time on the node, as a batch job does, and delete it."""
-    name = f"batch-{decoy.seed:08x}"
-    if step == 1:
-        platform.delete("Pod", name, grace_period_s=0)
-        return {"pod": name}
-    if step:
-        return None
+def _batch_pod(decoy: Decoy) -> str:
+    return f"batch-{decoy.seed:08x}"
+
+
+def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
+    """Run a pod that uses CPU time on the node, as a batch job does."""
+    name = _batch_pod(decoy)
     milli_cores = 50 + decoy.seed % 200
     image = next(pod["spec"]["containers"][0]["image"] for pod in pods_of(platform, service))
     container = {
@@ -157,15 +151,21 @@ def _load_node(platform: Platform, service: str, decoy: Decoy, step: int) -> dic
     return {"pod": name, "milli_cores": milli_cores, "image": image}
 
 
-_STEPS: Mapping[DecoyKind, _Step] = {
-    "rollout": _roll_out_once,
-    "restart": _restart_once,
-    "scale-out": _scale_out_and_back,
-    "replica-restart": _restart_replica,
-    "configuration": _change_configuration,
-    "setting": _change_setting,
-    "node-load": _load_node,
+def _delete_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
+    platform.delete("Pod", _batch_pod(decoy), grace_period_s=0)
+    return {"pod": _batch_pod(decoy)}
+
+
+_STEPS: Mapping[DecoyKind, Mapping[int, _Step]] = {
+    "rollout": {0: _roll_out_build},
+    "restart": {0: _restart_pods},
+    "scale-out": {0: _add_replica, 2: _remove_replica},
+    "replica-restart": {0: _add_replica, 1: _delete_pod, 2: _remove_replica},
+    "configuration": {0: _change_configuration},
+    "setting": {0: _change_setting},
+    "node-load": {0: _start_batch_pod, 1: _delete_batch_pod},
 }
+"""Steps of each kind by the index of their time; see `Decoy.times_s`."""
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def health_problem(
 ) -> str:
     """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. Much fewer requests than
+    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. Far fewer requests than
     `rate_rps`, the smallest mean of the load, mean that the load has failed. Services in `rolling_out` may be unready.
     """
     return unready_workloads(platform, rolling_out) or unhealthy_requests(
