@@ -179,7 +179,7 @@ class Stage:
         return processes
 
     def listens(self, name: str) -> bool:
-        """Say whether a service accepts connections."""
+        """Return whether a service accepts connections."""
         try:
             with socket.create_connection((self.addresses[name], self.app.services[name].port), timeout=1):
                 return True

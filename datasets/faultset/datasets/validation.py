@@ -111,8 +111,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
     schema = context.tables[table]
     texts = [field.name for field in schema if _is_text(field.type)]
     outside = unsorted = total = size = 0
-    nulls: set[str] = set()
-    others: set[str] = set()
+    nulls, foreign = set[str](), set[str]()
     wrong_json: str | None = None
     last: pa.Table | None = None
     with open_table(path, table, schema, texts) as file, translate_damage(path):
@@ -132,7 +131,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if nulls:
                 continue
             outside += _rows_outside(rows[time_column(table)], context)
-            others |= _words_in(rows["episode"], _words_of(rows["episode"]) - {context.episode})
+            foreign |= _words_in(rows["episode"], _words_of(rows["episode"]) - {context.episode})
             unsorted += _is_unsorted(table, rows) or (
                 last is not None and _is_unsorted(table, pa.concat_tables([last, rows.slice(0, 1)]))
             )
@@ -140,8 +139,8 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             wrong_json = wrong_json or _wrong_json(rows, table)
     if nulls:
         yield "rows", f"column {', '.join(sorted(nulls))} must not have nulls"
-    if others:
-        yield "rows", f"has rows of another episode ({quoted(min(others))})"
+    if foreign:
+        yield "rows", f"has rows of another episode ({quoted(min(foreign))})"
     if outside:
         yield "window", _outside(outside, total)
     if unsorted:

@@ -83,27 +83,12 @@ def import_(
     services = comma_separated(candidates)
     with report_progress("files") as progress:
         done = import_runs(
-            name,
-            path,
-            out,
-            agent=agent,
-            model=model,
-            candidates=services,
-            skip_bad=skip_bad,
-            progress=progress,
+            name, path, out, agent=agent, model=model, candidates=services, skip_bad=skip_bad, progress=progress
         )
     statuses = Counter(run.status for run in done.runs)
     if as_json:
-        left_out = dict(done.left_out)
-        show_json(
-            {
-                "folder": str(out),
-                "files": done.files,
-                "runs": len(done.runs),
-                "statuses": statuses,
-                "left_out": left_out,
-            }
-        )
+        counts = {"files": done.files, "runs": len(done.runs), "statuses": statuses}
+        show_json({"folder": str(out), **counts, "left_out": dict(done.left_out)})
         return
     for reason in done.left_out.values():
         click.echo(f"Left out: {reason}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,25 +82,25 @@ def import_runs(
     options = ImportOptions(agent=agent, model=model, candidates=tuple(candidates))
     files = source.files(path)
     root = path if path.is_dir() else path.parent
-    runs: list[AgentRun] = []
-    truths: list[RunTruth] = []
     left_out: dict[str, str] = {}
     taken: set[str] = set()
     counter = StepCounter(len(files), progress)
     with translate_resource_errors(out), translate_write_errors(out), new_folder(out, "import of runs") as folder:
         (folder / TRAJECTORIES).mkdir()
-        for file in files:
-            key = file.relative_to(root).as_posix()
-            try:
-                imported = _read(source, file, key, options)
-            except DataError as error:
-                left_out[key] = str(error)
-            else:
-                for item in imported:
-                    run, truth = _write(folder, item, taken)
-                    runs.append(run)
-                    truths.append(truth)
-            counter.add()
+
+        def copy_runs() -> Iterator[tuple[AgentRun, RunTruth]]:
+            for file in files:
+                key = file.relative_to(root).as_posix()
+                try:
+                    imported = _read(source, file, key, options)
+                except DataError as error:
+                    left_out[key] = str(error)
+                else:
+                    yield from (_write(folder, item, taken) for item in imported)
+                counter.add()
+
+        copied = list(copy_runs())
+        runs, truths = [run for run, _ in copied], [truth for _, truth in copied]
         if left_out and not skip_bad:
             raise DataError(_refusal(left_out, len(files)) + _other_format(root / next(iter(left_out)), name))
         if not runs:

@@ -65,6 +65,19 @@ def score(
     with opened_dataset(dataset, version, workers=1) as read_source:
         source = read_source()
     truths = {truth.episode: truth for truth in source.truths}
+    return Evaluation(
+        rows=_read_answers(answers, truths, source),
+        dataset=None if source.url else source.folder,
+        digest=source.digest,
+        settings={"source": source.url or str(source.folder), "answers": "made elsewhere"},
+        policies=tuple(chosen_policies([])),
+        seed=seed,
+    )
+
+
+def _read_answers(
+    answers: pd.DataFrame | Sequence[ResultRow] | str | Path, truths: Mapping[str, Truth], source: DatasetSource
+) -> tuple[ResultRow, ...]:
     if isinstance(answers, str | Path):
         path = Path(answers)
         answers = read_rows(path / "results.parquet" if path.is_dir() else path)
@@ -74,14 +87,7 @@ def score(
         rows = [_row(record, truths, source) for record in answers.to_dict("records")]
     if not rows:
         raise UsageError("there is no answer to score; give at least one")
-    return Evaluation(
-        rows=tuple(rows),
-        dataset=None if source.url else source.folder,
-        digest=source.digest,
-        settings={"source": source.url or str(source.folder), "answers": "made elsewhere"},
-        policies=tuple(chosen_policies([])),
-        seed=seed,
-    )
+    return tuple(rows)
 
 
 def _truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> Truth:

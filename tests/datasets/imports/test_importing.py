@@ -125,7 +125,7 @@ if __name__ == "__main__":
 
 
 def _group_lives(leader: int) -> bool:
-    """Say whether anybody but zombies is left in a process group."""
+    """Return whether anybody but zombies is left in a process group."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = entry.read_text().rpartition(")")[2].split()

@@ -200,14 +200,7 @@ def cut_windows(
         usable &= ~_is_still(raw, present)
     if not usable.all():
         raw, present = raw[:, usable], present[:, usable]
-    filled, absent = raw, np.zeros(raw.shape, dtype=bool)
-    if not present.all():
-        rows = np.arange(len(present))[:, None]
-        last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
-        gap = rows - last
-        fillable = (last >= 0) & (gap <= FILL_STEPS)
-        filled = np.where(fillable, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
-        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
+    filled, absent = _fill_gaps(raw, present, healthy, chance_gap)
     return Windows(
         series=tuple((service, metric) for (service, metric, _), keep in zip(columns, usable, strict=True) if keep),
         step_ns=step_ns,
@@ -219,6 +212,20 @@ def cut_windows(
         ),
         times_ns=starts[in_test_window] + step_ns,
     )
+
+
+def _fill_gaps(
+    raw: npt.NDArray[np.float64], present: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_], chance_gap: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return the values with short gaps filled, and which samples lie in a gap that is longer than any healthy one."""
+    if present.all():
+        return raw, np.zeros(raw.shape, dtype=bool)
+    rows = np.arange(len(present))[:, None]
+    last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
+    gap = rows - last
+    fillable = (last >= 0) & (gap <= FILL_STEPS)
+    filled = np.where(fillable, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
+    return filled, gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
 
 
 def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:

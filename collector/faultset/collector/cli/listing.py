@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_records
+
+if TYPE_CHECKING:
+    from faultset.collector.faults.registry import FaultSpec
+
+_NOOP: dict[str, Any] = {
+    "fault": "noop",
+    "paper": 10,
+    "system_level": "",
+    "fault_type": "",
+    "category": "no fault",
+    "gray": "",
+    "dormant": "",
+    "intensity": "",
+    "schedules": [],
+    "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
+}
+
+
+def _describe_fault(name: str, fault: FaultSpec) -> dict[str, Any]:
+    return {
+        "fault": name,
+        "paper": fault.paper_number,
+        "system_level": fault.system_level,
+        "fault_type": fault.fault_type,
+        "category": fault.category,
+        "gray": "gray" if fault.gray else "",
+        "dormant": fault.dormant_reason,
+        "intensity": fault.intensity,
+        "schedules": ["constant", *fault.schedules],
+        "summary": fault.summary,
+    }
 
 
 @command("faults")
@@ -29,42 +60,13 @@ def faults(app: str | None, as_json: bool) -> None:
     from faultset.collector.plans.fault_choice import unavailable_reason
 
     spec = load_app(app) if app else None
-    noop: dict[str, Any] = {
-        "fault": "noop",
-        "paper": 10,
-        "system_level": "",
-        "fault_type": "",
-        "category": "no fault",
-        "gray": "",
-        "dormant": "",
-        "intensity": "",
-        "schedules": [],
-        "summary": "Run without a fault: plain, with a harmless change, or with the harmless part of a fault.",
-    }
     specs = registered()
-    rows: list[dict[str, Any]] = [
-        {
-            "fault": name,
-            "paper": fault.paper_number,
-            "system_level": fault.system_level,
-            "fault_type": fault.fault_type,
-            "category": fault.category,
-            "gray": "gray" if fault.gray else "",
-            "dormant": fault.dormant_reason,
-            "intensity": fault.intensity,
-            "schedules": ["constant", *fault.schedules],
-            "summary": fault.summary,
-        }
-        for name, fault in specs.items()
-    ]
+    rows = [_describe_fault(name, fault) for name, fault in specs.items()] + [dict(_NOOP)]
     if spec:
-        rows = [
-            row | {"targets": [] if unavailable_reason(fault, spec) else list(fault.targets(spec))}
-            for row, fault in zip(rows, specs.values(), strict=True)
-        ]
-        noop["targets"] = []
+        targets = [[] if unavailable_reason(fault, spec) else list(fault.targets(spec)) for fault in specs.values()]
+        rows = [row | {"targets": names} for row, names in zip(rows, [*targets, []], strict=True)]
     labels = {"system_level": "system level", "fault_type": "fault type", "category": "category", "gray": "gray"}
-    rows = sorted([*rows, noop], key=lambda row: (row["paper"] or 99, row["fault"]))
+    rows.sort(key=lambda row: (row["paper"] or 99, row["fault"]))
     show_records(
         rows,
         columns={"paper": "no.", "fault": "fault"} | ({"targets": f"targets in {spec.name}"} if spec else labels),

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -62,31 +63,10 @@ MOST_FALSE_POSITIVES = 0.05
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     """Print the episodes with their verdicts, the false positives, and the dataset's location."""
-    ended = {result_of_plan.episode: result_of_plan for result_of_plan in result.episodes}
-    labels = {
-        name: read_label(result.root / "episodes" / name)
-        for name, result_of_plan in ended.items()
-        if not result_of_plan.failure
-    }
-    rows = []
-    for plan in sorted(
-        result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name)
-    ):
-        label, result_of_plan = labels.get(plan.episode), ended.get(plan.episode)
-        failure = result_of_plan.failure if result_of_plan else "not run"
-        rows.append(
-            {
-                "episode": plan.episode,
-                "fault": plan.fault_name or "none",
-                "target": plan.target_name or plan.no_fault_kind,
-                "verdict": "failed" if failure else label and label.verdict,
-                "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
-                "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
-                "attempts": result_of_plan.attempts if result_of_plan else 0,
-                "why": failure,
-                "source failures": dict(result_of_plan.outcome.source_failures) if result_of_plan else {},
-            }
-        )
+    ended = {episode.episode: episode for episode in result.episodes}
+    labels = {name: read_label(result.root / "episodes" / name) for name in ended if not ended[name].failure}
+    plans = sorted(result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name))
+    rows = [_describe_episode(plan, ended.get(plan.episode), labels.get(plan.episode)) for plan in plans]
     if as_json:
         episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
         show_json(
@@ -116,6 +96,21 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     if done:
         location = shlex.quote(str(result.location))
         click.echo(f"next: faultset dataset verify {location} --shortcuts, then evaluate {location}")
+
+
+def _describe_episode(plan: Plan, result: EpisodeResult | None, label: Label | None) -> dict[str, Any]:
+    failure = result.failure if result else "not run"
+    return {
+        "episode": plan.episode,
+        "fault": plan.fault_name or "none",
+        "target": plan.target_name or plan.no_fault_kind,
+        "verdict": "failed" if failure else label and label.verdict,
+        "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
+        "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
+        "attempts": result.attempts if result else 0,
+        "why": failure,
+        "source failures": dict(result.outcome.source_failures) if result else {},
+    }
 
 
 def _source_failures(result: CampaignResult) -> list[str]:

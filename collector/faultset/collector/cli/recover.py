@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from faultset.collector.cli.cluster import platform_settings
@@ -80,12 +82,15 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
         orphans += host.remove_telemetry()
     if as_json:
         show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.left})
-    else:
-        sentences = [f"removed the remains of {len(removal.episodes)} episodes"] if removal.episodes else []
-        sentences += [f"removed {', '.join(orphans)}"] if orphans else []
-        if sentences or not (removal.left or refusal):
-            click.echo("; ".join(sentences) or "nothing to remove")
+    elif removal.episodes or orphans or not (removal.left or refusal):
+        _print_removal(removal.episodes, orphans)
     if refusal:
         raise refusal
     if removal.left:
         raise DataError("; ".join(removal.left))
+
+
+def _print_removal(episodes: Sequence[str], orphans: Sequence[str]) -> None:
+    sentences = [f"removed the remains of {len(episodes)} episodes"] if episodes else []
+    sentences += [f"removed {', '.join(orphans)}"] if orphans else []
+    click.echo("; ".join(sentences) or "nothing to remove")

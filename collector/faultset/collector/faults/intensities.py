@@ -1,4 +1,4 @@
-"""Draws of how strongly faults act, and their descriptions in words."""
+"""Draw the strength of faults, and describe its range as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def drawn_between(rng: np.random.Generator, least: float, most: float, *, digits
 
 
 def percent_between(shares: Iterable[float]) -> str:
-    """Return the least and the greatest of some shares in words.
+    """Return the range of shares as text.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def percent_between(shares: Iterable[float]) -> str:
 
 
 def either(choices: Iterable[object]) -> str:
-    """Return alternatives in words.
+    """Join alternatives with commas and `or`.
 
     Examples
     --------

@@ -128,7 +128,7 @@ def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parame
     dormant_reason="the API server refuses the operator's change, and the old pods keep running",
 )
 def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Give the component a toleration of an effect that does not exist."""
+    """Give the component a toleration with an effect that does not exist."""
     toleration = {"key": "test-keys", "operator": "Equal", "value": "test-value"}
     toleration |= {"effect": "TAKE_SOME_EFFECT", "tolerationSeconds": 0}
     return set_field(platform, target, "tolerations", [toleration])

@@ -75,7 +75,7 @@ class FaultSpec:
     root_cause
         `root_cause(app, target)` returns the object at fault if it has another name; otherwise None.
     at_one_pod
-        Whether one pod of the target is at fault and its others are not; its name is the parameter `pod`.
+        Whether only one pod of the target is at fault; the parameter `pod` has its name.
     check
         `check(platform, target, parameters, before)` returns a sentence with the proof, from the object or
         process itself, that the fault is in effect; None without proof.

@@ -145,7 +145,7 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     fault_type="Misconfiguration",
     targets=networked_services,
     check=was_restarted,
-    intensity="killed 2 to 8 s after it is ready, asked every 2 to 5 s",
+    intensity="killed 2 to 8 s after it is ready; probed every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a liveness probe at a port where nothing listens, so that containers are killed again and again."""

@@ -87,23 +87,26 @@ def draw_fault_pairs(
         target, other = pair
         return other in callees[target] or target in callees[other], used[target] + used[other]
 
+    def draw_partner(first: FaultSpec, rest: Sequence[FaultSpec]) -> FaultSpec:
+        partners = [spec for spec in rest if target_pairs(first, spec)]
+        partners = partners or [spec for spec in specs if spec is not first and target_pairs(first, spec)]
+        if not partners:
+            raise UsageError(
+                f"fault {first.name} needs a partner on another target in {app.name}, but no other fault fits. "
+                "Name more --faults or --targets, or leave it out"
+            )
+        return partners[int(rng.integers(len(partners)))]
+
     used: Counter[str] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for repetition in repetitions:
         rest = _scarce_first(repetition, app)
         while rest:
             first = rest.pop(0)
-            partners = [spec for spec in rest if target_pairs(first, spec)]
-            partners = partners or [spec for spec in specs if spec is not first and target_pairs(first, spec)]
-            if not partners:
-                raise UsageError(
-                    f"fault {first.name} needs a partner on another target in {app.name}, but no other fault fits. "
-                    "Name more --faults or --targets, or leave it out"
-                )
-            second = partners[int(rng.integers(len(partners)))]
+            second = draw_partner(first, rest)
             rest = [spec for spec in rest if spec is not second]
             pairs = target_pairs(first, second)
-            lowest = min(rank(pair) for pair in pairs)
+            lowest = min(map(rank, pairs))
             best = [pair for pair in pairs if rank(pair) == lowest]
             chosen = best[int(rng.integers(len(best)))]
             used.update(chosen)

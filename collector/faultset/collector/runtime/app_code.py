@@ -57,28 +57,28 @@ def read_app(
     steps = {step.keyword: step for step in (*GENERIC_STEPS, *app_steps)}
     app = parse(text, source, steps=steps, code=code, workload_of=workload_of)
     for service in app.services.values():
-        path = ("services", service.name)
-        driver = STORE_DRIVERS.get(service.store_driver or "")
-        if service.store_driver is not None and driver is None:
-            advice = suggest(service.store_driver, STORE_DRIVERS)
-            reason = f"the store driver {service.store_driver!r} does not exist; {advice}"
-            raise wrong_spec(text, source, (*path, "program"), reason)
-        if driver is not None and driver.port != service.port:
-            reason = f"a {driver.name} listens on port {driver.port}, but the spec says {service.port}"
-            raise wrong_spec(text, source, (*path, "port"), reason)
-        for store in service.stores:
-            if app.deployed is None and app.services[store].store_driver is None:
-                reason = f"{store} is not a store: its program must be faultset-store"
-                raise wrong_spec(text, source, (*path, "stores"), reason)
-        for where, store in _brokers_needed(service):
-            driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
-            if driver is not None and not driver.carries_messages:
-                reason = f"{store} must be a message broker, but its program is {driver.name}"
-                raise wrong_spec(text, source, (*path, *where), reason)
-        if service.runs is not None and service.runs not in persona_of(app).programs:
-            reason = f"the application's code does not define the program {service.runs!r}"
-            raise wrong_spec(text, source, (*path, "runs"), reason)
+        for field, reason in _service_problems(app, service):
+            raise wrong_spec(text, source, ("services", service.name, *field), reason)
     return app
+
+
+def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[Place, str]]:
+    """Yield the fields of a service that contradict a store driver or the application's code, with the reason."""
+    driver = STORE_DRIVERS.get(service.store_driver or "")
+    if service.store_driver is not None and driver is None:
+        advice = suggest(service.store_driver, STORE_DRIVERS)
+        yield ("program",), f"the store driver {service.store_driver!r} does not exist; {advice}"
+    if driver is not None and driver.port != service.port:
+        yield ("port",), f"a {driver.name} listens on port {driver.port}, but the spec says {service.port}"
+    for store in service.stores:
+        if app.deployed is None and app.services[store].store_driver is None:
+            yield ("stores",), f"{store} is not a store: its program must be faultset-store"
+    for field, store in _brokers_needed(service):
+        driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
+        if driver is not None and not driver.carries_messages:
+            yield field, f"{store} must be a message broker, but its program is {driver.name}"
+    if service.runs is not None and service.runs not in persona_of(app).programs:
+        yield ("runs",), f"the application's code does not define the program {service.runs!r}"
 
 
 def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[Place, str]]:
@@ -114,7 +114,7 @@ def persona_of(app: AppSpec) -> Persona:
 
 
 def is_folder(code: str) -> bool:
-    """Say whether an application's code is the path of a folder, not the name of a package."""
+    """Return whether an application's code is the path of a folder, not the name of a package."""
     return "/" in code
 
 

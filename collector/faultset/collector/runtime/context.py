@@ -69,7 +69,7 @@ class FlagValues:
 
 
 async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask) -> None:
-    """Update the values for ever, from the file or from the application's provider."""
+    """Update the values forever, from the file or from the application's provider."""
     settings = app.flags
     if settings is None:
         return

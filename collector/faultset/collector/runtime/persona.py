@@ -21,7 +21,7 @@ Event = Literal[
     "starting", "setting-missing", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready",
     "connecting", "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
 ]  # fmt: skip
-"""Events of a service's start, in order; failures among them occur only if something fails."""
+"""Events of a service's start, in order. Events of failures occur only if a step of the start fails."""
 
 
 class Line(NamedTuple):

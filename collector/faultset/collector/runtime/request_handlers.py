@@ -143,16 +143,15 @@ def http_handler(
     async def handle(request: HttpRequest) -> Response:
         method = request.method
         route = find_route(request.path, operations, method)
+        attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
-            attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
             span, _ = tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404})
             span.end()
             metrics.server("unknown", method, "404").observe(0.0)
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
-        attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.write(persona.request_level, served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
@@ -172,11 +171,9 @@ def http_handler(
             span.end()
             metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
 
-    async def answer(
-        served: ServedOperation, request: HttpRequest, in_path: Mapping[str, str], context: Any
-    ) -> Response:
+    async def answer(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
         try:
-            values = {**request.query, **_body_values(request), **in_path}
+            values = {**request.query, **_body_values(request), **path}
             deadline = _deadline(request)
             return _json(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
         except BadRequest as error:

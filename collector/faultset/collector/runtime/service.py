@@ -144,7 +144,28 @@ class _RunningService:
         stores = store_clients(app, service, clients, database_port=defects.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
         start_log.report("connecting")
-        caller = Caller(
+        self.caller = caller = self._create_caller()  # `end` closes it
+        context = ServiceContext(
+            caller=caller,
+            stores=stores,
+            indexes={},
+            log=self.log,
+            tracing=self.tracing,
+            persona=self.persona,
+            metrics=self.metrics,
+            flags=self.flags,
+        )
+        start_log.report("serving")
+        context.indexes.update(await read_indexes(app, service, stores, start_log))
+        self.flags.read_file()
+        if service.port:
+            await self._listen(context)
+        self._begin_background(context)
+        await self._register()
+
+    def _create_caller(self) -> Caller:
+        app, service, settings, defects = self.app, self.service, self.settings, self.defects
+        return Caller(
             ports={name: other.port for name, other in app.services.items()},
             names=self.names,
             local=settings.address,
@@ -164,24 +185,6 @@ class _RunningService:
             ),
             breakers=Breakers(service.breakers, self.metrics, self._log_breaker),
         )
-        context = ServiceContext(
-            caller=caller,
-            stores=stores,
-            indexes={},
-            log=self.log,
-            tracing=self.tracing,
-            persona=self.persona,
-            metrics=self.metrics,
-            flags=self.flags,
-        )
-        self.caller = caller  # `end` closes it
-        start_log.report("serving")
-        context.indexes.update(await read_indexes(app, service, stores, start_log))
-        self.flags.read_file()
-        if service.port:
-            await self._listen(context)
-        self._begin_background(context)
-        await self._register()
 
     def _log_breaker(self, callee: str, state: str) -> None:
         self.log.warning(self.service.location or self.service.name, self.persona.breaker_changed(callee, state))

@@ -82,7 +82,7 @@ class RecordedSpan(Span):
         return self.context
 
     def is_recording(self) -> bool:
-        """Say whether the span has not ended."""
+        """Return whether the span has not ended."""
         return not self.end_ns
 
     def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:

@@ -14,7 +14,7 @@ from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import Source, SourceTarget
 from faultset.collector.sources.recorder import read_rows
-from faultset.collector.sources.registry import load_source, source_spec
+from faultset.collector.sources.registry import SourceSpec, load_source, source_spec
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 
 
@@ -59,28 +59,32 @@ def check_source(
         working = Path(folder) / "source"
         working.mkdir()
         target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=working)
-        never = spec.make(target)
-        never.close()  # an episode may end before its sources start
-        made = spec.make(target)
-        start_ns = time.time_ns()
+        spec.make(target).close()  # an episode may end before its sources start
+        return _record_rows(spec, target, record_s, least_rows)
+
+
+def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, least_rows: int) -> pa.Table:
+    """Record for a while, check the rows of the window, and return them; close the source twice."""
+    recorder = spec.make(target)
+    start_ns = time.time_ns()
+    try:
+        recorder.start()
+        time.sleep(record_s)
+        end_ns = time.time_ns()
+        # rows that started in the window may arrive a little later
+        time.sleep(record_s / 2)
         try:
-            made.start()
-            time.sleep(record_s)
-            end_ns = time.time_ns()
-            # rows that started in the window may arrive a little later
-            time.sleep(record_s / 2)
-            try:
-                rows = read_rows(spec, made, start_ns, end_ns)
-            except ValueError as error:
-                raise AssertionError(f"the source {spec.name} violates its contract: {error}") from None
-            assert len(rows) >= least_rows, f"{record_s:g} s must give at least {least_rows} rows, got {len(rows)}"
-            again = read_rows(spec, made, start_ns, end_ns)
-            assert again.equals(rows), "reading a window twice must give the same rows"
-            assert len(read_rows(spec, made, start_ns, start_ns)) == 0, "an empty window must have no rows"
-        finally:
-            made.close()
-            made.close()
-        return rows
+            rows = read_rows(spec, recorder, start_ns, end_ns)
+        except ValueError as error:
+            raise AssertionError(f"the source {spec.name} violates its contract: {error}") from None
+        assert len(rows) >= least_rows, f"{record_s:g} s must give at least {least_rows} rows, got {len(rows)}"
+        again = read_rows(spec, recorder, start_ns, end_ns)
+        assert again.equals(rows), "reading a window twice must give the same rows"
+        assert len(read_rows(spec, recorder, start_ns, start_ns)) == 0, "an empty window must have no rows"
+    finally:
+        recorder.close()
+        recorder.close()
+    return rows
 
 
 def check_platform_source(source: Source, start_ns: int, end_ns: int, *, least_rows: int = 0) -> None:

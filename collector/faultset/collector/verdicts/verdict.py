@@ -54,20 +54,7 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
         `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
         `untimed` (true: only whether a message is processed is tested, not how long it takes).
     """
-    kind = spans["kind"].astype(str)
-    published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
-    messages = pd.DataFrame(
-        {
-            "message": published["span_id"].astype(str).to_numpy(),
-            "scheduled": published["time"].astype("int64").to_numpy(),
-            "destination": _destinations(published),
-        }
-    )
-    pairs = pd.DataFrame(list(_consumptions(consumed)), columns=["message", "service", "end", "failed"])
-    pairs = pairs.sort_values(["failed", "end"]).drop_duplicates(["message", "service"])
-    consumers = pairs.merge(messages, on="message")[["destination", "service"]].drop_duplicates()
-    expected = messages.merge(consumers, on="destination").merge(pairs, on=["message", "service"], how="left")
-    expected["endpoint"] = expected["destination"].astype(str) + " to " + expected["service"].astype(str)
+    expected = _expected_deliveries(spans)
     unprocessed = expected["end"].isna()
     healthy = expected["scheduled"] < healthy_until_ns
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
@@ -84,6 +71,25 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
         }
     )
     return rows[complete].sort_values("scheduled", ignore_index=True)
+
+
+def _expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
+    """Return every message with each service that consumes its destination, and when that service processed it."""
+    kind = spans["kind"].astype(str)
+    published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
+    messages = pd.DataFrame(
+        {
+            "message": published["span_id"].astype(str).to_numpy(),
+            "scheduled": published["time"].astype("int64").to_numpy(),
+            "destination": _destinations(published),
+        }
+    )
+    pairs = pd.DataFrame(list(_consumptions(consumed)), columns=["message", "service", "end", "failed"])
+    pairs = pairs.sort_values(["failed", "end"]).drop_duplicates(["message", "service"])
+    consumers = pairs.merge(messages, on="message")[["destination", "service"]].drop_duplicates()
+    expected = messages.merge(consumers, on="destination").merge(pairs, on=["message", "service"], how="left")
+    expected["endpoint"] = expected["destination"].astype(str) + " to " + expected["service"].astype(str)
+    return expected
 
 
 def _destinations(spans: pd.DataFrame) -> list[str]:

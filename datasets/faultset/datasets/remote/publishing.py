@@ -81,23 +81,22 @@ def publish_dataset(
     dataset.check_files()
     text = (dataset.root / VERSIONS / f"{dataset.version}.json").read_bytes()
     published = version_file(url, dataset.version)
-    if published is not None and published != text:
-        raise DataError(
-            f"{url} has a different version {dataset.version}, and versions never change; give another URL, or "
-            "publish a version with another name"
-        )
+    _check_same_version(url, dataset.version, published, text)
     copied, copied_bytes = _copy_episodes(dataset, target, threads, progress)
     if published is None:
         _check_complete(dataset, target)
         target.write_last(dataset, text)
-    return PublishResult(
-        url=url,
-        version=dataset.version,
-        is_new=published is None,
-        files=sum(map(len, dataset.files.values())),
-        copied=copied,
-        copied_bytes=copied_bytes,
-    )
+    files = sum(map(len, dataset.files.values()))
+    sizes = {"files": files, "copied": copied, "copied_bytes": copied_bytes}
+    return PublishResult(url=url, version=dataset.version, is_new=published is None, **sizes)
+
+
+def _check_same_version(url: str, version: str, published: bytes | None, text: bytes) -> None:
+    if published not in (None, text):
+        raise DataError(
+            f"{url} has a different version {version}, and versions never change; give another URL, or "
+            "publish a version with another name"
+        )
 
 
 class _Target(RemoteFolder):

@@ -79,18 +79,24 @@ def serve(
         if port is None:
             serve_on_standard_streams(session, keep)
         else:
-            import secrets
-
-            token = os.environ.get(TOKEN_VARIABLE)
-            if not token:
-                token = secrets.token_urlsafe(24)
-                click.echo(f"Token: {token}", err=True)
+            token = _read_token()
             click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; stop with Ctrl-C", err=True)
             serve_on_loopback(session, port, token, keep)
     finally:
         keep()
         report = session.report()
         click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
+
+
+def _read_token() -> str:
+    """Return the token that clients must send; without one in the environment, draw and print one."""
+    import secrets
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        token = secrets.token_urlsafe(24)
+        click.echo(f"Token: {token}", err=True)
+    return token
 
 
 def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:

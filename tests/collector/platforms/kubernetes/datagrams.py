@@ -54,7 +54,7 @@ def until(condition: Callable[[], bool], timeout_s: float) -> float:
 
 
 def is_gone(api: Api, path: str) -> bool:
-    """Say whether an object does not exist any more."""
+    """Return whether an object does not exist any more."""
     try:
         api.get(path)
     except NotFound:

@@ -73,7 +73,7 @@ class MessageConsumer:
         self._rebalance_at = self._draw_rebalance()
 
     async def run(self) -> None:
-        """Take, process and acknowledge messages for ever; wait a second after each failure of the broker.
+        """Take, process and acknowledge messages forever; wait a second after each failure of the broker.
 
         If the account may no longer take messages, the lag is still measured.
         """

@@ -70,7 +70,7 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
 
 
 async def run_task(name: str, task: Task, service: ServiceContext) -> None:
-    """Run a task every `every_s` seconds for ever, the first time after one interval."""
+    """Run a task every `every_s` seconds forever, the first time after one interval."""
     run_round = compile_round(name, task, service)
     loop = asyncio.get_running_loop()
     due_s = loop.time()

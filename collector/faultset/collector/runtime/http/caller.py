@@ -138,7 +138,7 @@ HEADER = "grpc-timeout"
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _DIGITS = 8
 _GRACE_S = 0.02
-"""Extra time of an operation, so that its calls with the same deadline report first that it has passed."""
+"""Grace period of an operation, so that its calls with the same deadline fail first."""
 
 
 def now() -> float:
@@ -250,7 +250,7 @@ class Caller:
     timeout_s:
         Timeout of calls that specify none; None for no limit.
     retries:
-        How often a call is immediately repeated that did not reach its callee or timed out.
+        Number of immediate retries if a call times out or does not reach its callee.
     pool:
         Limits the number of concurrent calls; None for no limit.
     breakers:

@@ -230,11 +230,11 @@ class SpanStyle:
         return {"response_code": int(code), "response_class": response_class(code)}
 
     def is_server_error(self, code: Code) -> bool:
-        """Say whether the span of a callee that answers with a code is an error."""
+        """Return whether the span of a callee that answers with a code is an error."""
         if self.convention == "opentelemetry":
             return code is not Code.OK
         return response_class(code) == "5xx"
 
     def is_endpoint_error(self, status: int) -> bool:
-        """Say whether the span of an endpoint that answers with an HTTP status is an error."""
+        """Return whether the span of an endpoint that answers with an HTTP status is an error."""
         return self.convention == "opentelemetry" and status >= _SERVER_ERROR

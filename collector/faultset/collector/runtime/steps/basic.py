@@ -76,12 +76,12 @@ class Call(Step):
     has_span: bool = True
     """Whether the call has a client's span. If not, the callee's span is a child of the calling operation's span."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Seconds without an answer after which the call fails; by default it waits for ever."""
+    """Seconds without an answer after which the call fails; by default it waits forever."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds within which the call and all its repetitions must end. Callees receive the remaining time and stop then.
     A deadline of the request is always passed on; the earlier of the two counts."""
     retries: int = Field(default=0, ge=0, le=100)
-    """How often a call is repeated that did not reach its callee or timed out."""
+    """Number of retries if a call times out or does not reach its callee."""
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
     """Pause in seconds before the first repetition; each further pause is twice as long."""
     error_log: str | None = None

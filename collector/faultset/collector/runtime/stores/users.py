@@ -65,7 +65,7 @@ def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
 
 
 def _may_read_everything() -> bool:
-    """Say whether root may enter any folder, which it may not inside a container."""
+    """Return whether root may enter any folder, which it may not inside a container."""
     match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     return match is not None and bool(int(match[1], 16) >> _READING_BIT & 1)
 

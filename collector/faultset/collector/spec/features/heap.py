@@ -19,9 +19,9 @@ class HeapUse(FrozenModel):
     live_mib
         Live data once the service is warm.
     garbage_mib
-        Garbage at which it is collected.
+        Amount of garbage that triggers a collection.
     request_kib
-        What each request allocates.
+        Memory that each request allocates.
     """
 
     live_mib: float = Field(ge=0.0, le=1024.0, allow_inf_nan=False)

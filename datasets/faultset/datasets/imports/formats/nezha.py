@@ -256,16 +256,22 @@ class NezhaImport:
         return _load(day, day.faults[case.facts["number"]])
 
 
-def _load(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
-    answers = read_answers(day.root)
-    inject_ns = injected_ns(fault)
-    minutes = minutes_of(inject_ns)
+def _fault_files(day: Day, fault: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
+    """Return the trace files and the log files of a fault's minutes."""
+    minutes = minutes_of(injected_ns(fault))
     traces, logs = day.minute_files("trace", minutes), day.minute_files("log", minutes)
     if not traces and not logs and has_fault_free_files(day):
         raise DataError(
             f"{day.rca} needs traces or logs of {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
             f"in {fault['inject_pod']}; restore them or leave the case out"
         )
+    return traces, logs
+
+
+def _load(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
+    answers = read_answers(day.root)
+    traces, logs = _fault_files(day, fault)
+    inject_ns = injected_ns(fault)
     fault_start, fault_end = fault_window(inject_ns, collector_runs(day.rca))
     healthy = healthy_time(day, fault, fault_start)
     sampled = Segment(start_ns=fault_start, end_ns=fault_end)
