@@ -67,5 +67,15 @@ def conversation(slow_from: int | None = None) -> list[dict[str, Any]]:
     return rows
 
 
+def linked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the rows of a conversation ids: each request is a trace in which every span calls the next."""
+    return [
+        row
+        | {"trace_id": f"{place // 4:032x}", "span_id": f"{place:016x}"}
+        | ({"parent_span_id": f"{place - 1:016x}"} if place % 4 else {})
+        for place, row in enumerate(rows)
+    ]
+
+
 def spoken(**tables: Any) -> Any:
     return cast(Any, Spoken(**tables))

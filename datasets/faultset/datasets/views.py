@@ -93,8 +93,14 @@ class EpisodeView:
         """
         return make()
 
-    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
-        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them."""
+    def note_left_out(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
+        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them.
+
+        Parameters
+        ----------
+        comparable
+            Whether the other series have at least two healthy samples to compare with.
+        """
 
     @property
     def file_stamps(self) -> Hashable:

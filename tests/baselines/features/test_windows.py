@@ -83,6 +83,14 @@ def test_columns_are_sorted_and_sparse_ones_dropped() -> None:
     assert windows.series == (("a", "x"), ("b", "x"))
 
 
+def test_a_short_reference_tolerates_one_late_sample_if_two_are_left() -> None:
+    nan = np.nan
+    late = {("late", "x"): [1.0, nan, 2.0, 5.0, 5.0], ("regular", "x"): [1.0, 1.0, 1.0, 1.0, 1.0]}
+    assert split(late, 3).series == (("late", "x"), ("regular", "x"))
+    assert split({**late, ("late", "x"): [1.0, nan, nan, 5.0, 5.0]}, 3).left_out == (("late", "x"),)
+    assert split({**late, ("late", "x"): [1.0, nan, 5.0, 5.0, 5.0]}, 2).left_out == (("late", "x"),)
+
+
 def test_short_gaps_are_filled_and_long_ones_are_absence() -> None:
     nan = np.nan
     windows = split({("a", "x"): [1, 2, 3, 4, 5, 6, nan, nan, nan, nan, 7, nan]}, 5)

@@ -11,6 +11,7 @@ import pytest
 
 from faultset.baselines import Ranking, baseline
 from faultset.baselines.api.contract import TrainingFreeBaseline
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import read_context
@@ -22,13 +23,17 @@ from faultset.evaluators.leaderboards.formats import markdown, summary_lines
 @pytest.fixture(scope="module")
 def unreferenced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset whose metrics begin after the reference."""
-    root = tmp_path_factory.mktemp("data") / "shop"
+    return _with_late_metrics(tmp_path_factory.mktemp("data") / "shop", healthy_s=0.0)
+
+
+def _with_late_metrics(root: Path, healthy_s: float) -> Path:
     write_example_dataset(root, episodes=2, seed=3, baseline_s=20, fault_s=20)
     opened = open_dataset(root)
     for folder in map(opened.path, opened.episodes):
         path = folder / "telemetry" / "metrics.parquet"
         table = pq.read_table(path)
-        late = table["time"].cast(pa.int64()).to_numpy() >= read_context(folder).reference_end_ns
+        begin_ns = read_context(folder).reference_end_ns - round(healthy_s * SECOND_NS)
+        late = table["time"].cast(pa.int64()).to_numpy() >= begin_ns
         pq.write_table(table.filter(pa.array(late)), path)
     shutil.rmtree(root / "versions")
     create_version(root, provenance={})
@@ -134,3 +139,10 @@ def test_a_method_without_a_table_that_it_requires_cannot_answer(unreferenced: P
     )  # fmt: skip
     done = evaluate(unreferenced, [announce(NamesNobody)], protocol="oracle", workers=1)
     assert {(row.status, row.reason) for row in done.rows} == {("cannot", "no metrics in the reference")}
+
+
+def test_a_single_healthy_sample_is_no_reference_and_methods_on_metrics_say_so(tmp_path: Path):
+    done = evaluate(_with_late_metrics(tmp_path / "shop", healthy_s=1.0), ["nsigma"], protocol="oracle", workers=1)
+    (row,) = [row for row in done.rows if row.truth.faulty]
+    assert row.status == "cannot"
+    assert row.reason.startswith("no series has two healthy samples or moves; ")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FILL_STEPS = 2
 MOST_MISSING = 0.2
+LEAST_HEALTHY = 2
+"""Healthy samples that a spread needs."""
 _SERVICE, _METRIC = 0, 1
 """Levels of the columns of a wide frame."""
 
@@ -128,7 +130,8 @@ def _windows(
     windows: Windows = episode.once(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
     )
-    episode.note_left_out(windows.left_out)
+    comparable = not windows.empty and len(windows.reference) >= LEAST_HEALTHY
+    episode.note_left_out(windows.left_out, comparable=comparable)
     return windows
 
 
@@ -181,7 +184,8 @@ def cut_windows(
     """Split a wide frame, indexed by the start of each step, into reference and test window.
 
     Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `most_missing` of their
-    reference is missing, or if they never move and `keep_still` is false. Columns are sorted.
+    reference is missing, or if they never move and `keep_still` is false. One missing sample is tolerated if two are
+    left, because samples that are a second late skip a step. Columns are sorted.
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
@@ -195,7 +199,7 @@ def cut_windows(
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
     chance_gap = _longest_chance_gap(present[healthy])
-    usable = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
+    usable = _is_complete(present[healthy], most_missing)
     if not keep_still:
         usable &= ~_is_still(raw, present)
     if not usable.all():
@@ -226,6 +230,13 @@ def _fill_gaps(
     fillable = (last >= 0) & (gap <= FILL_STEPS)
     filled = np.where(fillable, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
     return filled, gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
+
+
+def _is_complete(present: npt.NDArray[np.bool_], most_missing: float) -> npt.NDArray[np.bool_]:
+    """Return which columns of the reference have enough samples."""
+    rows = len(present)
+    count = present.sum(axis=0)
+    return (count >= min(rows, LEAST_HEALTHY)) & (count >= rows - max(1, most_missing * rows)) & (rows > 0)
 
 
 def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:

@@ -139,6 +139,8 @@ class _BaselineWorker:
             checked, empty = None, True
         needed = [(name,) for name in spec.requires] or [tables]
         missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if empty else None
+        if empty and missing is None and tables == {"metrics"} and not view.comparable:
+            missing = f"no series has two healthy samples or moves; {len(view.left_out)} are left out"
         if checked is None or missing is not None:
             raise answers.CannotAnswer(missing)
         return checked

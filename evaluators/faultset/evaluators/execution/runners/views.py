@@ -110,9 +110,12 @@ class SharedView(EpisodeView):
         self._tables = tables
         self.left_out: set[tuple[str, str]] = set()
         """(service, metric) of series that the method did not look at."""
+        self.comparable = True
+        """Whether the metrics that the method read have healthy samples to compare with."""
 
-    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+    def note_left_out(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
         self.left_out.update(series)
+        self.comparable &= comparable
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None

@@ -1,0 +1,309 @@
+"""Localizers that follow anomalous calls from the front end: MicroHECL and MicroDig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.features.call_edges import MEASURES, CallEdges, read_call_edges
+from faultset.baselines.features.service_latency import correlations
+from faultset.baselines.stats.scaling import Matrix
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+SIGMAS = 3.0
+SIMILAR = 0.7
+BACKWARD = 0.2
+BETA = 0.1
+WALK_STEPS = 50
+Pair = tuple[str, str]
+
+
+def follow_chains(
+    start: str,
+    pairs: Sequence[Pair],
+    is_anomalous: Sequence[bool],
+    similarity: Matrix,
+    *,
+    upwards: bool,
+    similar: float,
+) -> dict[str, int]:
+    """Return the services at which chains of anomalous calls from `start` end, with the last call of the chain.
+
+    A chain is extended by an anomalous call that moves like the previous one. Calls of `start` need not be similar.
+
+    Parameters
+    ----------
+    similarity
+        [E, E] |correlation| of the calls' series.
+    upwards
+        Whether to follow calls from the callee to its callers.
+
+    Examples
+    --------
+    >>> pairs = [("front", "cart"), ("front", "ads"), ("cart", "db"), ("ads", "db")]
+    >>> like = np.array([[1.0, 0.2, 0.9, 0.1], [0.2, 1.0, 0.1, 0.3], [0.9, 0.1, 1.0, 0.1], [0.1, 0.3, 0.1, 1.0]])
+    >>> follow_chains("front", pairs, [True, True, True, True], like, upwards=False, similar=0.7)
+    {'ads': 1, 'db': 2}
+    """
+    ends: dict[str, int] = {}
+    visited: set[int] = set()
+    waiting: list[tuple[str, int | None]] = [(start, None)]
+    while waiting:
+        service, last = waiting.pop(0)
+        following = [
+            edge
+            for edge, (caller, callee) in enumerate(pairs)
+            if (callee if upwards else caller) == service
+            and is_anomalous[edge]
+            and edge not in visited
+            and (last is None or similarity[last, edge] >= similar)
+        ]
+        visited.update(following)
+        if not following and last is not None:
+            ends.setdefault(service, last)
+        waiting += [(pairs[edge][0 if upwards else 1], edge) for edge in following]
+    return dict(sorted(ends.items()))
+
+
+def _similarity(series: Matrix) -> Matrix:
+    """Return |correlation| between all columns."""
+    return np.abs(np.stack([correlations(series, column) for column in series.T])) if series.size else np.zeros((0, 0))
+
+
+@baseline(
+    "micro-hecl",
+    title="MicroHECL",
+    task="localization",
+    paper="Liu et al., MicroHECL, ICSE-SEIP 2021",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("spans",),
+    requires=("spans",),
+    speed="instant",
+    complexity="O(N + E²·T)",
+    departures=(
+        "A call is anomalous beyond 3 sigma for three steps; the paper uses a one-class SVM for durations and a random "
+        "forest, trained on labels, for errors.",
+        "The business metric is the mean duration, error share or number of the front end's own calls.",
+        "Chains of durations and errors lead to callees, those of traffic to callers.",
+    ),
+)
+class MicroHECL(TrainingFreeBaseline):
+    """Follow chains of anomalous calls from the front end, and rank their ends by correlation with it.
+
+    Parameters
+    ----------
+    similar
+        Least |correlation| of two successive calls in a chain.
+
+    References
+    ----------
+    Liu et al., MicroHECL: high-efficient root cause localization in large-scale microservice systems, ICSE-SEIP 2021,
+    arXiv 2103.01782.
+    """
+
+    def __init__(self, *, sigmas: float = SIGMAS, similar: float = SIMILAR) -> None:
+        self.sigmas = sigmas
+        self.similar = similar
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank the ends of chains."""
+        edges = read_call_edges(episode, alarm_ns)
+        front = episode.context.workload_entry
+        at_front = [edge for edge, pair in enumerate(edges.pairs) if front in pair]
+        if not at_front or not edges.is_recent.any():
+            return Ranking.abstain()
+        rows = edges.is_healthy | edges.is_recent
+        scores: dict[str, float] = {}
+        reasons: dict[str, str] = {}
+        for measure in MEASURES:
+            series = edges.spreads(measure)[rows]
+            to_business = np.abs(correlations(series, series[:, at_front].mean(axis=1)))
+            ends = follow_chains(
+                front,
+                edges.pairs,
+                (edges.lasting(measure) > self.sigmas).tolist(),
+                _similarity(series),
+                upwards=measure == "calls",
+                similar=self.similar,
+            )
+            for service, last in ends.items():
+                if to_business[last] > scores.get(service, 0.0):
+                    scores[service], reasons[service] = float(to_business[last]), measure
+        if not scores:
+            # No chain leaves the front end, so it is the only candidate.
+            return Ranking.of({front: 1.0}, episode.services)
+        evidence = [
+            Evidence(service=name, subject=reasons[name], score=scores[name], detail="|correlation| with the front end")
+            for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
+        ]
+        return Ranking.of(scores, episode.services, evidence)
+
+
+def weigh_shares(incoming: float, outgoing: float) -> float:
+    """Return the weight of the step from a call to its two services, in MicroDig's graph.
+
+    It is the part of the similarity to earlier calls that no later call explains.
+
+    Parameters
+    ----------
+    incoming, outgoing
+        Largest similarity to an earlier and to a later call; 0 without one.
+
+    Examples
+    --------
+    >>> weigh_shares(0.9, 0.4), weigh_shares(0.0, 0.4), weigh_shares(0.9, 0.0), weigh_shares(0.0, 0.0)
+    (0.5, 0.6, 0.9, 1.0)
+    """
+    if incoming == 0 and outgoing == 0:
+        return 1.0
+    if incoming == 0:
+        return 1.0 - outgoing
+    return max(0.0, incoming - outgoing)
+
+
+def build_transitions(
+    pairs: Sequence[Pair], similarity: Matrix, suspicion: Mapping[str, float], *, backward: float, beta: float
+) -> tuple[Matrix, list[str]]:
+    """Return MicroDig's transition matrix over calls and then services, and the services.
+
+    A call leads to the calls of its callee by their similarity, back by a part of it, and to its caller and callee. The
+    more suspicious of these gets a share of 0.5 + beta. A service keeps the walk by its largest incoming weight. A row
+    without weights is zero; there the walk ends.
+
+    Parameters
+    ----------
+    suspicion
+        Service -> share of its calls that are anomalous.
+
+    Examples
+    --------
+    >>> pairs, like = [("a", "b"), ("b", "c")], np.array([[1.0, 0.6], [0.6, 1.0]])
+    >>> walk, services = build_transitions(pairs, like, {"a": 0.2, "b": 1.0, "c": 0.5}, backward=0.5, beta=0.1)
+    >>> services, walk[0].round(3).tolist(), walk[1].round(3).tolist()
+    (['a', 'b', 'c'], [0.0, 0.6, 0.16, 0.24, 0.0], [0.333, 0.0, 0.0, 0.4, 0.267])
+    """
+    services = sorted({name for pair in pairs for name in pair})
+    position = {name: len(pairs) + place for place, name in enumerate(services)}
+    weights = np.zeros((len(pairs) + len(services),) * 2)
+    for first, (_, middle) in enumerate(pairs):
+        for second, (caller, _) in enumerate(pairs):
+            if caller == middle and first != second:
+                weights[first, second] = similarity[first, second]
+    between_calls = weights[: len(pairs), : len(pairs)].copy()
+    for edge, (caller, callee) in enumerate(pairs):
+        total = weigh_shares(between_calls[:, edge].max(initial=0.0), between_calls[edge].max(initial=0.0))
+        lean = beta if suspicion.get(caller, 0.0) > suspicion.get(callee, 0.0) else -beta
+        weights[edge, position[caller]] = total * (0.5 + lean)
+        weights[edge, position[callee]] = total * (0.5 - lean)
+    weights += np.where(weights == 0, backward * weights.T, 0.0)
+    for place in position.values():
+        weights[place, place] = weights[:, place].max()
+    total_of_row = weights.sum(axis=1, keepdims=True)
+    return np.divide(weights, total_of_row, out=np.zeros_like(weights), where=total_of_row > 0), services
+
+
+def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matrix:
+    """Return the expected share of visits to each state in a walk of some steps.
+
+    >>> expect_visits(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([1.0, 0.0])).tolist()
+    [0.0, 1.0]
+    """
+    visits, here = np.zeros(len(start)), start
+    for _ in range(steps):
+        here = here @ walk
+        visits += here
+    return visits / max(float(visits.sum()), 1e-12)
+
+
+@baseline(
+    "micro-dig",
+    title="MicroDig",
+    task="localization",
+    paper="Tao et al., MicroDig, IEEE TSC 2024",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("spans",),
+    requires=("spans",),
+    speed="instant",
+    complexity="O(N + E²·T + (E + services)²·steps)",
+    departures=(
+        "Calls are those between services; the paper distinguishes methods, and services have the score of their most "
+        "suspicious method.",
+        "A call is anomalous beyond 3 sigma for three steps; one sample suffices in the published code.",
+        "The share of visits in 50 steps is computed instead of simulated.",
+    ),
+)
+class MicroDig(TrainingFreeBaseline):
+    """Walk over a graph of anomalous calls and their services, and rank services by visits.
+
+    Parameters
+    ----------
+    backward
+        Weight of steps against the direction of calls.
+    beta
+        Preference for the more suspicious of the two services of a call.
+
+    References
+    ----------
+    Tao et al., Diagnosing performance issues for large-scale microservice systems with heterogeneous graph, IEEE
+    Transactions on Services Computing 2024.
+    """
+
+    def __init__(self, *, sigmas: float = SIGMAS, backward: float = BACKWARD, beta: float = BETA) -> None:
+        self.sigmas = sigmas
+        self.backward = backward
+        self.beta = beta
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank the services of anomalous calls that are connected with the front end."""
+        edges = read_call_edges(episode, alarm_ns)
+        front = episode.context.workload_entry
+        z = np.maximum(edges.lasting("seconds"), edges.lasting("errors"))
+        pairs, columns = _connected(edges, z > self.sigmas, front)
+        if not pairs:
+            return Ranking.abstain()
+        rows = edges.is_healthy | edges.is_recent
+        similarity = np.maximum(*(_similarity(edges.spreads(name)[rows][:, columns]) for name in ("seconds", "errors")))
+        walk, services = build_transitions(
+            pairs, similarity, _suspicion(edges, z > self.sigmas), backward=self.backward, beta=self.beta
+        )
+        start = np.zeros(len(walk))
+        start[: len(pairs)] = [front in pair for pair in pairs]
+        visits = expect_visits(walk, start / start.sum())
+        scores = dict(zip(services, visits[len(pairs) :].tolist(), strict=True))
+        evidence = [
+            Evidence(
+                service=callee, subject=f"calls of {caller}", score=float(z[column]), detail="sigmas for three steps"
+            )
+            for (caller, callee), column in sorted(zip(pairs, columns, strict=True), key=lambda item: -z[item[1]])[:10]
+        ]
+        return Ranking.of(scores, episode.services, evidence)
+
+
+def _connected(edges: CallEdges, is_anomalous: np.ndarray, front: str) -> tuple[list[Pair], list[int]]:
+    """Return the anomalous calls that anomalous calls connect with the front end, and their columns."""
+    columns = np.flatnonzero(is_anomalous).tolist()
+    reached = {front}
+    size = 0
+    while len(reached) > size:
+        size = len(reached)
+        reached.update(name for column in columns for name in edges.pairs[column] if edges.pairs[column][0] in reached)
+    chosen = [column for column in columns if reached.issuperset(edges.pairs[column])]
+    return [edges.pairs[column] for column in chosen], chosen
+
+
+def _suspicion(edges: CallEdges, is_anomalous: np.ndarray) -> dict[str, float]:
+    """Return the share of each service's calls, incoming and outgoing, that are anomalous."""
+    count: dict[str, list[bool]] = {}
+    for pair, flag in zip(edges.pairs, is_anomalous.tolist(), strict=True):
+        for name in pair:
+            count.setdefault(name, []).append(flag)
+    return {name: sum(flags) / len(flags) for name, flags in count.items()}
