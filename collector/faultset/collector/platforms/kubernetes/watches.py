@@ -12,9 +12,10 @@ from typing import Any
 from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.objects import ChangeLog, EventRecord, Object, container_statuses, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ChangeLog, EventRecord, container_statuses
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, parse_rfc3339_ns
 
 WATCHED = (
     "Pod",
