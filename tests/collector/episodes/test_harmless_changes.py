@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from faultset.collector.apps import load_apps
 from faultset.collector.episodes.harmless_changes import REPLACING, DecoySchedule, disturb
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import container_of
-from faultset.collector.faults.registry import get_fault
+from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.decoys import DECOY_KINDS, Decoy, draw_decoys, eligible_services
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.hosts import QUICK, Phases
@@ -60,7 +61,7 @@ def every_decoy(platform: FakePlatform) -> list[Decoy]:
 def test_decoys_of_every_kind_and_service_are_made_and_undone(name: str, tmp_path: Path) -> None:
     platform = deployed_platform(name, tmp_path)
     decoys = every_decoy(platform)
-    steps = list(DecoySchedule(platform, decoys, onset_s=500.0, targets=[]).take_due(1000.0))
+    steps = list(DecoySchedule(platform, decoys, onset_s=500.0, faults={}).take_due(1000.0))
     assert {step["number"] for step in steps} == {decoy.number for decoy in decoys}
     assert all("image" in step for step in steps if step["decoy"] == "node-load" and step["step"] == 0)
     assert {step["decoy"] for step in steps} == {kind for kind in DECOY_KINDS if eligible_services(kind, platform.app)}
@@ -79,21 +80,77 @@ def test_services_of_every_application_are_hit_by_several_kinds(name: str) -> No
     assert len({service for kind, service in choices if kind in REPLACING}) >= 2
 
 
-def test_a_target_gets_decoys_that_replace_pods_before_the_onset_and_settings_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "hit_after_onset"),
+    {
+        "target-port": {"rollout", "restart", "scale-out", "replica-restart"},
+        "nonexistent-node": {"rollout", "restart", "scale-out", "replica-restart"},
+        "slow-build": {"restart", "scale-out", "replica-restart"},
+        "network-delay": {"scale-out", "replica-restart"},
+        "scale-to-zero": {"rollout", "restart"},
+        "pod-failure": set(),
+        "pod-kill": set(),
+        "one-bad-replica": set(),
+    }.items(),
+)
+def test_decoys_that_would_remove_a_fault_hit_another_service(
+    fault: str, hit_after_onset: set[str], tmp_path: Path
+) -> None:
     platform = deployed_platform("hotel", tmp_path)
-    decoy = decoy_of("rollout", "geo", platform.app)
-    for onset_s, kind in ((300.0, "rollout"), (150.0, "setting"), (50.0, "setting")):
-        (step,) = DecoySchedule(platform, [decoy], onset_s=onset_s, targets=["geo"]).take_due(1000.0)
-        assert (step["decoy"], step["service"]) == (kind, "geo")
-    (step,) = DecoySchedule(platform, [decoy], onset_s=50.0, targets=["search"]).take_due(1000.0)
-    assert step["decoy"] == "rollout"
+    get_fault(fault).inject_with(platform, "geo", np.random.default_rng(0), None)
+    faults = {"geo": get_fault(fault)}
+    hits: dict[float, set[str]] = {}
+    for onset_s in (300.0, 95.0, 50.0):
+        schedule = DecoySchedule(platform, [], onset_s=onset_s, faults=faults)
+        choices = [schedule.choose(decoy_of(kind, "geo", platform.app)) for kind in REPLACING]
+        assert {kind for kind, _ in choices} == REPLACING
+        hits[onset_s] = {kind for kind, service in choices if service == "geo"}
+    assert hits == {300.0: REPLACING, 95.0: set(), 50.0: hit_after_onset}
+
+
+def inject(fault: FaultSpec, target: str, base: FakePlatform, journal: Path) -> FakePlatform:
+    platform = FakePlatform.from_state(base.app, Journal(journal), base.state())
+    fault.inject_with(platform, target, np.random.default_rng(0), None)
+    return platform
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_faults_in_running_pods_are_declared_as_such(name: str, tmp_path: Path) -> None:
+    base = deployed_platform(name, tmp_path)
+    for fault in faults().values():
+        for target in fault.targets(base.app)[:1]:
+            calls = inject(fault, target, base, tmp_path / f"{fault.name}.jsonl").calls
+            in_pods = [call for call in calls if call[0] in ("impair", "kill") or call[:2] == ("patch", "Pod")]
+            assert fault.ends_with_pods or not in_pods, fault.name
+
+
+@pytest.mark.parametrize(("name", "largest_gain"), [("hotel", 0.01), ("tidb", 0.05)])
+def test_a_decoy_after_the_onset_says_little_about_the_target(name: str, largest_gain: float, tmp_path: Path) -> None:
+    """Bayes' rule with all true probabilities is the best guess; its gain bounds what any method can learn."""
+    base = deployed_platform(name, tmp_path)
+    app = base.app
+    decoys = [(decoy, *decoy.choose(app)) for decoy in every_decoy(base)]
+    services = Counter(kind for _, kind, _ in decoys)
+    pairs = [(fault, target) for fault in faults().values() for target in fault.targets(app)[:4]]
+    joint: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for number, (fault, target) in enumerate(pairs):
+        schedule = DecoySchedule(
+            inject(fault, target, base, tmp_path / f"{number}.jsonl"), [], onset_s=50.0, faults={target: fault}
+        )
+        for decoy, kind, service in decoys:
+            observed = schedule.choose(decoy) if service == target else (kind, service)
+            joint[observed][target] += 1 / services[kind] / len(services) / len(pairs)
+    targets = Counter(target for _, target in pairs)
+    assert sum(share.total() for share in joint.values()) == pytest.approx(1.0)
+    gain = sum(max(share.values()) for share in joint.values()) - max(targets.values()) / len(pairs)
+    assert -1e-9 < gain < largest_gain
 
 
 def test_rollouts_use_healthy_tags_each_only_once(tmp_path: Path) -> None:
     platform = deployed_platform("hotel", tmp_path)
     builds = draw_builds(platform.app.variation.seed)
     decoys = [decoy_of("rollout", "geo", platform.app, number) for number in range(10)]
-    images = [step["image"] for step in DecoySchedule(platform, decoys, onset_s=0.0, targets=[]).take_due(1000.0)]
+    images = [step["image"] for step in DecoySchedule(platform, decoys, onset_s=0.0, faults={}).take_due(1000.0)]
     tags = [image.rpartition(":")[2] for image in images]
     assert len(set(tags)) == 10
     assert set(tags) <= set(builds.healthy[1:])
@@ -115,7 +172,7 @@ def test_healthy_and_faulty_rollouts_take_equally_long(fault: str, tmp_path: Pat
             platform = deployed_platform("hotel", folder, seed if kind == "healthy" else 1000 + seed)
             if kind == "healthy":
                 decoy = decoy_of("rollout", "search", platform.app)
-                list(DecoySchedule(platform, [decoy], onset_s=0.0, targets=[]).take_due(1000.0))
+                list(DecoySchedule(platform, [decoy], onset_s=0.0, faults={}).take_due(1000.0))
             else:
                 get_fault(fault).inject_with(platform, "search", rng, None)
             sample.append(readiness_delay_s(platform, "search"))

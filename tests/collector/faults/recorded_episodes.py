@@ -115,8 +115,8 @@ class RecordedEpisode:
 
     @property
     def rolled_out_services(self) -> frozenset[str]:
-        """Services of which a healthy build was rolled out beside the fault; their new pods start under it."""
-        return rolled_out_services(self.evidence)
+        """Services whose pods a harmless change replaced beside the fault; their new pods start under it."""
+        return frozenset(rolled_out_services(self.evidence))
 
     def spans_of_hit_pod(self, spans: pd.DataFrame) -> pd.DataFrame:
         """Those of the target's own spans that come from the pod that the fault hit, which may have siblings."""

@@ -92,7 +92,7 @@ class EpisodeActions:
         self._attempt = attempt
         self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
         self._decoys = DecoySchedule(
-            platform, draws.decoys, onset_s=draws.onset_s, targets=[fault.target for fault in record.faults]
+            platform, draws.decoys, onset_s=draws.onset_s, faults={fault.target: fault.spec for fault in record.faults}
         )
 
     def deploy(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, order_restart, patch_container
 from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.faults.stores import administer, flush_caches
 from faultset.collector.faults.targets import (
     code_services,
@@ -18,7 +19,7 @@ from faultset.collector.faults.targets import (
     networked_services,
     replicated_frontends,
 )
-from faultset.collector.plans.decoys import Decoy, DecoyKind
+from faultset.collector.plans.decoys import Decoy, DecoyKind, eligible_services
 from faultset.collector.platforms.base import EpisodePlatform, Platform
 from faultset.collector.platforms.objects import ObjectNotFound, rfc3339
 from faultset.collector.runtime.builds import draw_builds
@@ -26,7 +27,9 @@ from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 from faultset.collector.spec.pod_manifests import config_name
 
 REPLACING: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
-"""Kinds that add or replace pods, which would remove a fault from some pods of its target."""
+"""Kinds that add or replace pods."""
+_CONFIRMING_S = 10.0
+"""How long after its onset a fault is in effect and confirmed, so that decoys may hit its target."""
 _SETTLING_S = 3.0
 _ROUNDING_S = 0.001
 
@@ -34,30 +37,32 @@ _ROUNDING_S = 0.001
 class DecoySchedule:
     """Makes the decoys of an episode step by step.
 
-    A decoy that would add or replace pods of a target changes a setting of the target instead, unless it ends before
-    the onset. So the number of decoys and their services never depend on the fault.
+    A decoy that would remove a fault from its target hits another service instead. So the fault decides neither the
+    number of decoys nor their kinds and times. Targets are also hit: before the onset by every kind, and after it by
+    the kinds that leave the fault in effect.
 
     Parameters
     ----------
     onset_s
         When the fault is injected, in seconds after the view's begin.
-    targets
-        Services with a fault.
+    faults
+        Fault of each target.
     """
 
-    def __init__(self, platform: Platform, decoys: Sequence[Decoy], *, onset_s: float, targets: Collection[str]):
-        self._platform, self._onset_s, self._targets = platform, onset_s, targets
+    def __init__(self, platform: Platform, decoys: Sequence[Decoy], *, onset_s: float, faults: Mapping[str, FaultSpec]):
+        self._platform, self._onset_s, self._faults = platform, onset_s, faults
         self._steps = sorted((at_s, decoy.number, step) for decoy in decoys for step, at_s in enumerate(decoy.times_s))
         self._decoys = decoys
+        self._choices: dict[int, tuple[DecoyKind, str]] = {}
 
     def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
         """Make the due steps, and yield the changes of each."""
         while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
             _, number, step = self._steps.pop(0)
             decoy = self._decoys[number]
-            kind, service = decoy.choose(self._platform.app)
-            if kind in REPLACING and not self._is_safe(kind, service, decoy):
-                kind = "setting"
+            if number not in self._choices:
+                self._choices[number] = self.choose(decoy)
+            kind, service = self._choices[number]
             make = _STEPS[kind].get(step)
             try:
                 change = make(self._platform, service, decoy) if make else None
@@ -67,14 +72,44 @@ class DecoySchedule:
                 replaces = {"replaces_pods_of": service} if kind in REPLACING else {}
                 yield {"decoy": kind, "service": service, "number": number, "step": step, **replaces, **change}
 
-    def _is_safe(self, kind: DecoyKind, service: str, decoy: Decoy) -> bool:
+    def choose(self, decoy: Decoy) -> tuple[DecoyKind, str]:
+        """Return the kind and the service of a decoy, when its first step is due."""
         app = self._platform.app
-        if app.deployed is not None and service not in app.components:
-            return bool(container_of(self._platform, service).get("readinessProbe"))
-        if service not in self._targets:
+        kind, service = decoy.choose(app)
+        if kind not in REPLACING:
+            return kind, service
+        services = [name for name in eligible_services(kind, app) if self._is_safe(kind, name, decoy)]
+        if service in services:
+            return kind, service
+        return (kind, services[decoy.seed % len(services)]) if services else ("setting", service)
+
+    def _is_safe(self, kind: DecoyKind, service: str, decoy: Decoy) -> bool:
+        """Return whether a decoy that replaces pods harms no client and leaves the fault of its service in effect."""
+        app = self._platform.app
+        is_probed = app.deployed is None or service in app.components
+        if not is_probed and not container_of(self._platform, service).get("readinessProbe"):
+            return False
+        fault = self._faults.get(service)
+        if fault is None:
             return True
         last_s = decoy.times_s[max(_STEPS[kind])]
-        return last_s + app.variation.longest_start_s + _SETTLING_S < self._onset_s
+        if last_s + app.variation.longest_start_s + _SETTLING_S < self._onset_s:
+            return True
+        if decoy.times_s[0] < self._onset_s + _CONFIRMING_S:
+            return False
+        if kind in ("scale-out", "replica-restart"):
+            # the pods that are removed are unready or the newest, and a fault that is repeated hits the newest
+            is_in_kept_pods = fault.gray or not fault.ends_with_pods
+            return is_in_kept_pods and fault.repeat_s is None and bool(pods_of(self._platform, service))
+        return not fault.ends_with_pods and (kind == "restart" or self._runs_healthy_build(service))
+
+    def _runs_healthy_build(self, service: str) -> bool:
+        """Return whether a service's image has no defect, so that another healthy build changes nothing."""
+        app = self._platform.app
+        if app.deployed is not None or service in app.components:
+            return True
+        tag = container_of(self._platform, service)["image"].rpartition(":")[2]
+        return tag in draw_builds(app.variation.seed).healthy
 
 
 _Step = Callable[[Platform, str, Decoy], dict[str, Any] | None]
@@ -99,11 +134,11 @@ def _remove_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str,
 
 
 def _delete_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any] | None:
-    """Delete one pod while the others serve."""
+    """Delete the newest pod while the others serve."""
     pods = pods_of(platform, service)
     if len(pods) < 2:
         return None
-    pod = pods[decoy.seed % len(pods)]["metadata"]["name"]
+    pod = pods[-1]["metadata"]["name"]
     platform.delete("Pod", pod)
     return {"pod": pod}
 

@@ -142,9 +142,9 @@ class EpisodeRecord:
         return {fault.target: fault.parameters for fault in self.faults}
 
     @property
-    def rolled_out_services(self) -> frozenset[str]:
-        """Services without a fault that got a healthy build in the view."""
-        return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject"]))
+    def rolled_out_services(self) -> dict[str, int]:
+        """When (ns) harmless changes last replaced pods of services in the view."""
+        return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject", "time"]))
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
         """Add a row of evidence with the current time."""

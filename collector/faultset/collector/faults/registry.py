@@ -167,6 +167,11 @@ class FaultSpec:
         """Return the root cause of an episode on that target."""
         return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
 
+    @property
+    def ends_with_pods(self) -> bool:
+        """Whether the fault is in running pods, so that new pods of the target do not have it."""
+        return self.root_cause_kind == "Pod" or self.at_one_pod
+
     def accepted_names(self, app: AppSpec, target: str) -> tuple[str, ...]:
         """Return the names accepted as the root cause of an episode, the target first."""
         names = (target, self.object_at_fault(app, target).name, *self.also_accepted(app, target))

@@ -30,12 +30,16 @@ from faultset.datasets.format.labels import read_evidence, read_journal
 from faultset.datasets.metrics.roles import is_health_metric, role_of
 
 ROLLOUT = "rollout"
-"""Check of evidence rows on services that got a healthy build."""
+"""Check of evidence rows on services whose pods a harmless change replaced."""
 
 
-def rolled_out_services(evidence: pd.DataFrame) -> frozenset[str]:
-    """Return the services that got a healthy build, which moves their telemetry."""
-    return frozenset(evidence.loc[evidence["check"] == ROLLOUT, "subject"].astype(str))
+def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
+    """Return when (ns) harmless changes last replaced pods of services, which moves their telemetry."""
+    rows = evidence[evidence["check"] == ROLLOUT]
+    times_ns = pd.to_datetime(rows["time"], utc=True).astype("int64")
+    return {
+        str(service): int(time_ns) for service, time_ns in times_ns.groupby(rows["subject"].astype(str)).max().items()
+    }
 
 
 RUN = 3

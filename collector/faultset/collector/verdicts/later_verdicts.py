@@ -11,7 +11,7 @@ import pandas as pd
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations
+from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations, rolled_out_services
 from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
@@ -92,6 +92,7 @@ def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[
         plan,
         onset_ns=label.inject_start_ns,
         limit=find_threshold(calibrations, plan.app, plan.platform, plan.step_s, plan.traffic.name),
+        rolled_out=rolled_out_services(evidence),
     )
     if judgement.verdict == UNKNOWN or (label.verdict != UNKNOWN and judgement.verdict != "manifest"):
         return label, evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -130,6 +130,7 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """End of the detail of a latent test without a limit."""
+_REPLACED = "not applied, because a harmless change replaced pods after the onset"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def judge_episode(
     *,
     onset_ns: int,
     limit: float | None,
-    rolled_out: Collection[str] = (),
+    rolled_out: Mapping[str, int] = MappingProxyType({}),
     services_reached: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Judgement:
     """Judge an episode by its telemetry.
@@ -175,7 +176,8 @@ def judge_episode(
     limit
         Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
     rolled_out
-        Services without a fault that got a healthy build.
+        When (ns) harmless changes last replaced pods of services. Telemetry of a target whose pods were replaced after
+        the onset is not judged.
     services_reached
         For each endpoint, the services that its requests can reach; missing endpoints may reach all.
     """
@@ -185,13 +187,15 @@ def judge_episode(
     of_queues = view.table("spans", SPAN_COLUMNS).filter(is_of_queue).to_pandas()
     windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=view.reference[1], onset_ns=onset_ns, end_ns=end_ns)
     added = Catalogue(MetricRole(**role) for role in view.context.metric_roles)
+    is_replaced = any(rolled_out.get(target, 0) >= onset_ns for target in faulty)
     judgement = judge(
         view.requests(),
         _measured_by_platform(view.wide(plan.step_s), added),
         windows,
         messages=find_deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
-        limit=limit,
+        limit=None if is_replaced else limit,
+        missing_limit=_REPLACED if is_replaced else UNCALIBRATED,
         load_varies=not plan.traffic.pattern.is_constant,
     )
     return replace(
@@ -213,6 +217,7 @@ def judge(
     messages: pd.DataFrame | None = None,
     targets: Sequence[str],
     limit: float | None,
+    missing_limit: str = UNCALIBRATED,
     load_varies: bool = False,
 ) -> Judgement:
     """Test client requests and the targets' telemetry after the onset against the healthy reference.
@@ -224,7 +229,9 @@ def judge(
     targets
         Services whose telemetry decides between latent and silent; in an episode without a fault, all services.
     limit
-        Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
+        Score above which a service's telemetry counts as moved; None if the latent test does not apply.
+    missing_limit
+        Why there is no limit.
     load_varies
         Whether the request rate changes, so that latencies are compared within strata of the load.
     """
@@ -242,7 +249,7 @@ def judge(
             "statistic": score.score,
             "p_value": None,
             "detail": f"largest robust |z| kept for three samples {score.score:.1f}, "
-            + (UNCALIBRATED if limit is None else f"limit {limit:.1f}"),
+            + (missing_limit if limit is None else f"limit {limit:.1f}"),
         }
         for score in moved
     ]

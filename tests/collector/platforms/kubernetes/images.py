@@ -1,9 +1,11 @@
 """Make the images of the application for a test cluster that installs wheels into a base image.
 
-`python tests/collector/platforms/kubernetes/images.py 1.0.0 pause:3.9` loads these tags, and skips those that the
-cluster has already with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
-and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. Where the cluster's network has no package index,
-run it once with `--download` outside of it.
+`python tests/collector/platforms/kubernetes/images.py all pause:3.9` loads all tags and the pause, and skips images
+that the cluster has with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
+and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. It is called once for all tags of the application,
+which share their layers and differ in the variable FAULTSET_BUILD, as in the Containerfile. FAULTSET_IMAGE_STORE holds
+the command of containerd's client on the node, which adds the other tags: `ctr --address ... --namespace k8s.io`.
+Where the cluster's network has no package index, run this program once with `--download` outside of it.
 
 `stores:1.0.0` is the image `faultset/stores:1.0.0`, which has this machine's memcached and PostgreSQL beside the
 application, for tests of `--stores original`; the machine's system is that of the image then.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -22,12 +25,15 @@ import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from faultset.collector.runtime.builds import TAGS
 from faultset.collector.runtime.stores.originals.driver import find_program
 
 ROOT = Path(__file__).parents[4]
@@ -37,6 +43,9 @@ PAUSE_SCRIPT = ROOT / "image" / "pause.sh"
 PROGRAMS = ("faultset-service", "faultset-store", "faultset-work")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset-test-images"
 LOADER = "FAULTSET_IMAGE_LOADER"
+STORE = "FAULTSET_IMAGE_STORE"
+FIRST = TAGS[0]
+"""The build that the loader makes; the other builds are added to it."""
 _PAUSE = "pause:"
 _STORES = "stores:"
 _WHEEL = b"Wheel-Version: 1.0\nGenerator: faultset\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -51,25 +60,79 @@ def image_name(tag: str) -> str:
 
 def load_images(*tags: str) -> list[str]:
     """Load the images of the tags and return the names of those that were not there."""
-    loaded = []
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cluster, present = _cluster(), _present()
         record = CACHE / "loaded.json"
-        known = json.loads(record.read_text()) if record.exists() else {}
+        contents = json.loads(record.read_text()) if record.exists() else {}
         with tempfile.TemporaryDirectory() as folder:
             wheel = application_wheel(Path(folder)) if any(not tag.startswith(_PAUSE) for tag in tags) else None
-            for tag in tags:
-                name, arguments = image_name(tag), _arguments(tag, wheel, Path(folder))
-                key, content = f"{cluster} {name}", _content(arguments)
-                if known.get(key) == content and (present is None or name in present):
-                    continue
-                subprocess.run([*shlex.split(os.environ[LOADER]), name, *arguments], check=True)
-                known[key] = content
-                record.write_text(json.dumps(known, indent=1))
-                loaded.append(name)
-    return loaded
+            arguments = {tag: _arguments(tag, wheel, Path(folder)) for tag in _with_first(tags)}
+            current = {tag: _content(words) for tag, words in arguments.items()}
+            missing = [
+                tag
+                for tag, content in current.items()
+                if contents.get(f"{cluster} {image_name(tag)}") != content
+                or (present is not None and image_name(tag) not in present)
+            ]
+            for tag in missing:
+                if tag == FIRST or tag not in TAGS:
+                    subprocess.run([*shlex.split(os.environ[LOADER]), image_name(tag), *arguments[tag]], check=True)
+        add_builds(shlex.split(os.environ.get(STORE, "")), [tag for tag in missing if tag in TAGS and tag != FIRST])
+        contents |= {f"{cluster} {image_name(tag)}": current[tag] for tag in missing}
+        record.write_text(json.dumps(contents, indent=1))
+    return [image_name(tag) for tag in missing]
+
+
+def _with_first(tags: Iterable[str]) -> list[str]:
+    """Return the tags in order, with the first build if there is another one."""
+    first = [FIRST] if any(tag in TAGS for tag in tags) else []
+    return list(dict.fromkeys([*first, *tags]))
+
+
+def add_builds(store: Sequence[str], tags: Sequence[str]) -> None:
+    """Add images that have the layers of the first build and another FAULTSET_BUILD."""
+    if not tags:
+        return
+    if not store:
+        raise SystemExit(f"{STORE} must hold the command of containerd's client on the node; it adds {tags[0]}")
+    name = f"docker.io/{image_name(FIRST)}"
+    listed = _output(*store, "images", "list", f"name=={name}").splitlines()[1].split()
+    manifest = json.loads(_output(*store, "content", "get", listed[2]))
+    config = json.loads(_output(*store, "content", "get", manifest["config"]["digest"]))
+    archive = build_archive(manifest, config, tags)
+    subprocess.run([*store, "images", "import", "-"], input=archive, check=True, stdout=subprocess.DEVNULL)
+
+
+def build_archive(manifest: dict[str, Any], config: dict[str, Any], tags: Iterable[str]) -> bytes:
+    """Return an OCI archive of one image for each tag, without the layers, which the store has."""
+    blobs: dict[str, bytes] = {}
+
+    def add(document: Any) -> dict[str, Any]:
+        data = json.dumps(document).encode()
+        blobs[f"blobs/sha256/{hashlib.sha256(data).hexdigest()}"] = data
+        return {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
+
+    entries = []
+    for tag in tags:
+        variables = [*config["config"].get("Env", ()), f"FAULTSET_BUILD={tag}"]
+        image = add({**config, "config": {**config["config"], "Env": variables}})
+        entry = add({**manifest, "config": {**manifest["config"], **image}})
+        names = {"io.containerd.image.name": f"docker.io/{image_name(tag)}", "org.opencontainers.image.ref.name": tag}
+        entries.append({"mediaType": manifest["mediaType"], **entry, "annotations": names})
+    files = {
+        "oci-layout": json.dumps({"imageLayoutVersion": "1.0.0"}).encode(),
+        "index.json": json.dumps({"schemaVersion": 2, "manifests": entries}).encode(),
+        **blobs,
+    }
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 def _arguments(tag: str, wheel: Path | None, folder: Path) -> list[str]:
@@ -213,7 +276,11 @@ def _present() -> frozenset[str] | None:
 
 
 def _kubectl(*words: str) -> str:
-    return subprocess.run(["kubectl", *words], check=True, capture_output=True, text=True).stdout
+    return _output("kubectl", *words)
+
+
+def _output(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":
@@ -221,5 +288,7 @@ if __name__ == "__main__":
     if "--download" in sys.argv:
         required_wheels()
         required_wheels(STORE_REQUIREMENTS)
-    done = [] if "--download" in sys.argv else load_images(*sys.argv[1:])
-    print(f"loaded {', '.join(done) or 'nothing: all were there'} in {time.monotonic() - started:.1f} s")
+    else:
+        requested = [tag for word in sys.argv[1:] for tag in (TAGS if word == "all" else [word])]
+        names = load_images(*requested)
+        print(f"loaded {', '.join(names) or 'nothing: all were there'} in {time.monotonic() - started:.1f} s")

@@ -55,7 +55,7 @@ OTHERWISE = 0.25
 """By how much the shares of failed requests may differ: lost packets cost a new connection more than a relayed one."""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-"""Each episode draws the builds that it deploys, so the cluster needs the images of all; they take ten minutes."""
+"""The campaigns on both platforms take minutes of a quiet machine."""
 
 
 def _collect(platform: str, root: Path, jobs: int) -> Path:
