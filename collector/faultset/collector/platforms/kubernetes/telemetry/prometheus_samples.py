@@ -99,6 +99,15 @@ class SampleReader:
                     converted += classic
         return converted
 
+    def exemplars(self, matcher: str, start_ns: int, end_ns: int) -> list[tuple[Labels, list[Exemplar]]]:
+        """Return the exemplars in `[start_ns, end_ns)` by the labels of their series; none if the server keeps none."""
+        params = {"query": f"{{{matcher}}}", "start": _seconds(start_ns // _MS), "end": _seconds(-(-end_ns // _MS))}
+        result = []
+        for series in self._data("/api/v1/query_exemplars", params) or ():
+            exemplars = [Exemplar.parse(item) for item in series["exemplars"]]
+            result.append((series["seriesLabels"], [item for item in exemplars if start_ns <= item.time_ns < end_ns]))
+        return result
+
     def latest(self, selector: str, window_s: float) -> list[RawSeries]:
         """Return the samples of the last `window_s` seconds by the server's clock."""
         data = self._query(f"{selector}[{max(1, round(window_s * 1e3))}ms]", None)
@@ -337,6 +346,26 @@ _INFINITY = "+Inf"
 
 
 _NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exemplar:
+    """One observation of a series, with the labels that identify its trace."""
+
+    time_ns: int
+    value: float
+    labels: Labels
+
+    @classmethod
+    def parse(cls, item: Mapping[str, Any]) -> Exemplar:
+        """Return an exemplar of the API's answer."""
+        time_ns = round(float(item["timestamp"]) * 1e3) * _NS_PER_MS
+        return cls(time_ns=time_ns, value=float(item["value"]), labels=item.get("labels") or {})
+
+    def find_id(self, *names: str) -> str | None:
+        """Return the first label of these names as lower-case hex digits without dashes."""
+        text = next((self.labels[name] for name in names if self.labels.get(name)), None)
+        return text and text.replace("-", "").lower()
 
 
 @dataclass(frozen=True, kw_only=True)
