@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs faultset into .venv, collects a small dataset from live episodes, and evaluates every baseline on it.
+# Installs faultset into .venv, collects a small dataset from live episodes, and evaluates the default baselines on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from faultset.collector.apps import load_app
+from faultset.collector.platforms.fake import FakePlatform, FakeSource
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.registry import GROUP, check_together, load_source, load_sources, source_spec
 from faultset.collector.sources.sampling import SampledSource
 from faultset.collector.testing import check_source
-from faultset.core.errors import UsageError
+from faultset.core.errors import PlatformError, UsageError
 from faultset.core.plugins import plugins
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.metrics.roles import MetricRole
@@ -33,9 +37,29 @@ def like(**attributes: Any) -> type:
     return type("Changed", (Meter,), {"__doc__": Meter.__doc__, **attributes})
 
 
-@pytest.mark.parametrize("name", plugins(GROUP))
+@pytest.mark.parametrize("name", sorted({*plugins(GROUP)} - {"exemplars"}))
 def test_every_installed_source_keeps_what_sources_promise(name: str) -> None:
     check_source(name)
+
+
+class MetricsWithExemplars(FakeSource):
+    """Metrics whose server keeps an exemplar for the start of each window."""
+
+    def exemplars(self, start_ns: int, end_ns: int) -> Iterator[dict[str, Any]]:
+        if start_ns < end_ns:
+            yield {"time": start_ns, "pod": "geo-0", "metric": "m_bucket", "labels": "{}", "value": 0.2}
+
+
+def test_exemplars_are_a_table_where_the_metrics_have_them(tmp_path: Path) -> None:
+    platform = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
+    platform.source_kinds = {"metrics": MetricsWithExemplars}
+    (row,) = check_source("exemplars", platform=platform, record_s=0.01).to_pylist()
+    assert (row["pod"], row["value"], row["trace_id"]) == ("geo-0", 0.2, None)
+
+
+def test_exemplars_of_a_platform_without_them_are_refused() -> None:
+    with pytest.raises(PlatformError, match="this platform have no exemplars; leave --sources exemplars out"):
+        check_source("exemplars", record_s=0.01)
 
 
 def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:

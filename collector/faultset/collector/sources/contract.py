@@ -68,12 +68,26 @@ class NotingSource(Protocol):
     notes: tuple[str, ...]
 
 
+@runtime_checkable
+class ExemplarReader(Protocol):
+    """A source of metrics whose server keeps exemplars."""
+
+    def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`."""
+        ...
+
+
 class ObjectReader(Protocol):
     """Read access of an added source to the platform."""
 
     @property
     def app(self) -> AppSpec:
         """Return the running application."""
+        ...
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Return the platform's sources by table."""
         ...
 
     def get(self, kind: str, name: str) -> dict[str, Any]:

@@ -92,6 +92,26 @@ _NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exemplar:
+    """One observation of a series, with the labels that identify its trace."""
+
+    time_ns: int
+    value: float
+    labels: Labels
+
+    @classmethod
+    def parse(cls, item: Mapping[str, Any]) -> Exemplar:
+        """Return an exemplar of the API's answer."""
+        time_ns = round(float(item["timestamp"]) * 1e3) * _NS_PER_MS
+        return cls(time_ns=time_ns, value=float(item["value"]), labels=item.get("labels") or {})
+
+    def find_id(self, *names: str) -> str | None:
+        """Return the first label of these names as lower-case hex digits without dashes."""
+        text = next((self.labels[name] for name in names if self.labels.get(name)), None)
+        return text and text.replace("-", "").lower()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RawSeries:
     """A series of the server with its samples in order of time.
 

@@ -110,6 +110,7 @@ class Prometheus:
     warnings: Sequence[str] = ()
     largest_answer: int = 0
     clock_ahead_s: float = 0.0
+    exemplars: list[tuple[dict[str, str], list[dict[str, Any]]]] = field(default_factory=list)
 
     def add(self, name: str, samples: Sequence[tuple[float, float | str]], /, **labels: str) -> None:
         self.samples.append(({"__name__": name, **labels}, [(at, str(value)) for at, value in samples]))
@@ -132,6 +133,10 @@ class Prometheus:
                 return self._success({name: [{"type": kind, "unit": ""}] for name, kind in self.metadata.items()})
             case "/api/v1/status/config":
                 return self._success({"yaml": self.config})
+            case "/api/v1/query_exemplars":
+                [(key, _, value)] = _MATCHER.findall(params["query"][0][1:-1])
+                chosen = [series for series in self.exemplars if series[0].get(key) == json.loads(f'"{value}"')]
+                return self._success([{"seriesLabels": labels, "exemplars": items} for labels, items in chosen])
         raise Refused(404, b"404 page not found")
 
     def _success(self, data: Any) -> Any:

@@ -384,3 +384,20 @@ def test_a_histogram_that_cannot_become_rows_is_named(source, prometheus) -> Non
     assert [note.partition(" has no rows")[0] for note in made.notes] == ["queue_depth", "strange"]
     assert "current values" in made.notes[0]
     assert "not a histogram" in made.notes[1]
+
+
+def test_exemplars_have_the_names_of_their_series_and_the_ids_of_their_traces(source, prometheus) -> None:
+    trace, span = "B2867E2F-B442-0D35-A565-B2450993FAB3", "00f067aa0ba902b7"
+    labels = {"__name__": f"{FAMILY}_bucket", "le": "0.5", "job": "pods", "namespace": "shop", "pod": POD}
+    at = [
+        {"labels": {"trace_id": trace, "span_id": span}, "value": "0.4", "timestamp": T0 + 11.207},
+        {"labels": {}, "value": "0.2", "timestamp": T0 + 3},
+        {"labels": {"trace_id": trace}, "value": "0.3", "timestamp": T0 + 600},
+    ]
+    prometheus.exemplars = [(labels, at), ({**labels, "namespace": "other"}, at)]
+    first, last = source().exemplars(T0 * SECOND, (T0 + 600) * SECOND)
+    assert (first["time"], first["value"], first["trace_id"]) == ((T0 + 3) * SECOND, 0.2, None)
+    assert last == {
+        "time": T0 * SECOND + 11_207_000_000, "service": "geo", "pod": POD, "metric": f"{FAMILY}_bucket",
+        "labels": '{"le":"0.5"}', "value": 0.4, "trace_id": trace.replace("-", "").lower(), "span_id": span,
+    }  # fmt: skip

@@ -17,7 +17,14 @@ import yaml
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
 from faultset.core.errors import PlatformError
-from faultset.datasets.telemetry_formats.prometheus import Labels, MetricTypes, RawSeries, classic_histogram, read_pairs
+from faultset.datasets.telemetry_formats.prometheus import (
+    Exemplar,
+    Labels,
+    MetricTypes,
+    RawSeries,
+    classic_histogram,
+    read_pairs,
+)
 
 SAMPLES_PER_ANSWER = 150_000
 _FIRST_STEP_MS, _LEAST_STEP_MS, _MOST_STEP_MS = 60_000, 1_000, 3_600_000
@@ -97,6 +104,15 @@ class SampleReader:
                 if tuple(sorted(classic[-1].labels.items())) not in names:
                     converted += classic
         return converted
+
+    def exemplars(self, matcher: str, start_ns: int, end_ns: int) -> list[tuple[Labels, list[Exemplar]]]:
+        """Return the exemplars in `[start_ns, end_ns)` by the labels of their series; none if the server keeps none."""
+        params = {"query": f"{{{matcher}}}", "start": _seconds(start_ns // _MS), "end": _seconds(-(-end_ns // _MS))}
+        result = []
+        for series in self._data("/api/v1/query_exemplars", params) or ():
+            exemplars = [Exemplar.parse(item) for item in series["exemplars"]]
+            result.append((series["seriesLabels"], [item for item in exemplars if start_ns <= item.time_ns < end_ns]))
+        return result
 
     def latest(self, selector: str, window_s: float) -> list[RawSeries]:
         """Return the samples of the last `window_s` seconds by the server's clock."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
@@ -24,11 +26,13 @@ from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import 
     carries_signal,
     merge_series,
 )
+from faultset.collector.sources.metric_store import SeriesKey
 from faultset.datasets.format.schemas import TIME
-from faultset.datasets.telemetry_formats.prometheus import MetricTypes, RawSeries
+from faultset.datasets.telemetry_formats.prometheus import Exemplar, MetricTypes, RawSeries
 
 GAUGE_HISTOGRAM = "it is a native histogram of current values, whose counts are not cumulative"
 _LATE_S = 12.0
+_EXEMPLAR_WAIT_S = 20.0
 
 _RECENT = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
 
@@ -102,6 +106,24 @@ class PrometheusSource:
         )
         yield from build_table(samples).to_batches(max_chunksize=65_536)
 
+    def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`.
+
+        An observation may appear in the next scrape only, so reading a recent window waits first, but less than added
+        sources may take.
+        """
+        self._await_samples(end_ns, late_s=2.0, at_most_s=_EXEMPLAR_WAIT_S)
+        self._targets.learn(self._endpoint)
+        types = MetricTypes.read(self._endpoint)
+        rows = []
+        for label in ("namespace", "exported_namespace"):
+            matcher = f"{label}={quote(self._namespace)}"
+            for labels, exemplars in self._reader.exemplars(matcher, start_ns, end_ns):
+                raw = RawSeries(labels=labels, times=np.empty(0, np.int64), values=np.empty(0))
+                for named in self._naming.name_series([raw], self._targets, types):
+                    rows += [_exemplar_row(named.series, exemplar) for exemplar in exemplars]
+        yield from sorted(rows, key=lambda row: row["time"])
+
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
         """Return the recent samples of a pod's metric in order of time.
 
@@ -158,8 +180,21 @@ class PrometheusSource:
     def _age(self, start_ns: int) -> str:
         return f"{max(1, round((time.time_ns() - start_ns) / 1e6))}ms"
 
-    def _await_samples(self, end_ns: int) -> None:
-        settled_ns = end_ns + round(1e9 * (self.interval_s + _LATE_S))
-        wait_s = (settled_ns - time.time_ns()) / 1e9
+    def _await_samples(self, end_ns: int, *, late_s: float = _LATE_S, at_most_s: float = float("inf")) -> None:
+        delay_s = min(self.interval_s + late_s, at_most_s)
+        wait_s = (end_ns - time.time_ns()) / 1e9 + delay_s
         if wait_s > 0:
-            time.sleep(min(wait_s, self.interval_s + _LATE_S))
+            time.sleep(min(wait_s, delay_s))
+
+
+def _exemplar_row(series: SeriesKey, exemplar: Exemplar) -> dict[str, Any]:
+    return {
+        "time": exemplar.time_ns,
+        "service": series.service,
+        "pod": series.pod,
+        "metric": series.metric,
+        "labels": series.labels,
+        "value": exemplar.value,
+        "trace_id": exemplar.find_id("trace_id", "traceID"),
+        "span_id": exemplar.find_id("span_id", "spanID"),
+    }
