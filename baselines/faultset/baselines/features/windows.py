@@ -128,7 +128,7 @@ def _windows(
     windows: Windows = episode.once(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
     )
-    episode.note_left_out(windows.left_out)
+    episode.note_skipped_series(windows.left_out)
     return windows
 
 
@@ -261,7 +261,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     role = episode.catalogue.role_of
     taken: dict[str, set[str]] = {}
     chosen: list[int] = []
-    for column in sorted(range(len(windows.series)), key=lambda place: (-lasting[place], windows.series[place])):
+    for column in sorted(range(len(windows.series)), key=lambda number: (-lasting[number], windows.series[number])):
         service, metric = windows.series[column]
         roles = taken.setdefault(service, set())
         if lasting[column] > 0 and len(roles) < per_service and role(metric) not in roles:
