@@ -68,7 +68,7 @@ def episodes_noticed_by_clients(dataset: str) -> frozenset[str]:
     return frozenset(name for name, rows in evidence.items() if ((rows["check"] == "sli") & rows["passed"]).any())
 
 
-def alarms_of(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
+def list_alarms(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
     """Return figures about the alarms of a detector."""
     rows = [row for row in done.rows if row.baseline == detector and row.protocol == "detected"]
     healthy: dict[str, list[float]] = {}
@@ -141,7 +141,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     noticed = episodes_noticed_by_clients(dataset)
     choices = []
     for name in names:
-        facts = alarms_of(evaluation, name, noticed)
+        facts = list_alarms(evaluation, name, noticed)
         print(f"| `{name}` | {facts} |{localization_cells('detected', name)}", flush=True)
         if facts.is_eligible:
             choices.append((-facts.event_recall, facts.ttd_median_s, name))

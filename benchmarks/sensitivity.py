@@ -28,8 +28,8 @@ from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.cut_episodes import cut_episode
-from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.execution.truncated_episodes import truncate_episode
+from faultset.evaluators.results.truth import Truth, build_truth
 from faultset.evaluators.scoring.rankings import score_ranking
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "sensitivity.md"
@@ -115,7 +115,7 @@ SEEN: tuple[str, Values] = (
 )
 """Seconds after the onset that a localizer sees."""
 OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "pdiagnose-trigger": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
+    "pdiagnose-detector": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
     "spot": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
     "baro": {"sign": ("up", "both"), "keep_constant": (False, True)},
@@ -154,7 +154,7 @@ def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> E
         copy = root / f"{truth.episode}-{change.seen_s:g}"
         end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
         existing = copy / "episodes" / truth.episode
-        folder = existing if existing.exists() else cut_episode(folder, end_ns, copy)
+        folder = existing if existing.exists() else truncate_episode(folder, end_ns, copy)
     return CoarseView(folder, change.grid) if change.grid > 1 else EpisodeView(folder)
 
 
@@ -223,7 +223,7 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
 def main(path: str, methods: str, write: bool) -> None:
     """Print the table."""
     dataset = open_dataset(path)
-    truths = [truth_of(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
+    truths = [build_truth(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
     judged = [truth for truth in truths if not truth.faulty or (truth.verdict == "manifest" and truth.causes)]
     with scratch("sensitivity") as root:
         lines = []

@@ -148,7 +148,7 @@ def localization_table(
         for protocol in ("oracle", "detected")
     }
     issues = [hits for group in rebuilt.values() for hits in group]
-    placed = {row.baseline for row in faulty if "alarm_place" in row.needs}
+    placed = {row.baseline for row in faulty if "alarm_location" in row.needs}
     lines = [
         Line(
             baseline=REBUILT,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faultset.agents import ScoredRun, import_runs, read_trajectory, score_runs
-from faultset.evaluators.agent_evaluation.run_pages import agent_rows
+from faultset.evaluators.agent_evaluation.run_pages import summarise_agents
 
 REAL = Path(__file__).parent / "real"
 HOTEL = (
@@ -32,7 +32,7 @@ def openrca(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredRun]:
 
 
 def test_openrca_reaches_its_published_figure(openrca: list[ScoredRun]) -> None:
-    row = agent_rows(openrca)[0]
+    row = summarise_agents(openrca)[0]
     assert (row.runs, row.recorded.k, row.success.k, row.agree) == (335, 38, 38, 335)
     assert f"{100 * row.success.value:.2f}" == "11.34"
 

@@ -53,10 +53,10 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
     assert set(public) == {
         *TABLES,
         "tables",
-        "alarm_place",
+        "alarm_location",
         "context",
         "episode",
-        "note_left_out",
+        "note_skipped_series",
         "file_stamps",
         "once",
         "services",

@@ -18,7 +18,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY, table_file
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
@@ -42,15 +42,15 @@ class EpisodeView:
     ----------
     path
         Episode folder, `DATASET/episodes/<id>`.
-    alarm_place
+    alarm_location
         Service and metric of the alarm, which are part of the truth and therefore not read here.
     """
 
-    _alarm_place: AlarmPlace | None = None
+    _alarm_location: AlarmLocation | None = None
 
-    def __init__(self, path: Path | str, *, alarm_place: AlarmPlace | None = None) -> None:
+    def __init__(self, path: Path | str, *, alarm_location: AlarmLocation | None = None) -> None:
         self._folder = Path(path)
-        self._alarm_place = alarm_place
+        self._alarm_location = alarm_location
         self._context = read_context(self._folder)
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class EpisodeView:
         """
         return make()
 
-    def note_left_out(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
+    def note_skipped_series(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
         """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them.
 
         Parameters
@@ -145,12 +145,12 @@ class EpisodeView:
         return np.zeros_like(silent) if silent.all() else silent
 
     @property
-    def alarm_place(self) -> AlarmPlace | None:
-        """Service and metric of the alarm; only for methods that declare `needs = {"alarm_place"}`.
+    def alarm_location(self) -> AlarmLocation | None:
+        """Service and metric of the alarm; only for methods that declare `needs = {"alarm_location"}`.
 
         None for other methods, if the source of the data does not name them, or if a detector raised the alarm.
         """
-        return self._alarm_place
+        return self._alarm_location
 
     @property
     def tables(self) -> tuple[str, ...]:

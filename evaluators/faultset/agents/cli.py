@@ -28,7 +28,7 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
     Example:
       faultset agents commands runs/trajectories/0647a98b-d4f8a010.json --namespace test-hotel-reservation > repair.txt
     """
-    from faultset.agents.runs.looks import recorded_commands
+    from faultset.agents.runs.trajectory_contents import recorded_commands
     from faultset.agents.trajectory import read_trajectory
 
     recorded = recorded_commands(read_trajectory(run), namespace)
@@ -122,11 +122,11 @@ def show(run: Path, length: int, as_json: bool) -> None:
     """
     import shutil
 
-    from faultset.agents.runs.looks import trajectory_text
-    from faultset.agents.runs.record import record_beside
+    from faultset.agents.runs.record import find_record
+    from faultset.agents.runs.trajectory_contents import trajectory_text
     from faultset.agents.trajectory import read_trajectory
 
-    trajectory, record = read_trajectory(run), record_beside(run)
+    trajectory, record = read_trajectory(run), find_record(run)
     if as_json:
         content = trajectory.model_dump(mode="json", exclude_none=True)
         show_json({"run": record.model_dump(mode="json") if record else None, "trajectory": content})

@@ -21,8 +21,8 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.agents.runs.looks import RunLook
     from faultset.agents.runs.record import AgentRun
+    from faultset.agents.runs.trajectory_contents import InspectedServices
     from faultset.baselines.api.registry import BaselineSpec
 
 _TEXT_COLUMNS = 120
@@ -74,7 +74,7 @@ class Evaluation:
     """Seed of the bootstrap."""
     agent_runs: tuple[AgentRun, ...] = field(default=(), repr=False)
     """Runs of agents; their answers are among the rows."""
-    agent_looks: Mapping[str, RunLook] = field(default_factory=dict, repr=False)
+    inspected_services: Mapping[str, InspectedServices] = field(default_factory=dict, repr=False)
     """Run -> what the agent inspected, if its trajectory is available."""
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Evaluation:
             seed=self.seed,
             policies=self.policies,
             agent_runs=self.agent_runs,
-            agent_looks=self.agent_looks,
+            inspected_services=self.inspected_services,
             reconstructions=[spec.name for spec in self.specs if getattr(spec, "reconstruction", False)],
         )
 

@@ -22,15 +22,20 @@ from faultset.evaluators.agent_evaluation.evaluation import (
 )
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
-from faultset.evaluators.execution.plan import choose_baselines, codes_of, make_plan
-from faultset.evaluators.execution.scheduling import MethodEngine, dashboard_of, isolation_of, run_plan
-from faultset.evaluators.execution.settings import EvaluationOptions, EvaluationScope, EvaluationSettings, training_data
-from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
+from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
+from faultset.evaluators.execution.plan import choose_baselines, identify_codes, make_plan
+from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
+from faultset.evaluators.execution.settings import (
+    EvaluationOptions,
+    EvaluationScope,
+    EvaluationSettings,
+    build_training_data,
+)
+from faultset.evaluators.leaderboards.trained_thresholds import apply_training_thresholds, training_policy
 from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
 from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of, scorer_codes
+from faultset.evaluators.results.provenance import code_version, find_changed_codes, identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 
@@ -103,16 +108,16 @@ def evaluate(
     recorded = read_recorded_runs(agents)
     with ExitStack() as stack:
         engine = MethodEngine(options.get("workers"), options.get("scheduler"))
-        read_source = stack.enter_context(opened_dataset(dataset, options.get("version"), engine.workers))
+        read_source = stack.enter_context(open_source(dataset, options.get("version"), engine.workers))
         if folder is not None:
             check_writable(folder)
         running = stack.enter_context(ExitStack())
         running.enter_context(engine)
         specs = choose_baselines(methods)
         _check_names(specs, files, recorded)
-        read_training = None if train is None else stack.enter_context(opened_dataset(train, None, engine.workers))
+        read_training = None if train is None else stack.enter_context(open_source(train, None, engine.workers))
         if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
-            # a table compares detectors by one threshold rule, which must then use training episodes
+            # a table sets the thresholds of all detectors by one rule, which now needs training episodes
             settings = replace(settings, calibrate=True)
         scope = define_scope(settings, read_source(), None if read_training is None else read_training())
         scope.choose_answerable(specs)
@@ -156,7 +161,7 @@ def define_scope(
     """
     if not settings.alarm_detector:
         settings = settings.with_default_alarm(source)
-    training = None if train is None else training_data(train, source)
+    training = None if train is None else build_training_data(train, source)
     if training is not None:
         settings = replace(settings, train=f"{training.name} {training.source.digest}")
     return EvaluationScope(source=source, settings=settings, training=training)
@@ -173,7 +178,7 @@ class MethodAnswers:
     """Episode -> why it could not be evaluated."""
     isolation: str
     """How methods were isolated."""
-    fits_used_again: str
+    reused_fits: str
     """How many fits came from the cache, and of which methods; empty for none."""
     steps: StepCounter
     """Progress; one step remains for the leaderboards."""
@@ -199,7 +204,7 @@ def run_methods(
     if checkpoint is not None:
         with writing(checkpoint.folder):
             reusable = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
-        changed = checkpoint.changed or changed_codes(checkpoint.folder / RESULTS_FILE, checkpoint.codes)
+        changed = checkpoint.changed or find_changed_codes(checkpoint.folder / RESULTS_FILE, checkpoint.codes)
         hidden = [checkpoint.folder / name for name in (*FILES, CHECKPOINT_FILE)]
     client = engine.connect(scope.source)
     plan = make_plan(scope, specs, engine.workers, reusable=reusable, hidden=hidden)
@@ -214,7 +219,7 @@ def run_methods(
                 expected_s=plan.expected_s(engine.workers),
                 reused=len(plan.reused),
                 changed=changed,
-                dashboard=dashboard_of(client),
+                dashboard=find_dashboard(client),
             )
         )
 
@@ -229,7 +234,7 @@ def run_methods(
     damage: dict[str, DataError] = {}
     fits: list[tuple[str, bool]] = []
     steps = StepCounter(plan.steps + 1, progress)
-    isolation = isolation_of(client)
+    isolation = describe_isolation(client)
     rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
     cached = Counter(name for name, is_cached in fits if is_cached)
     by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
@@ -238,7 +243,7 @@ def run_methods(
         specs=plan.specs,
         damage=damage,
         isolation=isolation,
-        fits_used_again=f"{cached.total()} of {len(fits)} ({by_method})" if cached else "",
+        reused_fits=f"{cached.total()} of {len(fits)} ({by_method})" if cached else "",
         steps=steps,
     )
 
@@ -264,7 +269,7 @@ def build_leaderboards(
     policies = scope.settings.policies
     undecided = {spec.name for spec in answers.specs if not spec.own_threshold}
     if undecided:
-        rows = with_training_thresholds(rows, undecided, training_policy(policies))
+        rows = apply_training_thresholds(rows, undecided, training_policy(policies))
     return Evaluation(
         rows=tuple(rows),
         specs=answers.specs,
@@ -273,15 +278,15 @@ def build_leaderboards(
         settings={
             **_shown_settings(scope),
             "isolation": answers.isolation,
-            "parameters": {spec.name: values for spec in answers.specs if (values := parameters_of(spec))},
+            "parameters": {spec.name: values for spec in answers.specs if (values := read_parameters(spec))},
             "predictions": {file.name: file.record for file in files},
-            "reference_gaps": [*scope.source.reference_gaps(), *left_out_messages(rows)],
+            "reference_gaps": [*scope.source.reference_gaps(), *describe_skipped_series(rows)],
             **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
-            **({"fits_used_again": answers.fits_used_again} if answers.fits_used_again else {}),
+            **({"reused_fits": answers.reused_fits} if answers.reused_fits else {}),
         },
         agent_runs=acted.runs,
-        agent_looks=acted.looks,
+        inspected_services=acted.inspected,
         policies=policies,
         seed=scope.settings.seed,
     )
@@ -291,8 +296,8 @@ _LEFT_OUT = re.compile(r'"left_out_count":(\d+)')
 """Searched in the text of an answer, because parsing every answer takes long."""
 
 
-def left_out_messages(rows: Iterable[ResultRow]) -> list[str]:
-    """Say how many series methods did not look at, and in which episode most of them."""
+def describe_skipped_series(rows: Iterable[ResultRow]) -> list[str]:
+    """Return a sentence with the largest number of series that methods skipped in an episode; empty without any."""
     matches = [(_LEFT_OUT.search(StoredAnswer.of(row.answer).text), row) for row in rows]
     counts = [(int(match[1]), row) for match, row in matches if match]
     if not counts:
@@ -321,9 +326,9 @@ def _checkpoint(
     folder: Path, scope: EvaluationScope, specs: Sequence[BaselineSpec], files: Sequence[PredictionFile]
 ) -> Checkpoint:
     settings = scope.settings
-    about = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
-    about |= {"train": settings.train} if settings.train else {}
-    return Checkpoint(folder, about, codes_of(specs, settings) | {file.name: file.code for file in files})
+    conditions = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
+    conditions |= {"train": settings.train} if settings.train else {}
+    return Checkpoint(folder, conditions, identify_codes(specs, settings) | {file.name: file.code for file in files})
 
 
 def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
@@ -336,7 +341,7 @@ def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
         "protocols": list(settings.protocols),
         "delays_s": list(settings.delays),
         "evidence_s": list(settings.evidence),
-        "alarm_detector": scope.alarm_words,
+        "alarm_detector": scope.alarm_description,
         "threshold_policy": "reference",
         "split": scope.split,
         **({} if training is None else {"train": training.record}),
@@ -344,7 +349,7 @@ def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
         "timeout_s": settings.limits.timeout_s,
         "memory_limit_bytes": settings.limits.memory_bytes,
         "cluster_key": "application, fault, target",
-        "scorers": scorer_codes(),
+        "scorers": identify_scorers(),
         "source": source.url or str(source.folder),
         "machine": machine(),
     }
@@ -353,7 +358,7 @@ def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
 def results_folder(dataset: str) -> Path:
     """Return the default folder for results: `results/NAME` next to a local dataset.
 
-    For a dataset named by its bare name, it is in the current folder.
+    If only the name of a published dataset is given, the folder is in the current folder.
 
     Raises
     ------

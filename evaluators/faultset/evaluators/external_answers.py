@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
+from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow, read_rows
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.thresholds import chosen_policies
+from faultset.evaluators.scoring.thresholds import choose_policies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ def score(
     version: str | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Score answers on the episodes of a dataset.
+    """Score answers to the episodes of a dataset.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def score(
     >>> mine = pd.DataFrame({"episode": ["e1"], "baseline": "agent", "task": "localization", "ranking": [["geo"]]})
     >>> score("datasets/sample", mine).leaderboard("localization")  # doctest: +SKIP
     """
-    with opened_dataset(dataset, version, workers=1) as read_source:
+    with open_source(dataset, version, workers=1) as read_source:
         source = read_source()
     truths = {truth.episode: truth for truth in source.truths}
     return Evaluation(
@@ -70,7 +70,7 @@ def score(
         dataset=None if source.url else source.folder,
         digest=source.digest,
         settings={"source": source.url or str(source.folder), "answers": "made elsewhere"},
-        policies=tuple(chosen_policies([])),
+        policies=tuple(choose_policies([])),
         seed=seed,
     )
 

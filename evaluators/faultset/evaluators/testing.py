@@ -64,12 +64,12 @@ def check_scorer(scorer: Metric | str) -> None:
         same = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
         again = _value(metric, same)
         assert again == values[row.key] or (math.isnan(again) and math.isnan(values[row.key])), (
-            f"{metric.name} is {values[row.key]} and then {again} for the same answer in another order"
+            f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {again}"
         )
     _check_failures(metric, rows, values)
     if metric.floor is not None:
         for truth in {row.episode: row.truth for row in rows}.values():
-            _check_range(metric, metric.floor(truth), f"floor of {_named(truth)}")
+            _check_range(metric, metric.floor(truth), f"floor of {_describe(truth)}")
     _check_tables(metric, rows)
 
 
@@ -82,14 +82,14 @@ def _check_failures(metric: Metric, rows: list[ResultRow], values: dict[Any, flo
             if row.status != "ok" and answered:
                 assert sign * values[row.key] <= max(answered), (
                     f"{metric.name} gives {values[row.key]} to a method with status {row.status} on "
-                    f"{_named(row.truth)}, which is better than every answer"
+                    f"{_describe(row.truth)}, which is better than every answer"
                 )
 
 
 def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
     board = build_leaderboard(rows, scorers=[metric])
     tables = [table for table in board.tables if table.task == metric.task]
-    assert tables, f"no table of {metric.task} was made"
+    assert tables, f"the leaderboard has no table of {metric.task}"
     for table in tables:
         names = {column.name for column in table.metrics}
         assert metric.name in names, f"{metric.name} is not in the table {table.title}"
@@ -103,22 +103,24 @@ def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
 
 def _value(metric: Metric, row: ResultRow) -> float:
     assert metric.compute is not None
-    where = f"an answer with status {row.status} on {_named(row.truth)}"
+    subject = f"an answer with status {row.status} on {_describe(row.truth)}"
     try:
         value = metric.compute(row)
     except Exception as error:
-        raise AssertionError(f"{metric.name} fails on {where}: {type(error).__name__}: {error}") from error
-    assert isinstance(value, int | float), f"{metric.name} returns {type(value).__name__} for {where}; return a number"
-    _check_range(metric, float(value), where)
+        raise AssertionError(f"{metric.name} fails on {subject}: {type(error).__name__}: {error}") from error
+    assert isinstance(value, int | float), (
+        f"{metric.name} returns {type(value).__name__} for {subject}; return a number"
+    )
+    _check_range(metric, float(value), subject)
     return float(value)
 
 
-def _check_range(metric: Metric, value: float, where: str) -> None:
+def _check_range(metric: Metric, value: float, subject: str) -> None:
     if metric.unit == "share" and not math.isnan(value):
-        assert 0.0 <= value <= 1.0, f"{metric.name} is a share, but {value} for {where}"
+        assert 0.0 <= value <= 1.0, f"{metric.name} must be from 0 to 1, got {value} for {subject}"
 
 
-def _named(truth: Truth) -> str:
+def _describe(truth: Truth) -> str:
     return "an episode with a fault" if truth.faulty else "an episode without a fault"
 
 

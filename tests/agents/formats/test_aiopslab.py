@@ -18,7 +18,7 @@ from faultset.agents.formats.aiopslab.session import (
     QUOTED,
     ActionCall,
     ActionError,
-    grammar_at,
+    choose_grammar,
     parse_action,
     submitted,
 )
@@ -76,7 +76,7 @@ def test_any_text_is_a_call_or_an_error(code: str) -> None:
 
 
 def test_the_grammar_follows_the_day() -> None:
-    assert (grammar_at(CHANGED_S - 1), grammar_at(CHANGED_S)) == ("old", "new")
+    assert (choose_grammar(CHANGED_S - 1), choose_grammar(CHANGED_S)) == ("old", "new")
 
 
 @pytest.mark.parametrize(

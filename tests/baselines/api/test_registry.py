@@ -110,11 +110,11 @@ def test_a_built_baseline_has_the_type_of_its_task() -> None:
         registry.get_localizer("ksigma")
 
 
-def test_an_unknown_need_and_a_trigger_of_a_detector_are_refused(announced) -> None:
-    with pytest.raises(UsageError, match=r"needs 'onset'; choose from \('labels', 'sli', 'alarm_place'\)"):
+def test_an_unknown_need_and_an_own_detector_of_a_detector_are_refused(announced) -> None:
+    with pytest.raises(UsageError, match=r"needs 'onset'; choose from \('labels', 'sli', 'alarm_location'\)"):
         announce(needs=("onset",))(Mine)
-    with pytest.raises(UsageError, match="must not declare trigger"):
-        announce(trigger="ksigma")(Mine)
+    with pytest.raises(UsageError, match="must not declare own_detector"):
+        announce(own_detector="ksigma")(Mine)
 
 
 def test_name_and_task_are_enough_and_the_rest_is_checked_when_given(announced) -> None:
@@ -125,10 +125,14 @@ def test_name_and_task_are_enough_and_the_rest_is_checked_when_given(announced) 
             registry.baseline("mine", task="detection", **{field: wrong})(Mine)  # type: ignore[arg-type]
 
 
-def test_every_trigger_is_a_detector() -> None:
-    triggers = {spec.name: spec.trigger for spec in registry.list_baselines().values() if spec.trigger}
-    assert triggers == {"max-z": "max-z-detector", "pdiagnose": "pdiagnose-trigger", "sli-rule": "sli-rule-detector"}
-    assert all(registry.get_baseline(name).task == "detection" for name in triggers.values())
+def test_every_own_detector_performs_detection() -> None:
+    own_detectors = {spec.name: spec.own_detector for spec in registry.list_baselines().values() if spec.own_detector}
+    assert own_detectors == {
+        "max-z": "max-z-detector",
+        "pdiagnose": "pdiagnose-detector",
+        "sli-rule": "sli-rule-detector",
+    }
+    assert all(registry.get_baseline(name).task == "detection" for name in own_detectors.values())
 
 
 def test_the_package_exports_what_it_lists() -> None:

@@ -45,7 +45,7 @@ class ReadsMore(Undecided):
 
 class AsksForThePlace(Undecided):
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
-        assert episode.alarm_place is not None
+        assert episode.alarm_location is not None
         return Ranking.abstain()
 
 
@@ -100,7 +100,7 @@ def test_fit_is_called_before_an_answer() -> None:
     ("cls", "task", "check", "sentence"),
     [
         (ReadsMore, "localization", "declared tables", "wrong: reads spans; add that to tables"),
-        (AsksForThePlace, "localization", "declared tables", "wrong: reads alarm_place; add that to needs"),
+        (AsksForThePlace, "localization", "declared tables", "wrong: reads alarm_location; add that to needs"),
         (Inventive, "localization", "no evidence", "must abstain if all tables are empty"),
         (Strange, "localization", "repeatability", "only candidates may be ranked"),
         (Forgetful, "localization", "repeatability", '"fit" returns None'),

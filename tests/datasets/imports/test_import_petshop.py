@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
@@ -143,10 +143,10 @@ def test_where_the_alarm_was_seen_is_in_the_label_and_not_in_the_view(root: Path
         content["target"]["node"] = NODES[2]
         target.write_text(json.dumps(content))
     dataset = imported(root, tmp_path / "out")
-    places = {dataset.label(episode).alarm_place for episode in faulty(dataset)}
-    assert places == {AlarmPlace(service=NODES[2], metric="latency_*")}
-    assert {dataset.label(e).alarm_place for e in set(dataset.episodes) - set(faulty(dataset))} == {None}
-    assert {dataset.view(e).alarm_place for e in dataset.episodes} == {None}
+    places = {dataset.label(episode).alarm_location for episode in faulty(dataset)}
+    assert places == {AlarmLocation(service=NODES[2], metric="latency_*")}
+    assert {dataset.label(e).alarm_location for e in set(dataset.episodes) - set(faulty(dataset))} == {None}
+    assert {dataset.view(e).alarm_location for e in dataset.episodes} == {None}
     assert {dataset.view(e).context.workload_entry for e in dataset.episodes} == {NODES[0]}
 
 

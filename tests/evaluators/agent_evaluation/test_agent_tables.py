@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from faultset.agents import ScoredRun, import_runs, score_runs
 from faultset.core.command_line.console import root
-from faultset.evaluators.agent_evaluation.run_pages import agent_rows, result_differences
+from faultset.evaluators.agent_evaluation.run_pages import find_result_differences, summarise_agents
 from tests.agents.conftest import said, session_document
 
 YES, NO = said('submit("Yes")'), said('submit("No")')
@@ -39,14 +39,14 @@ def detection(tmp_path: Path) -> list[ScoredRun]:
 
 
 def test_detection_stands_beside_always_yes(detection: list[ScoredRun]) -> None:
-    row = agent_rows(detection)[0]
+    row = summarise_agents(detection)[0]
     assert (row.control, row.control_success.k, row.control_success.n) == ("always-yes", 3, 4)
     assert (row.detected.k, row.detected.n, row.false_alarms.k, row.false_alarms.n) == (1, 3, 1, 1)
     assert (row.agree, row.compared) == (4, 4)
 
 
 def test_broken_harnesses_are_misses_in_one_column_and_left_out_in_the_other(detection: list[ScoredRun]) -> None:
-    row = agent_rows(detection)[0]
+    row = summarise_agents(detection)[0]
     assert (row.success.k, row.success.n) == (1, 4)
     assert (row.success_without_harness_errors.k, row.success_without_harness_errors.n) == (1, 3)
 
@@ -59,7 +59,7 @@ def test_diagnosis_stands_beside_the_commonest_pair_of_the_other_problems(tmp_pa
         ("auth_miss_mongodb-analysis-1", [said(PAIR)], wrong),
         ("wrong_bin_usage-analysis-1", [said(PAIR)], wrong),
     )
-    row = agent_rows(found)[0]
+    row = summarise_agents(found)[0]
     # of the others: one of two pairs, the same pair twice for wrong_bin_usage, one of two pairs
     assert (row.control, row.control_success.k, row.control_success.n) == ("constant-pair", 1.0, 3)
     assert (row.success.k, row.value.value) == (2, pytest.approx((1 + 1 + 0.5) / 3))
@@ -72,7 +72,7 @@ def test_reasons_of_differences_are_counted(tmp_path: Path) -> None:
         ("auth_miss_mongodb-analysis-1", [said(PAIR)], wrong),
         ("misconfig_app_hotel_res-analysis-1", [said(PAIR)], wrong),
     )
-    reasons = {one.reason: len(one.runs) for one in result_differences(found)}
+    reasons = {one.reason: len(one.runs) for one in find_result_differences(found)}
     assert reasons.pop("not explained") == 1
     assert [*reasons.values()] == [1]
     assert "label changed on 2025-11-06" in next(iter(reasons))

@@ -136,7 +136,7 @@ def test_an_imported_folder_scores_exactly_as_its_logs(
     shutil.rmtree(tmp_path / "runs" / "trajectories")
     without = evaluated(tmp_path / "runs")
     assert scores(without) == scores(done[0])
-    assert without.agent_looks == {}
+    assert without.inspected_services == {}
 
 
 def test_tokens_calls_and_model_are_those_of_the_log(tmp_path: Path) -> None:

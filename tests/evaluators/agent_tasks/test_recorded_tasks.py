@@ -15,7 +15,7 @@ from faultset.agents.runs.record import AskedQuestion
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
 from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause, score_report
-from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.results.truth import Truth, build_truth
 
 from .conftest import FAULTY, SAMPLE, Run, called, mock, text, values_of
 
@@ -102,7 +102,7 @@ def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, str]) -
 
 def _truth() -> Truth:
     dataset = open_dataset(SAMPLE)
-    return truth_of(dataset.label(FAULTY), dataset.view(FAULTY).context)
+    return build_truth(dataset.label(FAULTY), dataset.view(FAULTY).context)
 
 
 @pytest.mark.parametrize("task", ["localization", "diagnosis"])

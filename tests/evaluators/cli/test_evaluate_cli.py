@@ -219,7 +219,7 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert (tmp_path / CHECKPOINT_FILE).exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation_call, "dashboard_of", lambda client: None)
+        patch.setattr(evaluation_call, "find_dashboard", lambda client: None)
         again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert 'Dashboard: needs bokeh; pip install "faultset[dashboard]"\n' in again.stderr

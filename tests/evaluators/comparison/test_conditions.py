@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from faultset.core.errors import UsageError
 from faultset.evaluators.cli.compare import compare as compare_command
 from faultset.evaluators.cli.evaluate import evaluate
-from faultset.evaluators.comparison.conditions import Condition, violations
+from faultset.evaluators.comparison.conditions import Condition, find_violations
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.leaderboards.formats import write_json
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
@@ -52,20 +52,20 @@ def folders(make, tmp_path: Path) -> tuple[Path, Path]:
     ],
 )
 def test_a_condition_holds_for_the_methods_that_changed_so(folders, text: str, methods: list[str]):
-    sentences = violations(compare(*folders), [Condition.parse(text)])
+    sentences = find_violations(compare(*folders), [Condition.parse(text)])
     assert [sentence.split(" of ")[1].split()[0] for sentence in sentences] == methods
 
 
 def test_only_significant_differences_count_where_that_is_wanted(folders):
     comparison = compare(*folders)
     drop, rise = Condition.parse("ac1 drops"), Condition.parse("ac1 rises")
-    assert len(violations(comparison, [drop, rise])) == 2
-    assert violations(comparison, [rise], significance=0.05) == []
+    assert len(find_violations(comparison, [drop, rise])) == 2
+    assert find_violations(comparison, [rise], significance=0.05) == []
     (entry,) = [entry for entry in comparison.tables[0].entries if entry.baseline == "worse"]
-    assert bool(violations(comparison, [drop], significance=entry.adjusted_p + 0.01))
-    assert not violations(comparison, [drop], significance=entry.adjusted_p)
+    assert bool(find_violations(comparison, [drop], significance=entry.adjusted_p + 0.01))
+    assert not find_violations(comparison, [drop], significance=entry.adjusted_p)
     with pytest.raises(UsageError, match="but avg5 is not; choose from ac1"):
-        violations(comparison, [Condition.parse("avg@5 drops")], significance=0.05)
+        find_violations(comparison, [Condition.parse("avg@5 drops")], significance=0.05)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_is_no_condition_is_refused(text: str):
 @pytest.mark.parametrize("text", ["ac2 drops", "ac1 drops for nobody"])
 def test_what_is_not_compared_cannot_be_a_condition(folders, text: str):
     with pytest.raises(UsageError, match=r"did you mean|choose from|known"):
-        violations(compare(*folders), [Condition.parse(text)])
+        find_violations(compare(*folders), [Condition.parse(text)])
 
 
 @pytest.mark.parametrize(("text", "code"), [("ac@1 drops", 1), ("ac@1 drops for same", 0), ("ac@1 falls", 2)])

@@ -27,7 +27,7 @@ def stored(rows: list[ResultRow], folder: Path, digest: str = "d" * 64, **settin
     return folder
 
 
-def run_of(make, answers: list[dict[str, float]], baseline: str = "method", **changes) -> list[ResultRow]:
+def load_run(make, answers: list[dict[str, float]], baseline: str = "method", **changes) -> list[ResultRow]:
     return [
         make.row(make.truth(f"e{i}", fault=f"fault-{i}"), baseline, ranking=answer, **changes)
         for i, answer in enumerate(answers)
@@ -43,7 +43,7 @@ def invoke(*arguments: object) -> Result:
 
 
 def test_six_wins_of_six_have_the_exact_p_of_two_in_sixty_four(make, tmp_path: Path):
-    comparison = compared(run_of(make, [WRONG] * 6), run_of(make, [RIGHT] * 6), tmp_path)
+    comparison = compared(load_run(make, [WRONG] * 6), load_run(make, [RIGHT] * 6), tmp_path)
     (table,) = comparison.tables
     (entry,) = table.entries
     assert entry.differences["ac1"].value == 1.0
@@ -53,8 +53,8 @@ def test_six_wins_of_six_have_the_exact_p_of_two_in_sixty_four(make, tmp_path: P
 
 
 def test_a_method_that_never_differs_has_no_interval_but_counts_as_a_comparison(make, tmp_path: Path):
-    same = run_of(make, [RIGHT] * 6, "steady")
-    comparison = compared(run_of(make, [WRONG] * 6) + same, run_of(make, [RIGHT] * 6) + same, tmp_path)
+    same = load_run(make, [RIGHT] * 6, "steady")
+    comparison = compared(load_run(make, [WRONG] * 6) + same, load_run(make, [RIGHT] * 6) + same, tmp_path)
     first, second = comparison.tables[0].entries
     assert (first.baseline, first.adjusted_p) == ("method", 4 / 64)
     assert (second.baseline, second.differences["ac1"].value, second.same_answers) == ("steady", 0.0, 6)
@@ -62,7 +62,7 @@ def test_a_method_that_never_differs_has_no_interval_but_counts_as_a_comparison(
 
 
 def test_below_six_clusters_nothing_is_claimed(make, tmp_path: Path):
-    comparison = compared(run_of(make, [WRONG] * 5), run_of(make, [RIGHT] * 5), tmp_path)
+    comparison = compared(load_run(make, [WRONG] * 5), load_run(make, [RIGHT] * 5), tmp_path)
     assert "5 clusters; a test needs 6" in markdown(comparison)
 
 
@@ -94,8 +94,8 @@ def test_detection_is_tested_in_what_detectors_rank_by(make, tmp_path: Path):
 
 
 def test_what_is_in_one_run_only_or_labelled_otherwise_is_named_and_not_paired(make, tmp_path: Path):
-    old = run_of(make, [WRONG] * 3) + run_of(make, [RIGHT] * 3, "gone")
-    new = [*run_of(make, [RIGHT] * 2), make.row(make.truth("e2", causes=(("c",),), targets=("c",)), ranking=RIGHT)]
+    old = load_run(make, [WRONG] * 3) + load_run(make, [RIGHT] * 3, "gone")
+    new = [*load_run(make, [RIGHT] * 2), make.row(make.truth("e2", causes=(("c",),), targets=("c",)), ranking=RIGHT)]
     new += [make.row(make.truth("e7"), name, ranking=RIGHT) for name in ("method", "fresh")]
     comparison = compared(old, new, tmp_path)
     assert (comparison.only_old_methods, comparison.only_new_methods) == (("gone",), ("fresh",))
@@ -106,14 +106,14 @@ def test_what_is_in_one_run_only_or_labelled_otherwise_is_named_and_not_paired(m
 
 def test_latent_faults_are_left_out(make, tmp_path: Path):
     latent = [make.row(make.truth("x", verdict="latent"), ranking=r) for r in (WRONG, RIGHT)]
-    sides = [[*run_of(make, [RIGHT] * 2), row] for row in latent]
+    sides = [[*load_run(make, [RIGHT] * 2), row] for row in latent]
     (entry,) = compared(sides[0], sides[1], tmp_path).tables[0].entries
     assert (entry.episodes, entry.changed) == (2, False)
 
 
 def test_changes_of_data_code_libraries_seeds_and_settings_are_listed(make, tmp_path: Path):
-    old = run_of(make, [RIGHT] * 2, code="1", libraries='{"numpy":"1"}')
-    new = run_of(make, [RIGHT] * 2, code="2", libraries='{"numpy":"2"}', version="1.1.0", seed=1, settings="f")
+    old = load_run(make, [RIGHT] * 2, code="1", libraries='{"numpy":"1"}')
+    new = load_run(make, [RIGHT] * 2, code="2", libraries='{"numpy":"2"}', version="1.1.0", seed=1, settings="f")
     changes = compared(old, new, tmp_path, digest="e" * 64, timeout_s=9.0).changes
     assert [(c.weight, c.what) for c in changes] == [
         ("data", "dataset version"),
@@ -132,9 +132,9 @@ def test_applications_come_before_all_of_them(make, tmp_path: Path):
 
 
 def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
-    first = stored(run_of(make, [RIGHT]), tmp_path / "one")
+    first = stored(load_run(make, [RIGHT]), tmp_path / "one")
     other = stored([make.row(make.truth("z"), ranking=RIGHT)], tmp_path / "other")
-    else_ = stored(run_of(make, [RIGHT], "somebody"), tmp_path / "else")
+    else_ = stored(load_run(make, [RIGHT], "somebody"), tmp_path / "else")
     (tmp_path / "empty").mkdir()
     messages = {
         (first, first): "the two runs must differ",
@@ -157,8 +157,8 @@ def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
 
 
 def test_the_command_prints_and_writes_text_json_and_a_page(make, tmp_path: Path):
-    old = stored(run_of(make, [WRONG] * 6), tmp_path / "old")
-    new = stored(run_of(make, [RIGHT] * 6, code="<i>2</i>"), tmp_path / "new")
+    old = stored(load_run(make, [WRONG] * 6), tmp_path / "old")
+    new = stored(load_run(make, [RIGHT] * 6, code="<i>2</i>"), tmp_path / "new")
     result = invoke("--compare", old, new)
     assert result.exit_code == 0, result.output
     assert "+1.00" in result.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.evaluators.comparison.systems import systems_markdown, systems_table
+from faultset.evaluators.comparison.systems import compare_systems, format_systems
 
 
 def rows_of(make, method: str, right: int, *, kind: str = "method", faults: int = 8) -> list:
@@ -18,7 +18,7 @@ def rows_of(make, method: str, right: int, *, kind: str = "method", faults: int 
 def test_methods_are_ordered_by_mean_rank_over_systems(make):
     first = [*rows_of(make, "good", 8), *rows_of(make, "middle", 7), *rows_of(make, "rule", 0, kind="control")]
     second = [*rows_of(make, "good", 6), *rows_of(make, "middle", 6), *rows_of(make, "rule", 8, kind="control")]
-    table = systems_table({"one": first, "two": second})
+    table = compare_systems({"one": first, "two": second})
     by_name = {row.baseline: row for row in table.rows}
     assert [row.baseline for row in table.rows] == ["good", "rule", "middle"]
     assert by_name["good"].ranks == {"one": 1.0, "two": 2.5}
@@ -31,12 +31,12 @@ def test_methods_are_ordered_by_mean_rank_over_systems(make):
 
 
 def test_a_method_that_was_not_run_everywhere_comes_last_and_says_so(make):
-    table = systems_table({"one": [*rows_of(make, "a", 2), *rows_of(make, "b", 8)], "two": rows_of(make, "a", 8)})
+    table = compare_systems({"one": [*rows_of(make, "a", 2), *rows_of(make, "b", 8)], "two": rows_of(make, "a", 8)})
     assert [row.baseline for row in table.rows] == ["a", "b"]
-    text = systems_markdown(table)
+    text = format_systems(table)
     assert "| `b` | method | 100 [68, 100] | - | 1.0 (1 systems) | 1 of 1 | 0 of 1 |" in text
 
 
 def test_without_such_a_table_it_is_refused(make):
     with pytest.raises(ValueError, match="no evaluation has a table of localization with protocol detected"):
-        systems_table({"one": rows_of(make, "a", 2)}, protocol="detected")
+        compare_systems({"one": rows_of(make, "a", 2)}, protocol="detected")

@@ -61,7 +61,7 @@ def answers(rows: list[ResultRow]) -> list[ResultRow]:
 def test_every_planned_answer_becomes_a_row(evaluated):
     plan, rows, _ = evaluated
     # 3 detectors on 4 episodes; 2 localizers and 5 seeds of random on 2 faults under 2 protocols and on 2 calm ones;
-    # max-z also with its own trigger
+    # max-z also with its own detector
     assert len(rows) == plan.answers == 3 * 4 + (2 + 5) * (2 * 2 + 2) + 2
     assert len({row.key for row in rows}) == len(rows)
     assert {row.status for row in rows if row.truth.faulty or row.task == "detection"} == {"ok"}
@@ -171,7 +171,7 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
     assert alarms() == {first: "spot"} | dict.fromkeys(others, "trace-errors")
     source = DatasetSource.of(dataset)
     settings = EvaluationSettings().with_default_alarm(source)
-    shown = EvaluationScope(source=source, settings=settings).alarm_words
+    shown = EvaluationScope(source=source, settings=settings).alarm_description
     assert shown == "trace-errors; spot in the 1 of 4 episodes without spans"
     for episode in others:
         dataset.files[episode] = {name: file for name, file in files[episode].items() if "spans" not in name}

@@ -14,9 +14,9 @@ from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
-from faultset.evaluators.execution.batches import expected_answers
-from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
+from faultset.evaluators.execution.batches import list_expected_answers
 from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.truncated_episodes import TruncatedCopies, select_available_rows
 from faultset.evaluators.leaderboards.formats import choose_columns, markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import Setting, build_curves, score_episodes
@@ -87,10 +87,10 @@ def test_no_method_sees_more_than_its_budget_whatever_it_reads(example_dataset: 
 
 def test_every_kind_of_method_and_alarm_has_the_same_budgets(make):
     def asked(task: str, protocols: tuple[str, ...], truth: Any) -> dict[str, list[float | None]]:
-        run = SimpleNamespace(task=task, trigger=None)
+        run = SimpleNamespace(task=task, own_detector=None)
         settings = EvaluationSettings(protocols=protocols, evidence=(4.0, 10.0, 90.0))
         found: dict[str, list[float | None]] = {}
-        for one in expected_answers(run, truth, settings):  # type: ignore[arg-type]
+        for one in list_expected_answers(run, truth, settings):  # type: ignore[arg-type]
             found.setdefault(one.protocol, []).append(one.evidence_s)
         return found
 
@@ -127,7 +127,7 @@ def test_a_cut_episode_holds_what_was_known_then(example_dataset: Path):
     episode = dataset.episodes[1]
     whole = dataset.view(episode)
     end_ns = whole.reference[1] + 3 * SECOND
-    with CutCopies(str(dataset.path(episode))) as copies:
+    with TruncatedCopies(str(dataset.path(episode))) as copies:
         from faultset.datasets.views import EpisodeView
 
         folder = Path(copies.until(end_ns))
@@ -147,16 +147,16 @@ def test_spans_and_requests_that_ended_later_are_not_known(example_dataset: Path
     spans, requests = view.table("spans"), view.table("requests")
     started, answered = spans["time"].cast("int64").to_pylist(), requests["scheduled"].cast("int64").to_pylist()
     end_ns = started[len(started) // 2] + 1
-    known = known_at("spans", spans, end_ns)
+    known = select_available_rows("spans", spans, end_ns)
     ends = [
         a + b for a, b in zip(known["time"].cast("int64").to_pylist(), known["duration_ns"].to_pylist(), strict=True)
     ]
     assert 0 < len(known) < len(spans)
     assert max(ends) < end_ns
     end_ns = answered[len(answered) // 2] + 1
-    last = known_at("requests", requests, end_ns).to_pylist()[-1]
+    last = select_available_rows("requests", requests, end_ns).to_pylist()[-1]
     assert (last["outcome"], last["latency_ns"], last["status"]) == ("unfinished", None, None)
-    assert known_at("requests", requests, end_ns).schema.equals(requests.schema)
+    assert select_available_rows("requests", requests, end_ns).schema.equals(requests.schema)
 
 
 def test_the_time_to_localize_is_the_budget_from_which_the_cause_stays_first(make):

@@ -49,13 +49,13 @@ def test_the_second_evaluation_in_another_folder_fits_nothing_again(example_data
     assert len(made) == 2
     second = diagnosed(example_dataset, out=tmp_path / "two")
     assert {path: path.read_bytes() for path in fits_folder().iterdir()} == made
-    assert "fits_used_again" not in first.settings
-    assert second.settings["fits_used_again"] == f"2 of 2 ({METHOD} 2)"
+    assert "reused_fits" not in first.settings
+    assert second.settings["reused_fits"] == f"2 of 2 ({METHOD} 2)"
     assert f"reused fits of earlier evaluations: 2 of 2 ({METHOD} 2)" in summary_lines(second.board)
     answers = [{row.key: (dict(row.answer), row.fit_seconds) for row in done.rows} for done in (first, second)]
     assert answers[0] == answers[1]
     anew = diagnosed(example_dataset, out=tmp_path / "three", fresh=True)
-    assert "fits_used_again" not in anew.settings
+    assert "reused_fits" not in anew.settings
     assert set(fits_folder().iterdir()) == set(made)
 
 
@@ -142,7 +142,7 @@ def test_data_without_checksums_is_not_kept(batch: tuple[FitBatch, BaselineRun])
 
 def test_a_fit_comes_back_as_it_was_made(folder: Path):
     FitCache(1 << 20).store("a", model(b"of\nmany\nlines", 2.25))
-    assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), used_again=True)
+    assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), list_cache_use=True)
     assert FitCache(1 << 20).find("b") is None
     assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600"]
 

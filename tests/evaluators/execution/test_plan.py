@@ -121,7 +121,7 @@ def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(monkeypatch
     monkeypatch.setattr(plan, "get_baseline", lambda name: spec_of(Recalls, name=name))
     localizer = spec_of(Recalls, name="where", task="localization", own_threshold=True)
     with pytest.raises(UsageError, match="choose another detector"):
-        plan.all_runs([localizer], EvaluationSettings(alarm_detector="recalls"))
+        plan.build_runs([localizer], EvaluationSettings(alarm_detector="recalls"))
 
 
 class Picks(TrainingFreeBaseline):

@@ -23,9 +23,9 @@ from faultset.evaluators.execution import dataset_source
 from faultset.evaluators.execution.dataset_source import (
     DatasetSource,
     EpisodeLocation,
-    forget_fetched,
     local_folders,
-    opened_remotely,
+    open_remote_source,
+    remove_fetched_episodes,
 )
 from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
@@ -53,7 +53,7 @@ def server(tmp_path: Path, example_dataset: Path) -> Iterator[tuple[str, Path, l
     made.shutdown()
     made.server_close()
     thread.join()
-    forget_fetched()
+    remove_fetched_episodes()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def in_memory(example_dataset: Path) -> Iterator[str]:
     system.put(str(example_dataset), "/example", recursive=True)
     yield "memory://example"
     system.rm("/example", recursive=True)
-    forget_fetched()
+    remove_fetched_episodes()
 
 
 def invoke(*arguments: object) -> Result:
@@ -79,7 +79,7 @@ def answers(path: Path) -> list:
 def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dataset: Path):
     url, _, asked = server
     here = DatasetSource.of(open_dataset(example_dataset))
-    with opened_remotely(url, None) as source:
+    with open_remote_source(url, None) as source:
         assert source.truths == here.truths
         assert (source.name, source.version, source.digest) == (here.name, here.version, here.digest)
         assert not list(source.folder.glob("episodes/*/telemetry/*"))
@@ -88,7 +88,7 @@ def test_labels_and_contexts_are_copied_and_telemetry_is_not(server, example_dat
 
 def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them(server):
     url, _, asked = server
-    with opened_remotely(url, "1.0.0") as source:
+    with open_remote_source(url, "1.0.0") as source:
         location = source.location(source.truths[0].episode)
         for _ in range(2):
             with local_folders((location,), frozenset()) as (folder,):
@@ -104,7 +104,7 @@ def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them
 def test_what_nobody_uses_is_removed_when_space_is_short(server, monkeypatch: pytest.MonkeyPatch):
     url, _, _ = server
     monkeypatch.setattr(dataset_source, "CACHE_BYTES", 1)
-    with opened_remotely(url, None) as source:
+    with open_remote_source(url, None) as source:
         locations = [source.location(truth.episode) for truth in source.truths[:2]]
         with local_folders(locations, frozenset()) as folders:
             assert all(Path(folder).exists() for folder in folders)
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_named_when_it_arrives(server):
     url, root, _ = server
     victim = sorted((root / "episodes").glob("*/telemetry/metrics.parquet"))[0]
     victim.write_bytes(b"x" + victim.read_bytes()[1:])
-    with opened_remotely(url, None) as source:
+    with open_remote_source(url, None) as source:
         location = source.location(victim.parents[1].name)
         wrong = pytest.raises(DataError, match=r"differ from their checksum .first: telemetry/metrics.parquet")
         with wrong, local_folders((location,), frozenset()):
@@ -161,7 +161,7 @@ def test_workers_elsewhere_fetch_for_themselves(server):
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1"
         ) as cluster,
         remote_client(vars(cluster)["scheduler"].address, None) as client,
-        opened_remotely(url, None) as source,
+        open_remote_source(url, None) as source,
     ):
         rows = run_plan(
             make_plan(EvaluationScope(source=source, settings=EvaluationSettings()), [get_baseline("ksigma")], 1),

@@ -28,8 +28,8 @@ from faultset.evaluators.execution.runners.runner_process import RunnerProcess
 from faultset.evaluators.execution.scheduling import (
     _run_all,
     check_address_space,
-    dashboard_of,
-    isolation_of,
+    describe_isolation,
+    find_dashboard,
     local_client,
 )
 from tests.evaluators.conftest import make_truth
@@ -161,7 +161,7 @@ def test_a_limit_on_address_space_that_is_too_low_is_one_sentence(monkeypatch: p
 )
 def test_one_worker_that_cannot_isolate_methods_is_said(workers: dict[str, str], said: str) -> None:
     client: Any = SimpleNamespace(cluster=None, run=lambda function: workers)
-    assert isolation_of(client) == said
+    assert describe_isolation(client) == said
 
 
 ROOT = Path(__file__).parents[3]
@@ -180,12 +180,12 @@ def with_bokeh(monkeypatch, spec: ModuleSpec | None) -> None:
 
 def test_without_bokeh_no_link_is_given(client, monkeypatch) -> None:
     with_bokeh(monkeypatch, None)
-    assert dashboard_of(client) is None
+    assert find_dashboard(client) is None
 
 
 def test_with_bokeh_the_link_is_where_the_scheduler_listens(client, monkeypatch) -> None:
     with_bokeh(monkeypatch, ModuleSpec("bokeh", None))
-    link = dashboard_of(client)
+    link = find_dashboard(client)
     assert link is not None
     assert link.startswith("http://127.0.0.1:")
     with urllib.request.urlopen(link.removesuffix("/status") + "/health") as reply:

@@ -22,7 +22,7 @@ from faultset.datasets.format.context import read_context
 from faultset.evaluators import evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.settings import training_data
+from faultset.evaluators.execution.settings import build_training_data
 from tests.evaluators.execution.test_plan import spec_of
 
 
@@ -54,7 +54,7 @@ class CountsTraining:
 
 def test_no_episode_and_no_cluster_is_on_both_sides(example_dataset: Path, other: Path):
     train, test = source(other), source(example_dataset)
-    found = training_data(train, test)
+    found = build_training_data(train, test)
     learned = {*found.fold.healthy_train, *found.fold.faulty_train}
     tested = {truth.cluster for truth in test.truths}
     assert {truth.cluster for truth in train.truths} & tested  # a leak would be possible
@@ -79,7 +79,7 @@ def test_methods_learn_from_the_other_dataset_and_all_of_this_one_is_tested(exam
 
 def test_a_dataset_cannot_train_for_itself(example_dataset: Path):
     with pytest.raises(DataError, match=r"4 episodes of example are also in example .*; train on a dataset"):
-        training_data(source(example_dataset), source(example_dataset))
+        build_training_data(source(example_dataset), source(example_dataset))
 
 
 def test_the_same_telemetry_under_another_name_is_refused(example_dataset: Path, other: Path, tmp_path: Path):
@@ -101,7 +101,7 @@ def test_the_same_telemetry_under_another_name_is_refused(example_dataset: Path,
         assert read_context(renamed).episode == renamed.name
     create_version(copy, provenance={})
     with pytest.raises(DataError, match=r"first: r[0-9a-f]+, there called e[0-9a-f]+\)"):
-        training_data(source(copy), source(example_dataset))
+        build_training_data(source(copy), source(example_dataset))
 
 
 def test_equal_times_alone_are_no_leak(example_dataset: Path, other: Path):
@@ -111,7 +111,7 @@ def test_equal_times_alone_are_no_leak(example_dataset: Path, other: Path):
         dataclasses.replace(truth, view_start_ns=one.view_start_ns, reference_end_ns=one.reference_end_ns)
         for truth, one in zip(train.truths, (*test.truths, *test.truths), strict=True)
     )
-    assert training_data(dataclasses.replace(train, truths=moved), test).fold.healthy_train
+    assert build_training_data(dataclasses.replace(train, truths=moved), test).fold.healthy_train
 
 
 def test_a_split_and_a_training_dataset_exclude_each_other(example_dataset: Path, other: Path):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
+from faultset.agents.runs.trajectory_contents import InspectedServices
 from faultset.evaluators.leaderboards.agents import COLUMNS, agent_lines, cells, markdown_lines
 from faultset.evaluators.leaderboards.records import AgentLine
 from faultset.evaluators.leaderboards.scores import score_episodes
@@ -82,8 +82,8 @@ def lines_of(answers: dict[int, list[tuple[list[str], dict[str, Any], dict[str, 
             key = f"r{number}-{trial}"
             rows.append(row(about, "x (m)", "agent", services, trial, answer={"agent_run": key}, **of_row))
             runs.append(run(key, **of_run))
-    looks = {"r0-0": RunLook(calls={"kubectl": 3}, asked=frozenset({"a"}), shown=frozenset())}
-    return agent_lines(score_episodes(rows), runs, looks)
+    inspected = {"r0-0": InspectedServices(calls={"kubectl": 3}, requested=frozenset({"a"}), observed=frozenset())}
+    return agent_lines(score_episodes(rows), runs, inspected)
 
 
 def test_one_attempt_and_all_attempts_are_counted_apart() -> None:
@@ -116,11 +116,11 @@ def test_attempts_that_missed_something_recorded_are_left_out_of_the_clean_ones(
     assert (line.fully_recorded.value, line.not_recorded, line.refused, line.repeats) == (1.0, 0.25, 0.1, 0.1)
 
 
-def test_tokens_costs_and_looks_are_those_of_the_runs() -> None:
+def test_tokens_costs_and_inspected_services_are_those_of_the_runs() -> None:
     (line,) = lines_of({0: [(["a"], {}, {})], 1: [(["b"], {}, {"cost_usd": 1.5, "tokens_source": "estimated"})]})
     assert (line.prompt_tokens, line.completion_tokens, line.cost_usd, line.total_cost_usd) == (1000, 100, 1.0, 2.0)
     assert line.tokens_estimated
-    assert (line.calls, line.cause_asked, line.cause_shown) == ({"kubectl": 3}, 1.0, 0.0)
+    assert (line.calls, line.cause_requested, line.cause_observed) == ({"kubectl": 3}, 1.0, 0.0)
     assert cells(line)[6] == "≈1,000 + ≈100"
 
 

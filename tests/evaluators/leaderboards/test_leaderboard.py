@@ -12,7 +12,7 @@ import pytest
 from faultset.evaluators import Evaluation
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
-from faultset.evaluators.scoring.alarms import alarms_of
+from faultset.evaluators.scoring.alarms import list_alarms
 from faultset.evaluators.scoring.detection import DETECTION_METRICS, AlarmFacts, alarm_facts
 from faultset.evaluators.scoring.localization import AC1
 from faultset.evaluators.scoring.metrics import ScoredCase
@@ -44,8 +44,8 @@ def detection_rows(make):
 def test_alarms_are_raised_at_the_last_flag_that_is_needed(make):
     row = make.detection(make.truth(), [45, 70, 71, 72, 90, 91])
     start = row.truth.view_start_ns
-    assert [(a - start) // SECOND for a, _ in alarms_of(row)] == [71]
-    assert alarms_of(dataclasses.replace(row, alarm_ns=None)) == []
+    assert [(a - start) // SECOND for a, _ in list_alarms(row)] == [71]
+    assert list_alarms(dataclasses.replace(row, alarm_ns=None)) == []
 
 
 def test_a_detector_that_is_always_on_finds_nothing(make):
@@ -115,7 +115,7 @@ def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
     assert ideal.metrics["balanced_accuracy"].value == 1.0
     assert constant.metrics["event_recall"].value == 0.0
     assert constant.metrics["event_precision"].value == 0.0
-    assert ideal.metrics["detected_within_60s"].reason == "a fault is only seen for 40 s"
+    assert ideal.metrics["detected_within_60s"].reason == "a view ends 40 s after the onset"
     assert table.floor["average_precision"].value == pytest.approx(40 / 60)
     assert (table.episodes, table.clusters, table.no_fault_episodes) == (3, 3, 2)
     assert ideal.against is not None

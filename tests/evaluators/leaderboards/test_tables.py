@@ -1,4 +1,4 @@
-"""Tables beyond the plain ones: policies, triggers, later alarms, diagnoses, metrics and pods, foreign data."""
+"""Tables beyond the plain ones: policies, own detectors, later alarms, diagnoses, metrics and pods, foreign data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultset.evaluators.leaderboards.terminal import render_text
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
 from faultset.evaluators.results.truth import FaultTruth
-from faultset.evaluators.scoring.thresholds import chosen_policies
+from faultset.evaluators.scoring.thresholds import choose_policies
 
 SECOND = 1_000_000_000
 
@@ -87,7 +87,7 @@ def test_a_detector_that_failed_in_training_is_unknown_under_the_policy(make):
     )
 
 
-def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
+def test_the_own_detector_is_a_column_and_its_silence_a_miss(make):
     truths = [make.truth(f"e{i}") for i in range(2)]
     rows = [make.row(truth, ranking=ranking("b")) for truth in truths]
     rows += [make.row(truths[0], protocol="own", ranking=ranking("b"))]
@@ -96,7 +96,7 @@ def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
     table = table_of(rows, "localization")
     by = {entry.baseline: entry.metrics["ac1_own"] for entry in table.entries}
     assert (by["method"].value, by["method"].n) == (0.5, 2)
-    assert by["other"].reason == "the method declares no trigger"
+    assert by["other"].reason == "the method declares no detector of its own"
     assert [metric.name for metric in choose_columns(table)][:2] == ["ac1", "ac1_own"]
 
 
@@ -273,7 +273,7 @@ def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path)
     assert again == sorted(rows, key=lambda row: row.key)
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     write_json(build_leaderboard(rows), first)
-    write_json(build_leaderboard(again, policies=chosen_policies([])), second)
+    write_json(build_leaderboard(again, policies=choose_policies([])), second)
     assert json.loads(first.read_text()) == json.loads(second.read_text())
     assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["right"]["value"])
 

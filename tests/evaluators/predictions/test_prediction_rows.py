@@ -16,7 +16,7 @@ from faultset.datasets.training.folds import cross_folds
 from faultset.evaluators import Evaluation, compare, evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, training_data
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, build_training_data
 from faultset.evaluators.predictions.files import read_prediction_file
 from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.rows import ResultRow, read_rows
@@ -90,7 +90,7 @@ def test_a_stated_threshold_is_used_as_it_stands(source: DatasetSource, tmp_path
 def test_without_training_scores_or_threshold_there_is_no_alarm_to_score(source: DatasetSource, tmp_path: Path):
     frame = every_second(source, knowing)
     faulty = {truth.episode for truth in source.truths if truth.faulty}
-    with pytest.raises(DataError, match="no scores of fault-free training episodes"):
+    with pytest.raises(DataError, match="must have scores of training episodes without a fault"):
         rows_of(frame[frame["episode"].isin(faulty)], tmp_path, source)
     assert rows_of(frame[frame["episode"].isin(faulty)].assign(threshold=0.5), tmp_path, source)
 
@@ -174,7 +174,7 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
     both = pd.concat([every_second(source, knowing), every_second(other, knowing)])
     both.to_parquet(tmp_path / "mine.parquet", index=False)
     file = read_prediction_file(tmp_path / "mine.parquet")
-    training = training_data(other, source)
+    training = build_training_data(other, source)
     rows = read_predictions(
         EvaluationScope(source=source, settings=EvaluationSettings(calibrate=True), training=training), [file]
     )

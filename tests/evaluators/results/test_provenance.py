@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.evaluators.execution.plan import all_runs
+from faultset.evaluators.execution.plan import build_runs
 from faultset.evaluators.execution.settings import EvaluationSettings
-from faultset.evaluators.results.provenance import parameters_of, settings_hash
+from faultset.evaluators.results.provenance import read_parameters, settings_hash
 
 
 def test_settings_have_a_stable_name():
@@ -16,13 +16,13 @@ def test_settings_have_a_stable_name():
 
 
 def test_parameters_are_the_defaults_that_a_baseline_is_built_with():
-    found = parameters_of(get_baseline("autoencoder"))
+    found = read_parameters(get_baseline("autoencoder"))
     assert found == {"hidden": (16, 4, 16), "updates": 500}
-    assert parameters_of(get_baseline("always-no")) == {}
+    assert read_parameters(get_baseline("always-no")) == {}
 
 
 def test_other_parameters_are_another_key():
     spec = get_baseline("pooled-pca")
     other = dataclasses.replace(spec, factory=lambda variance=0.5: spec.factory(variance=variance))
-    runs = [all_runs([one], EvaluationSettings())[0][0] for one in (spec, other)]
+    runs = [build_runs([one], EvaluationSettings())[0][0] for one in (spec, other)]
     assert runs[0].settings != runs[1].settings

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.evaluators.results.rows import ROWS_VERSION, CompressedRows, compressed, read_rows, write_rows
+from faultset.evaluators.results.rows import ROWS_VERSION, CompressedRows, compress_rows, read_rows, write_rows
 from faultset.evaluators.results.truth import FaultTruth
 
 
@@ -85,4 +85,4 @@ def test_rows_take_a_quarter_of_what_the_objects_of_a_message_take(make):
         objects = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert len(compressed(received)) < objects / 4
+    assert len(compress_rows(received)) < objects / 4

@@ -9,7 +9,7 @@ import pytest
 from faultset.datasets import RootCause
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.labels import LabelledFault, LabelledInterval
-from faultset.evaluators.results.truth import truth_of
+from faultset.evaluators.results.truth import build_truth
 
 SECOND = 1_000_000_000
 
@@ -27,7 +27,7 @@ def test_the_truth_names_a_pod_only_by_its_own_name(example_dataset, cause, expe
     dataset = open_dataset(example_dataset)
     episode = next(name for name in dataset.episodes if dataset.label(name).fault)
     causes = (RootCause(service="geo", accepted=("geo",), **cause),)
-    truth = truth_of(replace(dataset.label(episode), root_causes=causes), dataset.view(episode).context)
+    truth = build_truth(replace(dataset.label(episode), root_causes=causes), dataset.view(episode).context)
     assert truth.pod_causes == expected
     assert replace(truth, pod_causes=()).causes == (("geo",),)
 
@@ -64,7 +64,7 @@ def test_pauses_are_the_times_after_the_onset_in_which_no_fault_acts(example_dat
         )
         for number, found in enumerate(times)
     )
-    truth = truth_of(replace(label, faults=faults), dataset.view(episode).context)
+    truth = build_truth(replace(label, faults=faults), dataset.view(episode).context)
     ends = [label.view_end_ns if end is None else onset_ns + end * SECOND for _, end in expected]
     assert truth.pauses == tuple(
         (onset_ns + begin * SECOND, end) for (begin, _), end in zip(expected, ends, strict=True)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.scoring.alarms import average_precision, events, vus_pr
+from faultset.evaluators.scoring.alarms import average_precision, find_runs, vus_pr
 
 TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
@@ -15,10 +15,10 @@ SCORES = np.array([0.10, 0.20, 0.05, 0.30, 0.90, 0.80, 0.40, 0.70, 0.15, 0.60, 0
 
 
 def test_events_are_half_open_runs():
-    assert events(TRUTH) == [(3, 7)]
-    assert events(FLAGS) == [(5, 6), (9, 11)]
-    assert events([]) == []
-    assert events([1, 1]) == [(0, 2)]
+    assert find_runs(TRUTH) == [(3, 7)]
+    assert find_runs(FLAGS) == [(5, 6), (9, 11)]
+    assert find_runs([]) == []
+    assert find_runs([1, 1]) == [(0, 2)]
 
 
 def test_average_precision_by_hand():

@@ -10,13 +10,13 @@ import pytest
 
 from faultset.evaluators.scoring.diagnosis import best_constant
 from faultset.evaluators.scoring.rankings import (
-    canonical,
+    canonicalise,
     classify_answer,
     dependents,
     expected_of_first,
     failed_score,
+    find_leaders,
     hops,
-    leading,
     lift,
     metric_matches,
     random_floor,
@@ -146,12 +146,12 @@ CALLS = [("web", "cart"), ("cart", "db"), ("web", "pay"), ("mail", "smtp")]
 
 def test_what_is_tied_in_first_place_is_the_answer_as_a_set():
     candidates = ["a", "b", "c", "d"]
-    assert leading({"a": 1.0, "b": 1.0, "c": 0.5}, candidates) == {"a", "b"}
-    assert leading({}, candidates) == frozenset()
+    assert find_leaders({"a": 1.0, "b": 1.0, "c": 0.5}, candidates) == {"a", "b"}
+    assert find_leaders({}, candidates) == frozenset()
     causes = [frozenset({"geo", "mongodb-geo"}), frozenset({"rate"})]
-    right = canonical(frozenset().union(*causes), causes)
-    assert score_set(canonical({"mongodb-geo", "rate"}, causes), right).exact
-    assert not score_set(canonical({"geo"}, causes), right).exact
+    right = canonicalise(frozenset().union(*causes), causes)
+    assert score_set(canonicalise({"mongodb-geo", "rate"}, causes), right).exact
+    assert not score_set(canonicalise({"geo"}, causes), right).exact
 
 
 def test_the_hit_that_comes_first_is_what_is_retrieved_and_then_ranked_first():

@@ -38,7 +38,7 @@ HIT10 = hit_at(10)
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "registered_scorers", lambda: (FIRST_LETTER,))
+    monkeypatch.setattr(scores, "load_scorers", lambda: (FIRST_LETTER,))
 
 
 def rows_of(make, answers: str) -> list[ResultRow]:

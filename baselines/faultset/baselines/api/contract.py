@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Task = Literal["detection", "localization", "rca"]
-Need = Literal["labels", "sli", "alarm_place"]
+Need = Literal["labels", "sli", "alarm_location"]
 """labels: `fit` receives all training episodes with their answers. sli: the method may read the clients' requests.
-alarm_place: `EpisodeView.alarm_place` has the service and metric of the alarm, if known."""
+alarm_location: `EpisodeView.alarm_location` has the service and metric of the alarm, if known."""
 CONSECUTIVE = 2
 _SHOWN = 3
 """Services in the short form of a ranking."""

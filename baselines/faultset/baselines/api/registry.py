@@ -54,7 +54,7 @@ class BaselineSpec:
     """Tables that it reads. It must also answer when one of them is missing."""
     needs: frozenset[str] = frozenset()
     """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the place of
-    the alarm (`alarm_place`); see `faultset.baselines.api.contract`."""
+    the alarm (`alarm_location`); see `faultset.baselines.api.contract`."""
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
     speed: Speed = "fast"
@@ -66,7 +66,7 @@ class BaselineSpec:
     without any of `tables` do."""
     complexity: str = ""
     """Cost of one answer, for instance "O(series · steps)"; empty if unknown."""
-    trigger: str | None = None
+    own_detector: str | None = None
     """For a localizer, the detector that its paper uses. It is scored with that detector's alarm as well."""
     learns_from_references: bool = False
     """Whether `fit` also receives the references of training episodes with a fault, as views that end with them."""
@@ -111,7 +111,7 @@ def baseline(
     departures: Iterable[str] = (),
     requires: Iterable[str] = (),
     complexity: str = "",
-    trigger: str | None = None,
+    own_detector: str | None = None,
     learns_from_references: bool = False,
     reconstruction: bool = False,
     open_settings: Mapping[str, tuple[Any, ...]] | None = None,
@@ -147,7 +147,7 @@ def baseline(
             factory=cls,
             requires=tuple(requires),
             complexity=complexity,
-            trigger=trigger,
+            own_detector=own_detector,
             learns_from_references=learns_from_references,
             reconstruction=reconstruction,
             open_settings=dict(open_settings or {}),
@@ -328,9 +328,9 @@ def _check(spec: BaselineSpec) -> None:
             )
     if spec.task == "rca" and "labels" not in spec.needs:
         raise UsageError(f'baseline "{spec.name}" is for rca, which needs labels; add needs=("labels",)')
-    if spec.trigger is not None and spec.task != "localization":
+    if spec.own_detector is not None and spec.task != "localization":
         raise UsageError(
-            f'baseline "{spec.name}" must not declare trigger, which only localization has; its task is {spec.task}'
+            f'baseline "{spec.name}" must not declare own_detector, which is for localization; its task is {spec.task}'
         )
     if not spec.own_threshold and spec.task != "detection":
         raise UsageError(

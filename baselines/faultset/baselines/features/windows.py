@@ -131,7 +131,7 @@ def _windows(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
     )
     comparable = not windows.empty and len(windows.reference) >= LEAST_HEALTHY
-    episode.note_left_out(windows.left_out, comparable=comparable)
+    episode.note_skipped_series(windows.left_out, comparable=comparable)
     return windows
 
 
@@ -279,7 +279,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     role = episode.catalogue.role_of
     taken: dict[str, set[str]] = {}
     chosen: list[int] = []
-    for column in sorted(range(len(windows.series)), key=lambda place: (-lasting[place], windows.series[place])):
+    for column in sorted(range(len(windows.series)), key=lambda number: (-lasting[number], windows.series[number])):
         service, metric = windows.series[column]
         roles = taken.setdefault(service, set())
         if lasting[column] > 0 and len(roles) < per_service and role(metric) not in roles:

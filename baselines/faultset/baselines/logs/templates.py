@@ -269,10 +269,10 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     rows = (time >= start_ns) & (time < end_ns) & (owner >= 0)
     column = owner[rows] * max(1, len(texts)) + shape[rows]
-    columns, _, place = distinct(column)
-    lines = np.bincount(place, minlength=len(columns))
+    columns, _, index = distinct(column)
+    lines = np.bincount(index, minlength=len(columns))
     row = (time[rows] - start_ns) // step_ns
-    counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
+    counts = np.bincount(row * len(columns) + index, minlength=steps * len(columns)).reshape(steps, -1)
     frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
     return ShapeCounts(
         shapes=tuple(
@@ -336,7 +336,7 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     # Lines of one instant keep the order in which the table holds them, service by service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     texts = encoded.indices.to_numpy()[chosen].astype(np.int64)
-    found, first, place = distinct(texts)
+    found, first, index = distinct(texts)
     order = np.argsort(first)
     drain = Drain()
     words = encoded.dictionary.take(pa.array(found[order])).to_pylist()
@@ -345,6 +345,6 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     return TemplateLines(
         times_ns=times[chosen],
         services=code[chosen],
-        templates=group[place],
+        templates=group[index],
         texts=tuple(template.text for template in drain.templates),
     )

@@ -128,7 +128,7 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
         features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
     for seen in object_histories(frame):
-        before, after = (read_specification(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
+        before, after = (read_specification(seen.kind, parse_state(seen.texts[index])) for index in (0, -1))
         if before is not None and after is not None:
             for field in before.keys() | after.keys():
                 if before.get(field) != after.get(field):

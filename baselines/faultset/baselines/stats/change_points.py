@@ -154,7 +154,7 @@ class Spot:
     initial
         Quantile of the first values at which the tail begins.
     growth
-        Relative growth in the number of excesses that triggers a new fit.
+        Relative growth in the number of excesses that starts a new fit.
     """
 
     level: float

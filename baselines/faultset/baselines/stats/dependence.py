@@ -268,19 +268,19 @@ def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[L
     delayed = _shifted(series, names, lags)
     y = series[lags:, target]
     strength = np.abs(_correlations(delayed, y))
-    near = [int(place) for place in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
+    near = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
     for size in range(1, MOST_CAUSES + 1):
-        near.sort(key=lambda place: (-strength[place], names[place]))
+        near.sort(key=lambda index: (-strength[index], names[index]))
         dependent: list[int] = []
-        for place in near[: MOST_CAUSES * 4]:
-            conditions = [other for other in near if other != place][:size]
-            correlation = abs(partial_correlation(delayed[:, place], y, delayed[:, conditions]))
-            strength[place] = min(strength[place], correlation)
+        for index in near[: MOST_CAUSES * 4]:
+            conditions = [other for other in near if other != index][:size]
+            correlation = abs(partial_correlation(delayed[:, index], y, delayed[:, conditions]))
+            strength[index] = min(strength[index], correlation)
             if correlation_p_value(correlation, len(y), len(conditions)) <= level:
-                dependent.append(place)
+                dependent.append(index)
         near = dependent
-    near.sort(key=lambda place: (-strength[place], names[place]))
-    return tuple(names[place] for place in near[:MOST_CAUSES])
+    near.sort(key=lambda index: (-strength[index], names[index]))
+    return tuple(names[index] for index in near[:MOST_CAUSES])
 
 
 def _shifted(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:

@@ -82,7 +82,7 @@ def check_declared_tables(trial: BaselineTrial) -> None:
     """Check that only declared tables are read."""
     assert trial.expected is not None
     missing = ", ".join(sorted(trial.undeclared))
-    where = "needs" if trial.undeclared == {"alarm_place"} else "tables"
+    where = "needs" if trial.undeclared == {"alarm_location"} else "tables"
     assert not trial.undeclared, f"{trial.spec.name}: reads {missing}; add that to {where}"
 
 

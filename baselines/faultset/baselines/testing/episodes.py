@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from faultset.baselines.api.contract import Labelled
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -73,7 +73,7 @@ class ExampleEpisodes:
     def reversed_names(self) -> dict[str, str]:
         """Return service -> new name, so that the sort order is reversed."""
         services = sorted(self.faulty.view.services)
-        return {name: f"s{len(services) - place}-{name}" for place, name in enumerate(services)}
+        return {name: f"s{len(services) - index}-{name}" for index, name in enumerate(services)}
 
     def reversed_order(self) -> ExampleEpisodes:
         """Return the episodes with renamed services whose sort order is reversed."""
@@ -179,10 +179,10 @@ class DeclaredView(EpisodeView):
         self._view, self._declared, self._needs = view, tables, needs
 
     @property
-    def alarm_place(self) -> AlarmPlace | None:
-        if "alarm_place" not in self._needs:
-            self.undeclared.add("alarm_place")
-        return AlarmPlace(service=self.context.workload_entry)
+    def alarm_location(self) -> AlarmLocation | None:
+        if "alarm_location" not in self._needs:
+            self.undeclared.add("alarm_location")
+        return AlarmLocation(service=self.context.workload_entry)
 
     def table(self, name: str, columns: Any = None, filters: Any = None) -> pa.Table:
         if name not in self._declared:
@@ -194,8 +194,8 @@ class DeclaredView(EpisodeView):
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
 
-    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
-        self._view.note_left_out(series)
+    def note_skipped_series(self, series: Iterable[tuple[str, str]]) -> None:
+        self._view.note_skipped_series(series)
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
         return self._view.silent_steps(step_ns)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlarmPlace:
+class AlarmLocation:
     """The service whose metric raised an alarm, which need not be the faulty one."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -240,7 +240,7 @@ class Label:
         return () if self.fault is None else ((self.fault, *sorted(self.targets)),)
 
     @property
-    def alarm_place(self) -> AlarmPlace | None:
+    def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm, from the parameter `alarm`; None if the source does not name it.
 
         Raises
@@ -249,7 +249,7 @@ class Label:
             The parameter is malformed.
         """
         alarm = self.parameters.get("alarm")
-        return None if alarm is None else check_type(alarm, AlarmPlace, f"the parameter alarm of {self.episode}")
+        return None if alarm is None else check_type(alarm, AlarmLocation, f"the parameter alarm of {self.episode}")
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:

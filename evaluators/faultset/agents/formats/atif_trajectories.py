@@ -42,7 +42,7 @@ class SubmittedAnswer:
     rule: str
 
 
-def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
+def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
     """Return the answer of a trajectory; None if there is none."""
     extra = (trajectory.extra or {}).get("faultset")
     if isinstance(extra, dict) and extra.get("answer") is not None:
@@ -68,7 +68,7 @@ def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
 
 
 def _argument(call: ToolCall) -> Any:
-    """Return the first argument of a call. It is the answer, whatever its name."""
+    """Return the first argument of a call, which is the answer under any name."""
     return next(iter(call.arguments.values()), "")
 
 
@@ -116,7 +116,7 @@ class ATIFTrajectories:
         extra = (trajectory.extra or {}).get("faultset")
         stated = extra if isinstance(extra, dict) else {}
         task = stated["task"] if stated.get("task") in TASKS else "root_cause"
-        submitted = submitted_answer(trajectory)
+        submitted = find_submitted_answer(trajectory)
         answer = _as_stated(decide_status(trajectory, _answer(submitted, str(task), options)), stated)
         times = _times(trajectory)
         run = build_run(

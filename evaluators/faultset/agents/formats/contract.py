@@ -36,7 +36,7 @@ class ImportedRun:
     """Unique within its file and stable across imports; determines the run's name."""
     trajectory: Trajectory
     run: AgentRun
-    """Without name, paths and hashes, which the import adds."""
+    """The record without name, paths and hashes, which the import adds."""
     truth: RunTruth
 
 

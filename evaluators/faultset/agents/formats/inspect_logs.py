@@ -2,7 +2,7 @@
 
 Samples of faultset tasks contain their question and the session's report; `evaluate --agents` scores them. For other
 samples, the score says whether the answer equals one of the sample's targets, ignoring case. The result of the log's
-own scorers is the recorded result.
+scorers is the recorded result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
-from faultset.agents.runs.answers import ReadAnswer, build_run, cheating, decide_status
+from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, describe_cheating
 from faultset.agents.runs.record import AGENT, QUESTION, REPORT, AgentRecord, AgentRun, AskedQuestion, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
@@ -129,7 +129,7 @@ class InspectLogs:
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
         """Name the log's scorer, whose rule differs from equality with a target."""
         names = ", ".join(truth.recorded.get("scores", {})) or "unknown"
-        return f"the log's scorer ({names}) uses another rule than equality with a target"
+        return f"the log's scorer ({names}) uses a rule other than equality with a target"
 
 
 def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: ImportOptions) -> ImportedRun:
@@ -167,7 +167,7 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
         final = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
     else:
-        cheats = cheating if question is None else _never
+        cheats = describe_cheating if question is None else _never
         final = decide_status(trajectory, answer, stopped_by=stopped_by, cheats=cheats)
     run = build_run(source, trajectory, final, **fields)
     return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_truth(sample, labelled=question is None))
@@ -199,7 +199,7 @@ def _session_fields(question: AskedQuestion, report: Mapping[str, Any], sample: 
 
 
 def _never(trajectory: Trajectory) -> str:
-    """Report no cheating: tools of faultset tasks access neither files nor the injector."""
+    """Report no describe_cheating: tools of faultset tasks access neither files nor the injector."""
     return ""
 
 
@@ -215,7 +215,7 @@ def _usage(sample: EvalSample) -> FinalMetrics:
 
 
 def _seconds(sample: EvalSample) -> float | None:
-    """Return the working time of a sample, or its total time if the log has no other."""
+    """Return the working time of a sample, or its total time if the log has no working time."""
     seconds = sample.working_time if sample.working_time is not None else sample.total_time
     return None if seconds is None else float(seconds)
 
@@ -243,7 +243,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 
 def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
-    """Return targets and scores; targets of faultset tasks are for readers and are not scored here."""
+    """Return targets and scores; the targets of faultset tasks are not scored here."""
     targets = [] if not labelled else [sample.target] if isinstance(sample.target, str) else list(sample.target)
     targets = [target for target in targets if target.strip()]
     values = {name: score.value for name, score in (sample.scores or {}).items()}

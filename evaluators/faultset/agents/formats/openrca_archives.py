@@ -1,8 +1,8 @@
 """Read archives of OpenRCA runs, and reconstruct the true causes of each query.
 
 A row contains one complete cause, even if its query asks for several, and the criteria that passed and failed, as
-values without field names. The other causes are found among rows close in time: those with which the requested values
-equal the criteria exactly.
+values without field names. The other causes are taken from rows close in time, such that the requested values of all
+causes equal the criteria exactly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def stated_cause(text: str) -> Cause | None:
     return {"time": fields["datetime"], "component": fields["component"], "reason": fields["reason"]}
 
 
-def causes_of(row: Mapping[str, str], stated: Cause, pool: Sequence[Cause]) -> list[Cause] | None:
+def reconstruct_causes(row: Mapping[str, str], stated: Cause, pool: Sequence[Cause]) -> list[Cause] | None:
     """Return all causes that a query asks for; None if they cannot be reconstructed.
 
     Parameters
@@ -123,7 +123,7 @@ class OpenRCAArchives:
         causes = [_stated(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)]
         pool = [dict(items) for items in dict.fromkeys(tuple(cause.items()) for cause in causes)]
         return [
-            self._run(row, number, causes_of(row, stated, pool), stated, file, options)
+            self._run(row, number, reconstruct_causes(row, stated, pool), stated, file, options)
             for number, (row, stated) in enumerate(zip(rows, causes, strict=True))
         ]
 
@@ -175,7 +175,7 @@ class OpenRCAArchives:
         return SourceScore(success=value == 1.0, value=value)
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Explain answers that OpenRCA's regular expression misses, because their keys are in another order."""
+        """Explain answers that OpenRCA's regular expression misses because their keys are in a different order."""
         if not (run.answer or {}).get("other_layout"):
             return ""
         return "OpenRCA's parser requires the three keys in a fixed order"

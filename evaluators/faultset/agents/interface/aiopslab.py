@@ -1,4 +1,4 @@
-"""A recorded episode with AIOpsLab's contract: text actions, and agents with `init_context` and `get_action`.
+"""Offer a recorded episode through AIOpsLab's interface: text actions, for agents with `init_context` and `get_action`.
 
 Names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are original. Exported files exist
 only in memory, under the paths that the actions return.

@@ -21,7 +21,7 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     Parameters
     ----------
     answered
-        Called after the answer was submitted and before the client is told, because clients may kill a server then.
+        Called after the answer was submitted and before the client gets a reply, after which it may kill the server.
     """
     import anyio
     from mcp import types

@@ -71,7 +71,7 @@ class OperatorConnection:
         return ToolReply(**reply)
 
     def close(self) -> None:
-        """End the repair; the oracle then judges the system."""
+        """End the repair; the system is then checked."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -61,12 +61,12 @@ class AgentSession:
     submission
         Name of the tool that ends the session.
     answer
-        The submitted answer, in the form of `faultset.agents.runs.answers`; None before. With task "all" it has the
-        keys of all three tasks.
+        The submitted answer, in the form of `faultset.agents.runs.answers`; None before the submission. With task "all"
+        it has the keys of all three tasks.
     answered_ns
-        Time of the recording at which the answer was given, UTC nanoseconds; None before.
+        Time of the recording at the submission, UTC nanoseconds; None before it.
     retries
-        Submissions with invalid names, after which the agent could answer again.
+        Number of submissions that were rejected because of invalid names.
     """
 
     def __init__(self, tools: EpisodeTools, task: RecordedTask = "all") -> None:

@@ -1,4 +1,4 @@
-"""Interpret answers of agents, decide how runs ended, and count what they used."""
+"""Interpret answers of agents, decide how runs ended, and count their usage."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def services_in_text(text: str, candidates: Sequence[str]) -> list[str]:
 
 
 def from_text(text: str, candidates: Sequence[str]) -> ReadAnswer:
-    """Interpret free text as an answer: the candidates it names, tied."""
+    """Interpret free text as an answer: the candidates it names, all with the same rank."""
     services = services_in_text(text, candidates)
     if services:
         answer = {"services": services, "ordered": False, "text": text}
@@ -113,7 +113,7 @@ _NOTHING = re.compile(
 )
 
 
-def harness_failure(trajectory: Trajectory) -> str:
+def describe_harness_failure(trajectory: Trajectory) -> str:
     """Return why a run does not reflect its model; empty if it does."""
     messages = trajectory.agent_steps
     silent = [step for step in messages if _is_silent(step)]
@@ -127,7 +127,7 @@ def _is_silent(step: TrajectoryStep) -> bool:
     return (not text and not step.tool_calls and not step.reasoning_content) or bool(_FAILED_CALL.match(text))
 
 
-def cheating(trajectory: Trajectory) -> str:
+def describe_cheating(trajectory: Trajectory) -> str:
     """Return how an agent cheated: it ran the benchmark's repair or accessed the injector; empty if it did not."""
     for step in trajectory.agent_steps:
         results = {r.source_call_id: text_of(r.content) for r in (step.observation.results if step.observation else ())}
@@ -153,7 +153,7 @@ def decide_status(
     *,
     step_limits: Sequence[int] = (),
     stopped_by: str | None = None,
-    cheats: Callable[[Trajectory], str] = cheating,
+    cheats: Callable[[Trajectory], str] = describe_cheating,
 ) -> ReadAnswer:
     """Return the answer with the final status of the run and its reason.
 
@@ -170,7 +170,7 @@ def decide_status(
         Status stated by the source.
     """
     answer = submitted or ReadAnswer(status="no_answer", reason="the agent submitted nothing")
-    failure = harness_failure(trajectory)
+    failure = describe_harness_failure(trajectory)
     if failure:
         return replace(answer, status="harness_error", reason=failure)
     cheat = cheats(trajectory)

@@ -46,7 +46,7 @@ class AgentRun(_Row):
     """One run: agent, problem, status, answer and usage."""
 
     run: RunId
-    """Unique name within the folder, also of its trajectory file."""
+    """Name of the run and of its trajectory file, unique within the folder."""
     format: Name
     """Format of the recording."""
     agent: Name
@@ -219,7 +219,7 @@ def read_runs(folder: Path | str) -> list[AgentRun]:
     Raises
     ------
     DataError
-        The folder was not written by an import, or a file in it is damaged or has another layout.
+        The folder was not written by an import, or a file in it is damaged or has a different layout.
     """
     return _read(Path(folder) / RUNS_FILE, RUNS, AgentRun)
 
@@ -264,7 +264,7 @@ def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
         raise DataError(f"{printable(path)}: {validation_sentence(problem)}; import the runs again") from None
 
 
-def record_beside(trajectory: Path) -> AgentRun | None:
+def find_record(trajectory: Path) -> AgentRun | None:
     """Return the record of a trajectory file in an imported folder; None for a file elsewhere."""
     folder = trajectory.resolve().parent.parent
     if trajectory.resolve().parent.name != TRAJECTORIES or not (folder / RUNS_FILE).is_file():
@@ -281,7 +281,7 @@ CLUSTER = "cluster"
 REPORT = "faultset"
 """Key of the session's report in the store of a sample."""
 AGENT = "faultset_agent"
-"""Key of an agent of ours in the store of a sample; its value is an `AgentRecord`."""
+"""Key of a built-in agent in the store of a sample; its value is an `AgentRecord`."""
 
 
 class AskedQuestion(BaseModel):
@@ -299,7 +299,7 @@ class AskedQuestion(BaseModel):
 
 
 class AgentRecord(BaseModel):
-    """Which agent of ours answered."""
+    """The built-in agent that answered."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -18,13 +18,13 @@ from faultset.agents.runs.record import AGENT, CANDIDATES
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
 _LEAST_ERROR_SHARE = 1.0
-"""Percentage of failed calls from which a called service is blamed."""
+"""A called service is blamed from this percentage of failed calls upwards."""
 _CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
 
 
 @solver(name="random-agent")
 def random_agent(seed: int = 0) -> Solver:
-    """Answer with a random candidate, level and type; in detection, report no fault half of the time."""
+    """Answer with a random candidate, level and type; for detection, report a fault half of the time."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": "random-agent", "version": "2", "kind": "control"})

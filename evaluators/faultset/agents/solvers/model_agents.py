@@ -49,9 +49,9 @@ def gpt_w_shell(max_steps: int = MAX_STEPS) -> Solver:
 
 @solver
 def flash(max_steps: int = MAX_STEPS) -> Solver:
-    """FLASH: a second opinion after every step (as AIOpsLab simplified it).
+    """FLASH: ask the model for a hint after every step (as AIOpsLab simplified it).
 
-    AIOpsLab's agent requests the hint but drops it. Here the model receives it.
+    AIOpsLab's agent requests the hint but discards it. Here the model receives it.
     """
     return _tool_loop("flash", "flash.md", max_steps, after_step=_hindsight)
 

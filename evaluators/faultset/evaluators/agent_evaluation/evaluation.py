@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from faultset.agents.formats.contract import ImportedRun, ImportOptions, agent_format
 from faultset.agents.imports import run_name
 from faultset.agents.interface.session import SESSION_TASKS
-from faultset.agents.runs.looks import RunLook, look_of
 from faultset.agents.runs.record import RUNS_FILE, AgentRun, read_runs, trajectory_file
+from faultset.agents.runs.trajectory_contents import InspectedServices, find_inspected_services
 from faultset.agents.trajectory import Trajectory, read_trajectory
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
 from faultset.evaluators.agent_evaluation.rows import (
     AgentQuestion,
     RowContext,
-    alarms_of_rows,
+    build_rows,
     empty_row,
-    questions_of,
-    rows_of_run,
+    find_alarms,
+    list_questions,
 )
 from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.settings import EvaluationScope
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 _SCORED_ELSEWHERE = ("mitigation",)
-"""Tasks judged by the oracle of a live episode."""
+"""Tasks that are judged on a live episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class AgentResults:
 
     rows: tuple[ResultRow, ...] = ()
     runs: tuple[AgentRun, ...] = ()
-    looks: Mapping[str, RunLook] = field(default_factory=dict)
+    inspected: Mapping[str, InspectedServices] = field(default_factory=dict)
     """Run -> what the agent inspected."""
     left_out: tuple[str, ...] = ()
     """Sentences about agents without rows because all their runs failed."""
@@ -190,7 +190,7 @@ class AgentEvaluation:
         DataError
             A run and the baselines started from different alarms.
         """
-        alarms = alarms_of_rows(rows, self._scope.alarm_of)
+        alarms = find_alarms(rows, self._scope.choose_alarm_detector)
         tested = [self._truths[episode] for episode in self._folds]
         by_label: dict[str, list[RecordedRun]] = {}
         for recorded in self._runs:
@@ -210,15 +210,17 @@ class AgentEvaluation:
                     if task != "detection" and protocol not in self._settings.protocols:
                         continue
                     of_protocol = [run for run in runs if (run.protocol or "detected") == protocol]
-                    questions = questions_of(tested, [task], [protocol], alarms)
+                    questions = list_questions(tested, [task], [protocol], alarms)
                     agent_rows += self._rows(label, task, of_protocol, questions)
-        looks = {
-            recorded.run.run: look_of(recorded.trajectory, self._truths[str(recorded.run.episode)].candidates)
+        inspected = {
+            recorded.run.run: find_inspected_services(
+                recorded.trajectory, self._truths[str(recorded.run.episode)].candidates
+            )
             for recorded in self._runs
             if recorded.trajectory is not None
         }
         runs = tuple(recorded.run for recorded in self._runs)
-        return AgentResults(rows=tuple(agent_rows), runs=runs, looks=looks, left_out=tuple(left_out))
+        return AgentResults(rows=tuple(agent_rows), runs=runs, inspected=inspected, left_out=tuple(left_out))
 
     def _rows(
         self, label: str, task: str, runs: Sequence[AgentRun], questions: Iterable[AgentQuestion]
@@ -232,7 +234,7 @@ class AgentEvaluation:
         for question in questions:
             truth = self._truths[question.episode]
             if not question.is_asked:
-                reason = f"{self._scope.alarm_of(question.episode)} raised no alarm"
+                reason = f"{self._scope.choose_alarm_detector(question.episode)} raised no alarm"
                 yield from (
                     empty_row(truth, context, task, question.protocol, trial, "no_alarm", reason) for trial in trials
                 )
@@ -240,7 +242,7 @@ class AgentEvaluation:
             answered = by_episode.get(question.episode, ())
             for run in answered:
                 self._check_alarm(run, question)
-                yield from (row for row in rows_of_run(run, truth, context) if row.task == task)
+                yield from (row for row in build_rows(run, truth, context) if row.task == task)
             if not answered:
                 reason = "no run on this episode"
                 yield empty_row(truth, context, task, question.protocol, trials[0], "missing", reason)
@@ -249,8 +251,8 @@ class AgentEvaluation:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
                 f"a run of {printable(run.agent)} on episode {question.episode} did not start from the alarm of "
-                f"{self._scope.alarm_of(question.episode)}; choose the detector of the runs with --alarm and their "
-                "split with --split"
+                f"{self._scope.choose_alarm_detector(question.episode)}; choose the detector of the runs with --alarm "
+                "and their split with --split"
             )
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
@@ -262,7 +264,7 @@ class AgentEvaluation:
             dataset=self._scope.source.name,
             version=self._scope.source.version,
             split=self._scope.split,
-            detector_of=self._scope.alarm_of,
+            detector_of=self._scope.choose_alarm_detector,
             folds=self._folds,
             majority_labels=self._majority,
         )

@@ -46,7 +46,7 @@ class AgentQuestion:
         return self.task == "detection" or self.alarm_ns is not None
 
 
-def questions_of(
+def list_questions(
     truths: Iterable[Truth], tasks: Sequence[str], protocols: Sequence[str], alarms: Mapping[str, int | None]
 ) -> Iterator[AgentQuestion]:
     """Yield the questions about tested episodes.
@@ -76,7 +76,7 @@ def questions_of(
             yield AgentQuestion(episode=truth.episode, task=task, protocol="oracle", alarm_ns=truth.onset_ns)
 
 
-def alarms_of_rows(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
+def find_alarms(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
     """Return episode -> alarm: the one passed to baselines, or that of the episode's detector."""
     alarms: dict[str, int | None] = {}
     for row in rows:
@@ -113,8 +113,8 @@ class RowContext:
     """Fold -> most frequent (system level, fault type) of its training labels."""
 
 
-def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
-    """Return the rows of a run, one per task it answers."""
+def build_rows(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
+    """Return one row per task that a run answers."""
     rows = []
     for task in TASKS_OF[_NAMES[run.task]]:
         status, reason, checked = _checked(run, task, run.answer or {}, truth)

@@ -46,7 +46,7 @@ class PageStep:
 
 
 def write_run_page(trajectory: Trajectory, run: AgentRun | None, out: Path) -> None:
-    """Write the page of a run, with the facts of its row if there is one, into a file."""
+    """Write the page of a run into a file; the facts of its record are shown if it has one."""
     text = run_page(trajectory, run)
     with translate_write_errors(out):
         replace_text(out, text)
@@ -139,7 +139,7 @@ class AgentRow:
     success: Estimate
     """Success rate by the source's current labels; runs with a harness error are misses."""
     success_without_harness_errors: Estimate
-    """The same without runs that had a harness error."""
+    """`current` without the runs that had a harness error."""
     value: Estimate
     """Mean of the partial scores."""
     control: str
@@ -170,7 +170,7 @@ class ResultDifference:
     runs: tuple[str, ...]
 
 
-def agent_rows(scored: Sequence[ScoredRun]) -> list[AgentRow]:
+def summarise_agents(scored: Sequence[ScoredRun]) -> list[AgentRow]:
     """Return one row per source, agent, model and task, in that order."""
     groups: dict[tuple[str, str, str, str], list[ScoredRun]] = {}
     for result in scored:
@@ -179,7 +179,7 @@ def agent_rows(scored: Sequence[ScoredRun]) -> list[AgentRow]:
     return [_row(results) for _, results in sorted(groups.items())]
 
 
-def result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
+def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
     """Return why results differ from the recorded ones, most frequent reasons first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for result in scored:
@@ -255,7 +255,7 @@ def _pair(result: ScoredRun) -> Pair:
 
 
 def _score_constant_pair(result: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
-    """Score the most frequent pair of the other clusters; ties share. None without other clusters."""
+    """Score the most frequent pair of all other clusters, averaged over ties; None if there is no other cluster."""
     cluster = result.truth.cluster
     pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != cluster}
     if not pairs:

@@ -165,7 +165,7 @@ class _LiveEpisodes:
         return connection
 
     async def judge(self, sample: str) -> Mapping[str, Any]:
-        """Close the connection, wait for the oracle and the undo, and return the result."""
+        """Close the connection, wait until the repair is checked and the fault undone, and return the result."""
         episode = self._running[sample]
         if episode.connection is not None:
             episode.connection.close()
@@ -225,7 +225,7 @@ def live_episode(episodes: _LiveEpisodes) -> Solver:
 
 @scorer(metrics=[mean(), stderr(cluster=CLUSTER)])
 def oracle(episodes: _LiveEpisodes) -> Scorer:
-    """Score 1 if the oracle of `faultset mitigate` confirms the repair, otherwise 0."""
+    """Score 1 if all checks of `faultset mitigate` confirm the repair, otherwise 0."""
 
     async def score(state: TaskState, target: Target) -> Score:
         result = await episodes.judge(state.uuid)
@@ -233,7 +233,7 @@ def oracle(episodes: _LiveEpisodes) -> Scorer:
         times = {name: result[name] for name in ("mitigated_s", "repair_s", "manifest")}
         return Score(
             value=float(result["success"]),
-            explanation="; ".join(failures) or "all checks of the oracle passed",
+            explanation="; ".join(failures) or "all checks of the repair passed",
             metadata={**times, "parts": result["parts"], "commands": result["commands"]},
         )
 

@@ -26,15 +26,15 @@ from faultset.datasets.training.folds import folds_of_split
 from faultset.evaluators.agent_evaluation.rows import (
     AgentQuestion,
     RowContext,
-    alarms_of_rows,
-    questions_of,
-    rows_of_run,
+    build_rows,
+    find_alarms,
+    list_questions,
 )
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import default_detector
 from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
-from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.results.truth import Truth, build_truth
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
 from faultset.evaluators.scoring.metrics import ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
@@ -64,7 +64,7 @@ def answer_scorer() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         question = AskedQuestion.model_validate(state.metadata[QUESTION])
         dataset, episode = shared_dataset(question), str(state.sample_id)
-        truth = truth_of(dataset.label(episode), dataset.view(episode).context)
+        truth = build_truth(dataset.label(episode), dataset.view(episode).context)
         report = session_report(state.store)
         answer = json.dumps(report.get("answer"))
         values = score_report(question, report, truth)
@@ -78,7 +78,7 @@ def answer_scorer() -> Scorer:
 def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
     """Return the scores of a session's report; None if leaderboards do not score the episode."""
     row = _row(question, report, truth)
-    if row.task != "detection" and not TASK_METRICS[row.task].poses(truth):
+    if row.task != "detection" and not TASK_METRICS[row.task].is_scorable(truth):
         return None
     if row.task == "localization":
         case = ScoredCase(rows=(row,))
@@ -115,7 +115,7 @@ def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Re
         folds={},
         majority_labels={},
     )
-    return rows_of_run(run, truth, context)[0]
+    return build_rows(run, truth, context)[0]
 
 
 MESSAGE_LIMIT = 200
@@ -147,7 +147,7 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
             alarms = _alarms(opened, detectors, split)
         task_of_rows = "rca" if asked == "diagnosis" else asked
-        questions = [item for item in questions_of(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
+        questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
             needed = "an alarm" if protocol == "detected" else "a fault with a known onset"
             raise DataError(
@@ -206,12 +206,12 @@ def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) ->
 def _alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
     names = sorted({*detectors.values()})
     evaluation = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
-    return alarms_of_rows(evaluation.rows, detectors.get)
+    return find_alarms(evaluation.rows, detectors.get)
 
 
 def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:
     context = dataset.view(question.episode).context
-    about = AskedQuestion(
+    asked = AskedQuestion(
         folder=str(dataset.root.absolute()),
         version=dataset.version,
         task=question.task,
@@ -224,7 +224,7 @@ def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: s
         input=problem_text(question.task, _clock(context, question.alarm_ns), question.alarm_ns),
         target=_target(question.task, truth),
         metadata={
-            QUESTION: about.model_dump(),
+            QUESTION: asked.model_dump(),
             CANDIDATES: list(truth.candidates),
             CLUSTER: "/".join(truth.cluster),
         },

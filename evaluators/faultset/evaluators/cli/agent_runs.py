@@ -47,10 +47,10 @@ def score_agents(folder: Path, as_json: bool) -> None:
       faultset agents score runs/
     """
     from faultset.agents import score_runs
-    from faultset.evaluators.agent_evaluation.run_pages import agent_rows, result_differences
+    from faultset.evaluators.agent_evaluation.run_pages import find_result_differences, summarise_agents
 
     scored = score_runs(folder)
-    rows, differences = agent_rows(scored), result_differences(scored)
+    rows, differences = summarise_agents(scored), find_result_differences(scored)
     if as_json:
         show_json(
             {
@@ -161,8 +161,8 @@ def page(run: Path, out: Path) -> None:
       faultset agents page runs/trajectories/0647a98b-d4f8a010.json --out run.html
     """
     from faultset.agents import read_trajectory
-    from faultset.agents.runs.record import record_beside
+    from faultset.agents.runs.record import find_record
     from faultset.evaluators.agent_evaluation.run_pages import write_run_page
 
-    write_run_page(read_trajectory(run), record_beside(run), out)
+    write_run_page(read_trajectory(run), find_record(run), out)
     click.echo(f"{out}: {out.stat().st_size:,} bytes.")

@@ -53,21 +53,21 @@ def systems(
     """
     from faultset.core.errors import DataError, UsageError
     from faultset.evaluators.comparison.runs import read_run
-    from faultset.evaluators.comparison.systems import systems_markdown, systems_table
+    from faultset.evaluators.comparison.systems import compare_systems, format_systems
     from faultset.evaluators.leaderboards.formats import to_json
 
     runs = {folder.resolve().name: read_run(folder) for folder in results}
     if len(runs) < len(results):
         raise UsageError("two folders have the same name, but each column needs its own; rename one")
-    given = "detected" if task == "detection" else protocol
+    table_protocol = "detected" if task == "detection" else protocol
     try:
-        table = systems_table({name: run.rows for name, run in runs.items()}, task=task, protocol=given)
+        table = compare_systems({name: run.rows for name, run in runs.items()}, task=task, protocol=table_protocol)
     except ValueError as error:
         raise DataError(f"{error}; evaluate with that task and protocol") from error
     if as_json:
         show_json(to_json(table))
         return
-    click.echo(systems_markdown(table), nl=False)
+    click.echo(format_systems(table), nl=False)
 
 
 PIPED_COLUMNS = 120
@@ -154,7 +154,7 @@ def compare_folders(
 
     parsed = [conditions.Condition.parse(text) for text in fail_on]
     comparison = compare_results(old, new, seed=seed)
-    met = conditions.violations(comparison, parsed, significance=significance)
+    met = conditions.find_violations(comparison, parsed, significance=significance)
     folder = files.write(comparison, Path(comparison.new.folder) if out is None else out)
     if as_json:
         show_json(to_json(comparison))

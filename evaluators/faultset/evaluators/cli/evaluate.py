@@ -77,8 +77,8 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
     "--evidence",
     metavar="auto|SECONDS",
     show_default="10,30,60; none with --baselines",
-    help="Also end the view this long after onset or alarm: auto, none, or for example 10,30. Each value adds a column "
-    "and one answer per method and fault.",
+    help="Also cut the view off this long after onset or alarm: auto, none, or for example 10,30. Each value adds a "
+    "column and one answer per method and fault.",
 )
 @click.option(
     "--thresholds",
@@ -224,7 +224,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.evaluators.execution.plan import slow_left_out
+        from faultset.evaluators.execution.plan import list_unchosen_slow
 
         click.echo(wrap(_describe_plan(start)), err=True)
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
@@ -234,7 +234,7 @@ class _Progress:
             changed = " and ".join(start.changed)
             text = f"Changed since the last evaluation into this folder: {changed}; dependent answers run again"
             click.echo(wrap(text), err=True)
-        slow = slow_left_out(start.baselines) if self._default_choice else []
+        slow = list_unchosen_slow(start.baselines) if self._default_choice else []
         if slow:
             text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"
             click.echo(wrap(text), err=True)

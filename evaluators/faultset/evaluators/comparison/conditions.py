@@ -62,7 +62,7 @@ class Condition:
         return change > _SMALLEST and change >= self.least - _SMALLEST
 
 
-def violations(
+def find_violations(
     comparison: Comparison, conditions: Iterable[Condition], *, significance: float | None = None
 ) -> list[str]:
     """Return a sentence for every method and table that meets a condition.
@@ -78,10 +78,10 @@ def violations(
     UsageError
         A metric or method is not compared, or the metric is not tested for significance.
     """
-    return [text for condition in conditions for text in _violations(comparison, condition, significance)]
+    return [text for condition in conditions for text in _find_violations(comparison, condition, significance)]
 
 
-def _violations(comparison: Comparison, condition: Condition, significance: float | None) -> Iterator[str]:
+def _find_violations(comparison: Comparison, condition: Condition, significance: float | None) -> Iterator[str]:
     tables = [table for table in comparison.tables if condition.metric in _metrics(table)]
     if not tables:
         names = dict.fromkeys(name for table in comparison.tables for name in _metrics(table))

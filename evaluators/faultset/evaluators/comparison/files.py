@@ -14,8 +14,8 @@ from faultset.evaluators.results.output_folder import writing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """A difference from -1 to 1 as positions in percent."""
+class BarPosition:
+    """Positions of a difference and its interval on an axis from -1 to 1, in percent of the axis."""
 
     at: float
     low: float | None
@@ -23,7 +23,7 @@ class Span:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the comparison as HTML, with changed methods before the others."""
+    """Return the comparison as HTML; methods that changed come first."""
     sections = []
     for table in comparison.tables:
         changed = [entry for entry in table.entries if entry.changed]
@@ -35,12 +35,12 @@ def page(comparison: Comparison) -> str:
         c=comparison,
         remarks=formats.remarks(comparison),
         w=formats,
-        span=span,
+        locate_bar=locate_bar,
         sections=sections,
     )
 
 
-def span(entry: PairedEntry, name: str) -> Span | None:
+def locate_bar(entry: PairedEntry, name: str) -> BarPosition | None:
     """Return the position of a difference; None if it is unknown."""
     estimate = entry.differences[name]
     if not estimate.known:
@@ -49,7 +49,7 @@ def span(entry: PairedEntry, name: str) -> Span | None:
         None if math.isnan(value) else round(50 + 50 * max(-1.0, min(1.0, value)), 2)
         for value in (estimate.value, estimate.low, estimate.high)
     )
-    return Span(at=at or 0.0, low=low, high=high)
+    return BarPosition(at=at or 0.0, low=low, high=high)
 
 
 def write(comparison: Comparison, folder: Path) -> Path:

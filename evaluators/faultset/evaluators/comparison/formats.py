@@ -51,11 +51,11 @@ def markdown(comparison: Comparison) -> str:
         "## How to read this",
         "",
         "- Differences are new minus old, over the episodes that the method answered in both runs. Faults that clients "
-        "did not feel are left out.",
+        "did not notice are left out.",
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
         "- p is from a paired test that flips the signs of whole clusters, corrected by Holm over the methods of a "
-        "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and every answer is "
-        "right or wrong.",
+        "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and no answer is "
+        "partly right.",
         "- Same answers: episodes in which all seeds answered exactly as before.",
         "",
     ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from faultset.core.errors import UsageError
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
-from faultset.evaluators.comparison.runs import Run, changes_between, run_of
+from faultset.evaluators.comparison.runs import Run, find_changes, load_run
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, is_scored, score_episodes
 from faultset.evaluators.results.rows import ResultRow
@@ -46,7 +46,7 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     UsageError
         Both are the same folder, or they have no method or no episode in common.
     """
-    old, new = run_of(old, "old"), run_of(new, "new")
+    old, new = load_run(old, "old"), load_run(new, "new")
     if old.folder.resolve() == new.folder.resolve():
         raise UsageError(f"the two runs must differ, but both are {old.folder}; name two folders with results")
     truths, before = new.truths, old.truths
@@ -67,7 +67,7 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     return Comparison(
         old=old.facts,
         new=new.facts,
-        changes=changes_between(old, new),
+        changes=find_changes(old, new),
         tables=tuple(tables),
         episodes=len(common - other),
         only_old_methods=tuple(sorted(methods[0] - methods[1])),
@@ -173,7 +173,7 @@ def _build_entry(
 
 
 def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
-    """Return the mean over the kinds of their means; NaN without values."""
+    """Return the mean of the means of each kind of episode; NaN without values."""
     groups = [[v for v, kind in zip(values, kinds, strict=True) if kind == other] for other in set(kinds)]
     return float(np.mean([np.mean(group) for group in groups])) if groups else math.nan
 

@@ -19,7 +19,7 @@ class Change:
     old: str
     new: str
     weight: str
-    """"data": other data was scored; "code": other code answered or scored; "setting": another choice of the user."""
+    """What differs: the scored data, the code that answered or scored, or a setting of the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +31,16 @@ class PairedEntry:
     episodes: int
     clusters: int
     old: Mapping[str, float]
-    """Measure -> mean in the old run."""
+    """Metric -> mean in the old run."""
     new: Mapping[str, float]
     differences: Mapping[str, Estimate]
-    """Measure -> new minus old, with the interval over clusters."""
+    """Metric -> new minus old, with the interval over clusters."""
     paired: PairedDifference
-    """Tests of the first measure."""
+    """Tests of the first metric."""
     adjusted_p: float
     """Holm-corrected over the methods of the table."""
     better: tuple[str, ...]
-    """Episodes in which the first measure rose."""
+    """Episodes in which the first metric rose."""
     worse: tuple[str, ...]
     same_answers: int
     """Number of episodes in which all seeds gave the same answer."""
@@ -56,7 +56,7 @@ class PairedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTable:
-    """Methods with the same input in both runs, those that changed most first."""
+    """Methods with the same input in both runs, sorted by how much they changed, largest change first."""
 
     task: str
     protocol: str
@@ -68,7 +68,7 @@ class PairedTable:
     def title(self) -> str:
         """Task, input and application."""
         name = "root cause" if self.task == "rca" else self.task
-        alarms = {**GIVEN_ALARMS, "own": "the method's own trigger"}
+        alarms = {**GIVEN_ALARMS, "own": "the method's own detector"}
         parts = [name] if self.task == "detection" else [name, f"given: {alarms[self.protocol]}"]
         return " · ".join([*parts, self.app])
 

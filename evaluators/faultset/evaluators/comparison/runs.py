@@ -51,8 +51,8 @@ class Run:
         )
 
 
-def run_of(source: Run | Evaluation | str | Path, name: str) -> Run:
-    """Return a run, read from a folder or made from an evaluation.
+def load_run(source: Run | Evaluation | str | Path, name: str) -> Run:
+    """Return the run of an evaluation, or read it from a folder.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def _select_compared(rows: Iterable[ResultRow]) -> tuple[ResultRow, ...]:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a folder of `evaluate`, without answers about training episodes and with delays or less evidence.
+    """Read a folder that `evaluate` wrote, except answers to training episodes, delayed alarms and truncated views.
 
     Raises
     ------
@@ -111,13 +111,13 @@ _FACTS = (
     ("code", "code"),
     ("seeds", "setting"),
 )
-_WITHOUT_EFFECT = ("fits_used_again",)
+_WITHOUT_EFFECT = ("reused_fits",)
 """Settings that no answer depends on."""
 _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "code": "code version"}
 
 
-def changes_between(old: Run, new: Run) -> tuple[Change, ...]:
-    """Return the differences of data, then of code, then of settings."""
+def find_changes(old: Run, new: Run) -> tuple[Change, ...]:
+    """Return the differences in data, then in code, then in settings."""
     changes = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new), *_codes(old, new)]
     return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.weight)))
 

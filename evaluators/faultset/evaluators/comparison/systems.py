@@ -1,4 +1,4 @@
-"""Methods compared over several systems."""
+"""Compare methods over several systems."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SystemRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SystemsTable:
-    """Methods by mean rank; those that were not run on all systems come last."""
+    """Methods sorted by mean rank; those not run on all systems come last."""
 
     task: str
     protocol: str
@@ -58,7 +58,7 @@ class SystemsTable:
     rows: tuple[SystemRow, ...]
 
 
-def systems_table(
+def compare_systems(
     evaluations: Mapping[str, Sequence[ResultRow]], *, task: str = "localization", protocol: str = "oracle"
 ) -> SystemsTable:
     """Compare the headline tables of several evaluations.
@@ -161,7 +161,7 @@ def _is_above(scores: Mapping[str, float], baseline: str, control: str | None) -
     return control is not None and control in scores and scores[baseline] > scores[control] + _EQUAL
 
 
-def systems_markdown(table: SystemsTable) -> str:
+def format_systems(table: SystemsTable) -> str:
     """Return the table as Markdown; values are in percent with their intervals."""
     header = ["method", "kind", *(column.name for column in table.columns)]
     header += ["mean rank", "near the best", "above every control"]

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.validation import check_content
-from faultset.evaluators.execution.cut_episodes import CutCopies
 from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.confinement import dataset_paths
 from faultset.evaluators.execution.runners.messages import (
@@ -29,11 +28,12 @@ from faultset.evaluators.execution.runners.messages import (
 )
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, machine_pool, next_number
 from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
 from faultset.evaluators.results.rows import Protocol, ResultRow, Status, amount_of
 from faultset.evaluators.results.truth import Truth
 
-LEFT_AFTER_DELAY_S = 30
-"""A delayed alarm leaves at least this much of the view."""
+MIN_VIEW_AFTER_DELAY_S = 30
+"""Minimum time between a delayed alarm and the end of the view."""
 ACTIONS: Mapping[str, Action] = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
 
 
@@ -52,9 +52,9 @@ class ExpectedAnswer(NamedTuple):
 
     protocol: Protocol
     delay_s: float | None = None
-    """In protocol "delayed": seconds from the onset to the given alarm."""
+    """In protocol "delayed": seconds from the onset to the alarm that the method gets."""
     evidence_s: float | None = None
-    """Seconds of the view kept after the onset; in "detected_evidence", after the given alarm."""
+    """Seconds of the view kept after the onset; in "detected_evidence", after the alarm that the method gets."""
 
     @property
     def amount(self) -> float:
@@ -82,14 +82,14 @@ class BaselineRun:
     """Tables that it may read."""
     code_paths: tuple[str, ...] = ()
     """Files and folders of its code; empty for a built-in method."""
-    trigger: str | None = None
+    own_detector: str | None = None
     """Detector that this localizer was designed for."""
     learns: bool = True
     """Whether it reads training episodes in its fit."""
     learns_from_references: bool = False
     """Whether it is also fitted on the healthy references of training episodes with a fault."""
     own_threshold: bool = True
-    """For a detector: whether it sets its threshold itself."""
+    """Whether this detector sets its threshold itself."""
     fit_code: str = ""
     """Hash of the code and parameters that affect a fit; empty if its fits are not cached."""
 
@@ -106,7 +106,7 @@ class FittedModel:
     blob: Blob = EMPTY_BLOB
     reason: str = ""
     seconds: float = 0.0
-    used_again: bool = False
+    list_cache_use: bool = False
     """Whether it comes from an earlier evaluation."""
 
 
@@ -128,11 +128,11 @@ class RunContext:
     """Size limit of the cache of fits; 0 turns it off."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> most frequent (system level, fault type) of its training labels."""
-    trained_diagnoses: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    training_diagnoses: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
     """Fold -> all pairs (system level, fault type) among its training labels."""
 
 
-def needs_of(runs: Iterable[BaselineRun]) -> frozenset[str]:
+def collect_needs(runs: Iterable[BaselineRun]) -> frozenset[str]:
     """Return everything beyond telemetry that any of the runs needs."""
     return frozenset(need for run in runs for need in run.needs)
 
@@ -169,13 +169,13 @@ def hide_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodProce
     return replace(process, hidden=(*process.hidden, *dict.fromkeys(whole)))
 
 
-def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSettings) -> list[ExpectedAnswer]:
+def list_expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSettings) -> list[ExpectedAnswer]:
     """List the answers that a run must give for a scored episode.
 
     Episodes without a fault have no root cause, so localizers only get false alarms there. Protocols that pass the
     onset are left out if the onset is unknown.
     """
-    budgets = budgets_of(truth, settings.evidence)
+    budgets = select_budgets(truth, settings.evidence)
     if run.task == "detection":
         return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, seconds) for seconds in budgets)]
     expected: list[ExpectedAnswer] = []
@@ -184,7 +184,7 @@ def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSetting
     if not truth.faulty:
         return expected
     if "detected" in settings.protocols:
-        if run.trigger is not None:
+        if run.own_detector is not None:
             expected.append(ExpectedAnswer("own"))
         expected += [ExpectedAnswer("detected_evidence", None, seconds) for seconds in budgets]
     if truth.onset_ns is not None:
@@ -192,22 +192,22 @@ def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSetting
             expected.append(ExpectedAnswer("oracle"))
             expected += [ExpectedAnswer("evidence", None, seconds) for seconds in budgets]
         if run.task == "localization":
-            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, settings.delays)]
+            expected += [ExpectedAnswer("delayed", delay) for delay in select_delays(truth, settings.delays)]
     return expected
 
 
-def budgets_of(truth: Truth, budgets: Sequence[float]) -> list[float]:
+def select_budgets(truth: Truth, budgets: Sequence[float]) -> list[float]:
     """Return the evidence budgets that fit between the onset and the end of the view."""
     if not truth.faulty or truth.onset_ns is None:
         return []
     return [seconds for seconds in budgets if seconds <= (truth.view_end_ns - truth.onset_ns) / SECOND_NS]
 
 
-def delays_of(truth: Truth, delays: Sequence[float]) -> list[float]:
-    """Return the delays that leave at least `LEFT_AFTER_DELAY_S` of the view."""
+def select_delays(truth: Truth, delays: Sequence[float]) -> list[float]:
+    """Return the delays after which at least `MIN_VIEW_AFTER_DELAY_S` of the view remain."""
     if truth.onset_ns is None:
         return []
-    longest = (truth.view_end_ns - truth.onset_ns) / SECOND_NS - LEFT_AFTER_DELAY_S
+    longest = (truth.view_end_ns - truth.onset_ns) / SECOND_NS - MIN_VIEW_AFTER_DELAY_S
     return [delay for delay in delays if delay <= longest]
 
 
@@ -215,15 +215,15 @@ PROGRESS_TOPIC = "faultset-answers"
 _REPORT_EVERY_S = 0.5
 
 
-class _Unreported(threading.local):
-    """Answers of this thread that are not reported yet, and the time of its last report."""
+class _UnreportedAnswers(threading.local):
+    """Number of answers of this thread not yet reported, and the time of its last report."""
 
     def __init__(self) -> None:
         self.answers = 0
         self.last = time.monotonic()
 
 
-_unreported = _Unreported()
+_unreported = _UnreportedAnswers()
 
 
 def report_progress(answers: int, *, now: bool = False) -> None:
@@ -252,17 +252,19 @@ class EpisodeBatch:
     """Indices of the baseline runs in the context."""
     alarm_run: int | None = None
     """The detector whose alarm is passed to localizers; None if no localizer needs one."""
-    trigger_runs: Mapping[str, int] = field(default_factory=dict)
+    own_detector_runs: Mapping[str, int] = field(default_factory=dict)
     """Name -> index of the detectors that localizers were designed for."""
     calibration: bool = False
-    """Run detectors on a training episode to calibrate thresholds."""
+    """Whether detectors run on a training episode, to calibrate thresholds."""
     inner: int | None = None
-    """Inner fold whose models are used, because they were not fitted on the episode."""
+    """Inner fold whose models are used: those not fitted on the episode."""
 
     def expected(self, run: BaselineRun, context: RunContext) -> list[ExpectedAnswer]:
         """List the answers that a run must give."""
         return (
-            [ExpectedAnswer("calibration")] if self.calibration else expected_answers(run, self.truth, context.settings)
+            [ExpectedAnswer("calibration")]
+            if self.calibration
+            else list_expected_answers(run, self.truth, context.settings)
         )
 
     def answers(self, context: RunContext) -> int:
@@ -283,8 +285,8 @@ class EpisodeBatch:
         models = {key: model for batch in fitted for key, model in batch.items()}
         chosen = sorted((context.runs[n] for n in self.runs), key=lambda run: (run.task, run.name, run.seed))
         with (
-            local_folders((self.location,), needs_of(context.runs)) as (folder,),
-            CutCopies(folder) as copies,
+            local_folders((self.location,), collect_needs(context.runs)) as (folder,),
+            TruncatedCopies(folder) as copies,
             machine_pool().lend(neighbours[0] if folder in neighbours else folder) as runner,
         ):
             evaluator = EpisodeEvaluator(self, context, models, copies, runner, neighbours)
@@ -299,7 +301,7 @@ class _Input(NamedTuple):
     """The input of an answer, apart from the method and the episode."""
 
     alarm_ns: int = 0
-    alarm_place: AlarmPlace | None = None
+    alarm_location: AlarmLocation | None = None
     end_ns: int | None = None
     """End of the view, UTC nanoseconds; None for the episode's own end."""
 
@@ -312,7 +314,7 @@ class EpisodeEvaluator:
         batch: EpisodeBatch,
         context: RunContext,
         models: Mapping[ModelKey, FittedModel],
-        copies: CutCopies,
+        copies: TruncatedCopies,
         runner: RunnerProcess,
         neighbours: Sequence[str] = (),
     ) -> None:
@@ -331,15 +333,15 @@ class EpisodeEvaluator:
         for run in runs:
             for expected in self._batch.expected(run, self._context):
                 row = self._empty_row(run, expected)
-                place = None
+                location = None
                 if run.task != "detection":
-                    row, missing = self._with_alarm(row, run)
+                    row, missing = self._add_alarm(row, run)
                     if row.given_alarm_ns is None:
                         yield dataclasses.replace(row, status="no_alarm", reason=missing)
                         continue
-                    uses_place = row.alarm_source == "truth" and "alarm_place" in run.needs
-                    place = self._truth.alarm_place if uses_place else None
-                inputs.append((run, row, _Input(row.given_alarm_ns or 0, place, self._end_of(row))))
+                    uses_location = row.alarm_source == "truth" and "alarm_location" in run.needs
+                    location = self._truth.alarm_location if uses_location else None
+                inputs.append((run, row, _Input(row.given_alarm_ns or 0, location, self._find_end(row))))
         outcomes: dict[tuple[str, int, _Input], RunnerOutcome] = {}
         for run, row, answer_input in sorted(inputs, key=lambda item: item[2].end_ns or 0):
             key = (run.name, run.seed, answer_input)
@@ -349,7 +351,7 @@ class EpisodeEvaluator:
                 outcomes[key] = self._answer(run, answer_input)
             yield fill_row(row, outcomes[key])
 
-    def _end_of(self, row: ResultRow) -> int | None:
+    def _find_end(self, row: ResultRow) -> int | None:
         """Return the end of a truncated view, UTC nanoseconds; None for the whole view."""
         since_ns = self._truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
         if row.evidence_s is None or since_ns is None:
@@ -357,14 +359,14 @@ class EpisodeEvaluator:
         end_ns = since_ns + round(row.evidence_s * SECOND_NS)
         return end_ns if end_ns < self._truth.view_end_ns else None
 
-    def _with_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
-        """Add the alarm passed to the baseline; if there is none, return why."""
+    def _add_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
+        """Return the row with the alarm passed to the baseline, and why there is none."""
         if row.protocol in ("oracle", "delayed", "evidence"):
             assert self._truth.onset_ns is not None
             alarm_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)
             return dataclasses.replace(row, given_alarm_ns=alarm_ns, alarm_source="truth"), ""
-        uses_trigger = row.protocol == "own"
-        number = self._batch.trigger_runs[run.trigger or ""] if uses_trigger else self._batch.alarm_run
+        uses_own_detector = row.protocol == "own"
+        number = self._batch.own_detector_runs[run.own_detector or ""] if uses_own_detector else self._batch.alarm_run
         assert number is not None
         detector = self._context.runs[number]
         outcome = self._detect(detector)
@@ -396,11 +398,11 @@ class EpisodeEvaluator:
             episode=folder,
             model=model.blob,
             alarm_ns=answer_input.alarm_ns,
-            alarm_place=answer_input.alarm_place,
+            alarm_location=answer_input.alarm_location,
         )
         outcome = self._runner.run(request, self._context.settings.limits)
         if outcome.status == "error":
-            refuse_damage(Path(whole))
+            check_undamaged(Path(whole))
         return outcome
 
     def _empty_row(self, run: BaselineRun, expected: ExpectedAnswer) -> ResultRow:
@@ -421,7 +423,7 @@ class EpisodeEvaluator:
             seed=run.seed,
             status="ok",
             majority_label=context.majority_labels.get(fold) if run.task == "rca" else None,
-            class_trained=bool(self._truth.diagnoses & context.trained_diagnoses.get(fold, frozenset()))
+            class_trained=bool(self._truth.diagnoses & context.training_diagnoses.get(fold, frozenset()))
             if run.task == "rca"
             else None,
             fit_seconds=round(self._models[run.model(fold, self._batch.inner)].seconds, 6),
@@ -432,7 +434,7 @@ class EpisodeEvaluator:
         )
 
 
-def refuse_damage(episode: Path) -> None:
+def check_undamaged(episode: Path) -> None:
     """Raise DataError if an episode is damaged, so that damage does not count as a method's miss."""
     check_content(episode, episode.name, _method_files(episode))
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
-from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow, compressed, decompressed
+from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow, compress_rows, decompress_rows
 from faultset.evaluators.results.truth import Truth
 
 CHECKPOINT_FILE = "results.partial.arrows"
@@ -43,7 +43,7 @@ class Checkpoint:
     ----------
     folder
         Folder of the results.
-    about
+    conditions
         Values that must be unchanged for rows to be reused: version of the data, code, split.
     codes
         Baseline -> identity of its code. Rows are discarded if the code of their baseline, or of the detector that
@@ -55,10 +55,10 @@ class Checkpoint:
         Why `begin` discarded rows; empty if it discarded none.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, conditions: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self._path = folder / CHECKPOINT_FILE
-        self._about = {"rows": ROWS_VERSION, **about}
+        self._conditions = {"rows": ROWS_VERSION, **conditions}
         self.codes = dict(codes or {})
         self._lock: int | None = None
         self._sink: IO[bytes] | None = None
@@ -98,7 +98,7 @@ class Checkpoint:
         rows = [] if fresh else self._read_rows(truths)
         with replacing(self._path, durable=False) as temporary:
             self._sink = temporary.open("wb")
-            self._write(json.dumps({"about": self._about, "codes": self.codes}).encode())
+            self._write(json.dumps({"conditions": self._conditions, "codes": self.codes}).encode())
             if rows:
                 self.add(rows)
         return rows
@@ -106,7 +106,7 @@ class Checkpoint:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Append a batch; it survives a crash of this process."""
         if rows:
-            self._write(compressed(rows))
+            self._write(compress_rows(rows))
 
     def remove(self) -> None:
         """Remove the file after the results were written."""
@@ -127,19 +127,21 @@ class Checkpoint:
         records = _read_records(self._path)
         try:
             head = json.loads(next(records))
-            about, codes = dict(head["about"]), dict(head["codes"])
+            conditions, codes = dict(head["conditions"]), dict(head["codes"])
         except (StopIteration, ValueError, KeyError, TypeError):
             return []
-        if about != self._about:
-            self.changed = tuple(_CHANGED[name] for name in _CHANGED if about.get(name) != self._about.get(name))
+        if conditions != self._conditions:
+            self.changed = tuple(
+                _CHANGED[name] for name in _CHANGED if conditions.get(name) != self._conditions.get(name)
+            )
             return []
         rows: dict[Any, ResultRow] = {}
         for record in records:
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-                rows |= {row.key: row for row in decompressed(record, truths)}
-        other = {name for name, code in self.codes.items() if codes.get(name, code) != code}
-        stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
-        self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()
+                rows |= {row.key: row for row in decompress_rows(record, truths)}
+        outdated = {name for name, code in self.codes.items() if codes.get(name, code) != code}
+        stale = {key for key, row in rows.items() if row.baseline in outdated or row.alarm_source in outdated}
+        self.changed = tuple(f"the code of {name}" for name in sorted(outdated)) if stale else ()
         self.codes = codes | self.codes
         return [row for key, row in rows.items() if key not in stale]
 

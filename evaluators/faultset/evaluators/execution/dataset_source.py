@@ -28,8 +28,8 @@ from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.remote.file_systems import fetch, is_url, local_path, opened_labels
 from faultset.datasets.validation import check_content
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.file_cache import cached_or_read
-from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.execution.file_cache import load_or_compute
+from faultset.evaluators.results.truth import Truth, build_truth
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
 """Disk limit for fetched episodes per worker; episodes in use are never removed."""
@@ -130,11 +130,11 @@ def _fetched_episodes() -> _FetchedEpisodes:
             import atexit
 
             _episodes = _FetchedEpisodes()
-            atexit.register(forget_fetched)
+            atexit.register(remove_fetched_episodes)
         return _episodes
 
 
-def forget_fetched() -> None:
+def remove_fetched_episodes() -> None:
     """Remove all episodes that this process has fetched."""
     global _episodes
     with _episodes_lock:
@@ -179,8 +179,8 @@ class DatasetSource:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
-        read = partial(_read_all, folders, with_gaps=url is None)
-        episodes = read() if url else cached_or_read(tuple[_Facts, ...], folders, _READ, read)
+        read = partial(_read_episodes, folders, with_gaps=url is None)
+        episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _READ, read)
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
@@ -207,38 +207,38 @@ class DatasetSource:
     def location(self, episode: str) -> EpisodeLocation:
         """Return the location of an episode's files."""
         files = self.checksums.get(episode, {})
-        content = _content_of(files)
+        content = _hash_content(files)
         if self.url is None:
             return EpisodeLocation(folder=str(self.folder / EPISODES / episode), content=content)
         return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=files, content=content)
 
 
-def _content_of(files: Mapping[str, str]) -> str:
+def _hash_content(files: Mapping[str, str]) -> str:
     """Hash the checksums of an episode's files, without its truth; empty if there are none."""
     lines = [f"{name} {sha256}\n" for name, sha256 in sorted(files.items()) if not name.startswith(f"{TRUTH}/")]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
-class _Facts(NamedTuple):
+class _EpisodeFacts(NamedTuple):
     """What is read from an episode before any method runs."""
 
     truth: Truth
     gaps: ReferenceGaps | None
 
 
-def _read_all(episodes: Iterable[Path], *, with_gaps: bool) -> tuple[_Facts, ...]:
+def _read_episodes(episodes: Iterable[Path], *, with_gaps: bool) -> tuple[_EpisodeFacts, ...]:
     with ThreadPoolExecutor(_READERS) as pool:
-        return tuple(pool.map(partial(_facts_of, with_gaps=with_gaps), episodes))
+        return tuple(pool.map(partial(_read_facts, with_gaps=with_gaps), episodes))
 
 
-def _facts_of(episode: Path, *, with_gaps: bool) -> _Facts:
+def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
     view = EpisodeView(episode)
-    truth, gaps = truth_of(read_label(episode), view.context), None
+    truth, gaps = build_truth(read_label(episode), view.context), None
     if with_gaps:
         # damaged files are reported later, by the methods that read them
         with suppress(DataError):
             gaps = reference_gaps(view)
-    return _Facts(truth, gaps)
+    return _EpisodeFacts(truth, gaps)
 
 
 def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:
@@ -251,12 +251,12 @@ def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tu
     version
         Version of the dataset; the newest by default.
     """
-    with opened_dataset(dataset, version, workers=1) as read_source:
+    with open_source(dataset, version, workers=1) as read_source:
         return read_source().truths
 
 
 @contextmanager
-def opened_dataset(
+def open_source(
     dataset: str | Path | Dataset, version: str | None, workers: int
 ) -> Iterator[Callable[[], DatasetSource]]:
     """Open a dataset version; yield a function that reads its labels and, for a folder, verifies its files.
@@ -269,7 +269,7 @@ def opened_dataset(
         Threads that verify checksums.
     """
     if isinstance(dataset, str) and is_url(dataset):
-        with opened_remotely(dataset, version) as source:
+        with open_remote_source(dataset, version) as source:
             yield lambda: source
         return
     opened = open_dataset(local_path(str(dataset)), version) if isinstance(dataset, str | Path) else dataset
@@ -283,7 +283,7 @@ def opened_dataset(
 
 
 @contextmanager
-def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
+def open_remote_source(url: str, version: str | None) -> Iterator[DatasetSource]:
     """Open a dataset version behind a URL: copy its file list, contexts and labels, but no telemetry.
 
     If the server cannot list folders, the version must be given.

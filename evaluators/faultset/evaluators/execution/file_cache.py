@@ -25,7 +25,7 @@ def user_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset"
 
 
-def size_limit_from(variable: str, default_bytes: int) -> int:
+def read_size_limit(variable: str, default_bytes: int) -> int:
     """Return a cache's size limit in bytes from an environment variable; 0 turns the cache off.
 
     Raises
@@ -104,7 +104,7 @@ def labels_folder() -> Path:
     return user_cache_folder() / "labels"
 
 
-def cached_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
+def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
     """Return a cached result about episodes; compute it if it is missing or a file has changed.
 
     Parameters
@@ -119,7 +119,7 @@ def cached_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], rea
         Computes the result.
     """
     adapter: TypeAdapter[T] = TypeAdapter(kind)
-    limit_bytes = size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
+    limit_bytes = read_size_limit(BYTES_VARIABLE, _LIMIT_BYTES)
     cache = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
     key = _key(str(kind), folders, tuple(names)) if limit_bytes else None
     content = None if key is None else cache.find(key, limit_bytes)

@@ -20,17 +20,17 @@ from faultset.evaluators.execution.batches import (
     FittedModel,
     ModelKey,
     RunContext,
+    check_undamaged,
+    collect_needs,
     hide_dataset,
     method_process,
-    needs_of,
-    refuse_damage,
     report_progress,
 )
-from faultset.evaluators.execution.cut_episodes import healthy_references
 from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
-from faultset.evaluators.execution.file_cache import UserCache, size_limit_from, user_cache_folder
+from faultset.evaluators.execution.file_cache import UserCache, read_size_limit, user_cache_folder
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, MODEL_BYTES, Blob, FitRequest, TrainingLabel
 from faultset.evaluators.execution.runners.runner_process import machine_pool, next_number
+from faultset.evaluators.execution.truncated_episodes import copy_healthy_references
 from faultset.evaluators.results.provenance import library_versions
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FAULTSET_FITS", "FAULTSET_FITS_BYTES"
@@ -55,8 +55,8 @@ def fits_folder() -> Path:
 
 
 def fits_limit() -> int:
-    """Return the size limit of cached fits from `FAULTSET_FITS_BYTES`; see `size_limit_from`."""
-    return size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
+    """Return the size limit of cached fits from `FAULTSET_FITS_BYTES`; see `read_size_limit`."""
+    return read_size_limit(BYTES_VARIABLE, _LIMIT_BYTES)
 
 
 class FitCache:
@@ -80,18 +80,18 @@ class FitCache:
             The method's code, parameters, seed and training data, serialisable as JSON. The code of faultset and
             library versions are added; for a third-party method, the versions of all installed distributions.
         """
-        about = {**self._installed, **content}
+        inputs = {**self._environment, **content}
         if not built_in:
-            about["installed"] = sorted(f"{package.name} {package.version}" for package in metadata.distributions())
-        text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False)
+            inputs["installed"] = sorted(f"{package.name} {package.version}" for package in metadata.distributions())
+        text = json.dumps(inputs, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
-    def _installed(self) -> dict[str, Any]:
+    def _environment(self) -> dict[str, Any]:
         return {"layout": _LAYOUT, "faultset": own_digest(), "libraries": library_versions()}
 
     def find(self, key: str) -> FittedModel | None:
-        """Return a cached fit without unpickling it; None if there is none."""
+        """Return a cached fit without unpickling it; None if it is missing."""
         content = self._files.find(key, MODEL_BYTES + _HEADER_BYTES)
         if content is None:
             return None
@@ -103,7 +103,7 @@ class FitCache:
         blob = Blob.of(model)
         if not newline or header.layout != _LAYOUT or blob.digest != header.sha256 or header.seconds < 0:
             return None
-        return FittedModel(status="ok", blob=blob, seconds=header.seconds, used_again=True)
+        return FittedModel(status="ok", blob=blob, seconds=header.seconds, list_cache_use=True)
 
     def store(self, key: str, model: FittedModel) -> None:
         """Store a successful fit unless it is larger than the cache."""
@@ -130,7 +130,7 @@ class FitBatch:
     """Inner fold, for models that only calibrate thresholds."""
 
     def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
-        """Take cached fits, and make the others in one runner, which reads the training episodes once."""
+        """Load cached fits, and compute the others in one process, which reads the training episodes once."""
         cache = FitCache(context.fits_bytes)
         models: dict[ModelKey, FittedModel] = {}
         missing: dict[BaselineRun, str] = {}
@@ -154,15 +154,15 @@ class FitBatch:
             read = (*self.healthy, *self.faulty)
         models = {}
         with (
-            local_folders(read, needs_of(chosen)) as folders,
-            healthy_references(tuple(dict.fromkeys(folders[len(self.healthy) :])) if references else ()) as cut,
+            local_folders(read, collect_needs(chosen)) as folders,
+            copy_healthy_references(tuple(dict.fromkeys(folders[len(self.healthy) :])) if references else ()) as cut,
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run, key in chosen.items():
                 outcome = runner.run(self._request(run, folders, cut, context), context.settings.limits.for_fit())
                 if outcome.status == "error":
                     for folder in folders:
-                        refuse_damage(Path(folder))
+                        check_undamaged(Path(folder))
                 model = FittedModel(
                     status=outcome.status,
                     blob=Blob.of(outcome.model) if outcome.status == "ok" else EMPTY_BLOB,
@@ -182,7 +182,7 @@ class FitBatch:
         if not run.learns or not run.fit_code or not all(location.content for location in read):
             return ""
         episodes = [[Path(location.folder).name, location.content] for location in read]
-        about = {
+        inputs = {
             "method": run.fit_code,
             "seed": run.seed,
             "healthy": episodes[: len(self.healthy)],
@@ -190,7 +190,7 @@ class FitBatch:
             "references": run.learns_from_references,
             "labels": self.labels if labelled else (),
         }
-        return cache.key(about, built_in=run.built_in)
+        return cache.key(inputs, built_in=run.built_in)
 
     def _request(
         self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
@@ -210,6 +210,6 @@ class FitBatch:
         )
 
 
-def used_again(models: Mapping[ModelKey, FittedModel]) -> list[tuple[str, bool]]:
+def list_cache_use(models: Mapping[ModelKey, FittedModel]) -> list[tuple[str, bool]]:
     """Return the baseline of each fit, and whether it came from the cache."""
-    return [(key.baseline, model.used_again) for key, model in models.items()]
+    return [(key.baseline, model.list_cache_use) for key, model in models.items()]

@@ -30,7 +30,7 @@ from faultset.evaluators.results.provenance import (
     library_versions,
     method_code,
     method_paths,
-    parameters_of,
+    read_parameters,
     settings_hash,
 )
 from faultset.evaluators.results.rows import Key, ResultRow
@@ -40,16 +40,16 @@ from faultset.evaluators.scoring.diagnosis import best_constant
 SEEDS_OF_STOCHASTIC = 5
 
 
-def all_runs(
+def build_runs(
     chosen: Sequence[BaselineSpec], settings: EvaluationSettings
 ) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
-    """Return all runs, the indices of scored runs, and name -> index of detectors that raise the shared alarms."""
+    """Return all runs, the indices of the scored ones, and name -> index of the detectors that raise the alarms."""
     runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
         scored += range(len(runs), len(runs) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
         runs += _runs_of(spec, settings)
-    helpers = sorted({run.trigger for run in runs if run.trigger})
+    helpers = sorted({run.own_detector for run in runs if run.own_detector})
     needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
     if needed:
         helpers = [*settings.alarm_detectors, *helpers]
@@ -80,18 +80,18 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             needs=inputs_beyond_telemetry(spec),
             seed=seed,
             spec=payload,
-            settings=settings_hash({"baseline": spec.name, "parameters": parameters_of(spec), **settings.for_rows()}),
+            settings=settings_hash({"baseline": spec.name, "parameters": read_parameters(spec), **settings.for_rows()}),
             code=str(code),
             built_in=code.built_in,
             tables=tuple(sorted(readable_tables(spec))),
             code_paths=code_paths,
-            trigger=spec.trigger,
+            own_detector=spec.own_detector,
             learns=getattr(getattr(spec.factory, "func", spec.factory), "fit", None) is not TrainingFreeBaseline.fit,
             learns_from_references=spec.learns_from_references,
             own_threshold=spec.own_threshold,
             fit_code=""
             if code.distribution == UNINSTALLED
-            else settings_hash({"baseline": spec.name, "code": str(code), "parameters": parameters_of(spec)}),
+            else settings_hash({"baseline": spec.name, "code": str(code), "parameters": read_parameters(spec)}),
         )
         for seed in seeds
     ]
@@ -103,22 +103,22 @@ def inputs_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
     return tuple(sorted({*spec.needs, *(name for name, applies in more if applies)}))
 
 
-def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
+def identify_codes(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
     """Return baseline -> identity of its code, including the detectors that raise their alarms."""
     chosen = {spec.name: spec for spec in specs}
-    helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
+    helpers = {spec.own_detector for spec in chosen.values() if spec.own_detector}
     if any(spec.task != "detection" for spec in chosen.values()):
         helpers |= {*settings.alarm_detectors}
     chosen |= {name: get_baseline(name) for name in helpers - chosen.keys()}
     return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
 
 
-def trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
+def index_own_detectors(runs: Sequence[BaselineRun]) -> dict[str, int]:
     """Return name -> index of the detectors that localizers were designed for."""
-    triggers = {run.trigger for run in runs if run.trigger}
+    own_detectors = {run.own_detector for run in runs if run.own_detector}
     numbers: dict[str, int] = {}
     for number, run in enumerate(runs):
-        if run.name in triggers:
+        if run.name in own_detectors:
             numbers.setdefault(run.name, number)
     return numbers
 
@@ -150,8 +150,8 @@ def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
     ]
 
 
-def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
-    """Return the labels of a training episode, one per fault, as passed to baselines that need labels."""
+def list_training_labels(truth: Truth) -> tuple[TrainingLabel, ...]:
+    """Return one label per fault of a training episode, for baselines that need labels."""
     causes = tuple(names[0] for names in truth.causes)
     if not truth.faults:
         first = next(iter(causes), None)
@@ -166,11 +166,11 @@ def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
 
 def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
     """Return fold -> most frequent pair (system level, fault type) of its training labels."""
-    labels = {number: majority_label_of(truths) for number, truths in _training_truths(scope).items()}
+    labels = {number: find_majority_label(truths) for number, truths in _training_truths(scope).items()}
     return {number: label for number, label in labels.items() if label is not None}
 
 
-def trained_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
+def training_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
     """Return fold -> all pairs (system level, fault type) among its training labels."""
     return {
         number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
@@ -185,9 +185,9 @@ def _training_truths(scope: EvaluationScope) -> dict[int, list[Truth]]:
     }
 
 
-def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
+def find_majority_label(truths: Sequence[Truth]) -> tuple[str, str] | None:
     """Return the most frequent pair (system level, fault type); every fault of an episode counts."""
-    labels = [label for truth in truths for label in labels_of(truth)]
+    labels = [label for truth in truths for label in list_training_labels(truth)]
     return best_constant(
         [(label.system_level, label.fault_type) for label in labels if label.system_level and label.fault_type]
     )
@@ -253,8 +253,10 @@ def make_plan(
     """
     settings, truths = scope.settings, scope.truths
     chosen = scope.choose_answerable(specs)
-    runs, scored, alarms = all_runs(chosen, settings)
-    alarm_runs = {truth.episode: alarms.get(scope.alarm_of(truth.episode)) for truth in scope.source.truths}
+    runs, scored, alarms = build_runs(chosen, settings)
+    alarm_runs = {
+        truth.episode: alarms.get(scope.choose_alarm_detector(truth.episode)) for truth in scope.source.truths
+    }
     locations = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
     context = RunContext(
         dataset=scope.source.name,
@@ -267,7 +269,7 @@ def make_plan(
         fits_bytes=fits_limit(),
         hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
         majority_labels=majority_labels(scope),
-        trained_diagnoses=trained_diagnoses(scope),
+        training_diagnoses=training_diagnoses(scope),
     )
     answered = {row.key: row for row in reusable}
     reused: dict[Key, ResultRow] = {}
@@ -278,7 +280,7 @@ def make_plan(
         inside = inner_folds(fold, truths)
         of_fold = []
         for batch in (
-            *_test_batches(fold, scored, locations, truths, alarm_runs, trigger_runs(runs)),
+            *_test_batches(fold, scored, locations, truths, alarm_runs, index_own_detectors(runs)),
             *_calibration_batches(fold, inside, scored, context, locations, truths),
         ):
             missing = []
@@ -309,7 +311,7 @@ def _test_batches(
     locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
     alarms: Mapping[str, int | None],
-    triggers: Mapping[str, int],
+    own_detectors: Mapping[str, int],
 ) -> Iterator[EpisodeBatch]:
     """Run all scored baselines on the test episodes of a fold."""
     for episode in fold.test:
@@ -319,7 +321,7 @@ def _test_batches(
             truth=truths[episode],
             runs=tuple(scored),
             alarm_run=alarms[episode],
-            trigger_runs=triggers,
+            own_detector_runs=own_detectors,
         )
 
 
@@ -392,17 +394,19 @@ def _fit_batches(
         for number in batch.runs:
             needed[number] = None
             if context.runs[number].task != "detection" and not batch.calibration:
-                helpers = (batch.alarm_run, batch.trigger_runs.get(context.runs[number].trigger or ""))
+                helpers = (batch.alarm_run, batch.own_detector_runs.get(context.runs[number].own_detector or ""))
                 needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
     # an episode with several faults is a training example once per fault
-    labelled = [(locations[episode], label) for episode in fold.faulty_train for label in labels_of(truths[episode])]
+    labelled = [
+        (locations[episode], label) for episode in fold.faulty_train for label in list_training_labels(truths[episode])
+    ]
     return [
         FitBatch(
             fold=fold.number,
             healthy=tuple(locations[episode] for episode in fold.healthy_train),
             faulty=tuple(location for location, _ in labelled),
             labels=(
-                *(label for episode in fold.healthy_train for label in labels_of(truths[episode])),
+                *(label for episode in fold.healthy_train for label in list_training_labels(truths[episode])),
                 *(label for _, label in labelled),
             ),
             runs=group,
@@ -427,8 +431,8 @@ def choose_baselines(
 ) -> list[BaselineSpec]:
     """Look up methods by name or group; accept specs, registered classes and functions as they are.
 
-    An empty argument means the group "default": all methods except those of an extra and slow ones that are neither
-    named methods nor controls. Groups leave out methods whose extra is not installed.
+    An empty argument means the group "default": all methods that need no extra, without slow ones unless they are
+    named methods or controls. Groups leave out methods whose extra is not installed.
 
     Raises
     ------
@@ -457,7 +461,7 @@ def choose_baselines(
 
 
 def build_variants(spec: BaselineSpec) -> list[BaselineSpec]:
-    """Return a method with each of the other settings that its paper leaves open, called `NAME[SETTING]`."""
+    """Return one method `NAME[SETTING]` per declared alternative to settings that the method's paper leaves open."""
     variants: Mapping[str, Mapping[str, Any]] = getattr(spec, "variants", {})
     return [
         replace(spec, name=f"{spec.name}[{label}]", factory=functools.partial(spec.factory, **parameters))
@@ -479,7 +483,7 @@ def lacks_extra(spec: BaselineSpec) -> bool:
     return spec.extra == EXTRA and bool(missing_packages())
 
 
-def slow_left_out(chosen: Iterable[str]) -> list[str]:
+def list_unchosen_slow(chosen: Iterable[str]) -> list[str]:
     """Return the slow baselines, and those of an extra, that were not chosen."""
     names = set(chosen)
     slow = [name for name, spec in list_baselines().items() if spec.speed == "slow" or spec.extra]

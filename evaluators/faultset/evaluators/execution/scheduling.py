@@ -14,10 +14,10 @@ from faultset.core.dask_clients import connect_client, lost_errors, quiet
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.processes import scratch
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, RunContext, report_progress
-from faultset.evaluators.execution.dataset_source import DatasetSource, forget_fetched
-from faultset.evaluators.execution.fits import used_again
+from faultset.evaluators.execution.dataset_source import DatasetSource, remove_fetched_episodes
+from faultset.evaluators.execution.fits import list_cache_use
 from faultset.evaluators.execution.plan import EvaluationPlan
-from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
+from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, describe_confinement
 from faultset.evaluators.execution.runners.runner_process import close_machine_pool, machine_pool
 from faultset.evaluators.results.rows import CompressedRows, ResultRow
 
@@ -79,7 +79,7 @@ class MethodEngine:
         if self._scheduler is None:
             return self._stack.enter_context(local_client(self.workers))
         client = self._stack.enter_context(remote_client(self._scheduler, None if source.url else str(source.folder)))
-        self.workers = remote_workers(client)
+        self.workers = count_remote_threads(client)
         return client
 
 
@@ -101,7 +101,7 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.admin.tick.interval": "1s",
         # its threads only wait for runners
         "distributed.worker.profile.enabled": False,
-        # a worker in this process needs no pages
+        # a worker in this process needs no web pages
         "distributed.worker.http.routes": [],
     }
     # the scheduler reads its folder only from the configuration
@@ -120,9 +120,9 @@ def local_client(workers: int) -> Iterator[Client]:
         try:
             yield client
         finally:
-            # runners first, because the threads that supervise them end only then
+            # stop the runners first; the threads that supervise them end only then
             close_machine_pool()
-            forget_fetched()
+            remove_fetched_episodes()
             client.close(timeout=5)
             cluster.close(timeout=5)
 
@@ -141,21 +141,21 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
             yield client
         finally:
             with contextlib.suppress(Exception):
-                client.run(_leave)
+                client.run(_close_worker)
 
 
-def remote_workers(client: Client) -> int:
+def count_remote_threads(client: Client) -> int:
     """Return the number of threads of all workers."""
     threads: Any = client.nthreads()
     return max(1, sum(threads.values()))
 
 
-def _leave() -> None:
+def _close_worker() -> None:
     close_machine_pool()
-    forget_fetched()
+    remove_fetched_episodes()
 
 
-def dashboard_of(client: Client) -> str | None:
+def find_dashboard(client: Client) -> str | None:
     """Return the URL of dask's dashboard; None if bokeh is not installed."""
     from importlib.util import find_spec
 
@@ -173,14 +173,14 @@ def _local_cluster() -> type:
     return LocalCluster
 
 
-def isolation_of(client: Client) -> str:
+def describe_isolation(client: Client) -> str:
     """Describe how methods are isolated, on all workers, in a few words."""
     if isinstance(client.cluster, _local_cluster()):
-        return isolation()
-    by_worker: Any = client.run(isolation)
+        return describe_confinement()
+    by_worker: Any = client.run(describe_confinement)
     without = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
     if not without:
-        return next(iter(by_worker.values()), isolation())
+        return next(iter(by_worker.values()), describe_confinement())
     return f"{by_worker[without[0]]} ({len(without)} of {len(by_worker)} workers, first: {without[0]})"
 
 
@@ -232,14 +232,16 @@ def run_plan(
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, tuple[EpisodeBatch, ...]] = {}
     try:
-        context = client.submit(_hand_out, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20)
+        context = client.submit(
+            _return_context, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20
+        )
         fits: dict[tuple[int, int | None], list[Future]] = {}
         for i, fit in enumerate(plan.fits):
             key = f"fit-{fit.fold}-{i}-{context.key}"
             fits.setdefault((fit.fold, fit.inner), []).append(
                 client.submit(_run, fit, context, key=key, pure=False, priority=10)
             )
-        for i, group in enumerate(group_batches(plan.batches, plan.context, remote_workers(client))):
+        for i, group in enumerate(group_batches(plan.batches, plan.context, count_remote_threads(client))):
             key = f"episodes-{i}-{context.key}"
             future = client.submit(
                 _run_all, group, context, *fits.get((group[0].fold, group[0].inner), ()), key=key, pure=False
@@ -258,13 +260,13 @@ def run_plan(
                 damaged(episode, error)
             futures.pop(done, None)
             done.release()
-        reports = [client.submit(used_again, models, pure=False) for group in fits.values() for models in group]
+        reports = [client.submit(list_cache_use, models, pure=False) for group in fits.values() for models in group]
         gathered: Any = client.gather(reports, errors="skip")
         fitted([fit for report in gathered for fit in report])
         return rows.rows()
     except lost_errors() as error:
         raise PlatformError(
-            f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored, "
+            f"{_describe_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored, "
             "run the same command again to resume"
         ) from error
     finally:
@@ -273,7 +275,7 @@ def run_plan(
             client.cancel(list(futures))
 
 
-def _loss(error: BaseException) -> str:
+def _describe_loss(error: BaseException) -> str:
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
@@ -284,15 +286,15 @@ def _loss(error: BaseException) -> str:
     return "the dask scheduler is gone"
 
 
-def _hand_out(context: RunContext) -> RunContext:
+def _return_context(context: RunContext) -> RunContext:
     return context
 
 
 def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:
     """Combine small batches, because a dask task costs as much as several cheap answers.
 
-    Neighbours of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups stay small enough that no worker
-    idles for long at the end.
+    Consecutive batches of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups stay small, so that no
+    worker idles for long at the end.
     """
     most = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
     groups: list[tuple[EpisodeBatch, ...]] = []

@@ -21,7 +21,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy, choose_policies
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -55,7 +55,7 @@ class TrainingData:
         }
 
 
-def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
+def build_training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
     """Build the single fold of an evaluation that trains on one dataset and tests on another.
 
     Training episodes whose (application, fault, target) is tested are left out.
@@ -67,7 +67,7 @@ def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
     UsageError
         No training episode remains.
     """
-    _check_apart(train, test)
+    _check_disjoint(train, test)
     tested = {problem for truth in test.truths for problem in truth.problems}
     training = [truth for truth in train.truths if tested.isdisjoint(truth.problems)]
     if not training:
@@ -85,7 +85,7 @@ def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
     return TrainingData(source=train, fold=fold, left_out=left_out)
 
 
-def _check_apart(train: DatasetSource, test: DatasetSource) -> None:
+def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
     names = {truth.episode for truth in test.truths}
     both = [(truth.episode, truth.episode) for truth in train.truths if truth.episode in names]
     by_time: dict[Hashable, list[Truth]] = defaultdict(list)
@@ -118,7 +118,7 @@ def _same_content(train: DatasetSource, mine: str, test: DatasetSource, theirs: 
 
 
 def _content(source: DatasetSource, episode: str) -> str:
-    """Return a digest of an episode's metric samples, spans and log lines."""
+    """Return a hash of an episode's metric samples, spans and log lines."""
     view = EpisodeView(source.folder / EPISODES / episode)
     digest = hashlib.sha256()
     for name, columns in (
@@ -146,7 +146,7 @@ ALARM_DETECTOR = "trace-errors"
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 """Reads only metrics, which every dataset has."""
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""The grid "auto": doubling, because the first seconds matter most."""
+"""Values of "auto"; each doubles the last, because the first seconds matter most."""
 LARGEST_SEED = 2**30
 """Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
 
@@ -210,9 +210,9 @@ class EvaluationSettings:
     policies: tuple[ThresholdPolicy, ...] = ()
     """Threshold policies in addition to `reference`."""
     calibrate: bool = False
-    """Run detectors on training episodes too, as other threshold policies require."""
+    """Whether detectors also run on training episodes, as threshold policies other than `reference` require."""
     fresh: bool = False
-    """Fit and run everything again."""
+    """Whether everything is fitted and run again."""
 
     @classmethod
     def of(cls, options: EvaluationOptions) -> EvaluationSettings:
@@ -240,7 +240,7 @@ class EvaluationSettings:
         evidence = _seconds(options.get("evidence", ()), DELAYS_S[1:])
         if evidence and not evidence[0] > 0:
             raise UsageError(f"an evidence budget must be above 0 s, got {evidence[0]:g} s; give more seconds")
-        policies = tuple(chosen_policies(list(options.get("thresholds", ()))))
+        policies = tuple(choose_policies(list(options.get("thresholds", ()))))
         return cls(
             tasks=tuple(task for task in TASKS if task in tasks),
             protocols=PROTOCOLS if protocol == "both" else (protocol,),
@@ -249,7 +249,7 @@ class EvaluationSettings:
             limits=RunLimits(
                 timeout_s=timeout_s, memory_bytes=options.get("memory_limit_bytes", RunLimits.memory_bytes)
             ),
-            alarm_detector=_named_detector(options.get("alarm")),
+            alarm_detector=_find_detector(options.get("alarm")),
             delays=_seconds(options.get("delays", ()), DELAYS_S),
             evidence=evidence,
             policies=policies,
@@ -314,13 +314,13 @@ class EvaluationScope:
         return self.training.name if self.training is not None else self.settings.split or CROSS
 
     @property
-    def alarm_words(self) -> str:
+    def alarm_description(self) -> str:
         """Return the text of reports about the detectors that raise alarms."""
         other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
         rest = f"; {other} in the {count} of {len(self.source.truths)} episodes without spans" if other else ""
         return f"{self.settings.alarm_detector}{rest}"
 
-    def alarm_of(self, episode: str) -> str:
+    def choose_alarm_detector(self, episode: str) -> str:
         """Return the detector that raises the alarm in an episode."""
         without_spans = episode in self.source.without_spans
         return (without_spans and self.settings.alarm_without_spans) or self.settings.alarm_detector
@@ -331,7 +331,7 @@ class EvaluationScope:
         Parameters
         ----------
         subject
-            Start of the sentence about what has only one answer per episode, such as "a prediction file has".
+            Start of the clause "... one answer per episode", such as "a prediction file has".
         """
         tested = [episode for fold in self.folds for episode in fold.test]
         if len({*tested}) < len(tested):
@@ -364,7 +364,7 @@ class EvaluationScope:
             if not any(truth.causes for truth in faulty):
                 impossible["localization"] = "names no candidate as root cause"
             if not any(truth.diagnoses for truth in faulty):
-                impossible["rca"] = "has no system level and fault type of its faults"
+                impossible["rca"] = "gives no system level and fault type of its faults"
         possible = [spec for spec in chosen if spec.task not in impossible]
         if not possible:
             task = chosen[0].task
@@ -380,7 +380,7 @@ def default_detector(episode: str, source: DatasetSource) -> str:
     return ALARM_DETECTOR_WITHOUT_SPANS if episode in source.without_spans else ALARM_DETECTOR
 
 
-def _named_detector(name: str | None) -> str:
+def _find_detector(name: str | None) -> str:
     from faultset.baselines.api.registry import get_baseline
 
     if name is None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
+from faultset.agents.runs.trajectory_contents import InspectedServices
 from faultset.evaluators.leaderboards.number_formats import NONE
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, TELEMETRY, AgentLine, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
@@ -33,7 +33,7 @@ ByEpisode = Mapping[str, Sequence[ResultRow]]
 
 
 def agent_lines(
-    scores: EpisodeScores, runs: Iterable[AgentRun], looks: Mapping[str, RunLook], seed: int = 0
+    scores: EpisodeScores, runs: Iterable[AgentRun], inspected: Mapping[str, InspectedServices], seed: int = 0
 ) -> tuple[AgentLine, ...]:
     """Return a line for each agent, task and protocol, best first.
 
@@ -41,7 +41,7 @@ def agent_lines(
     ----------
     runs
         All runs; each row contains the ID of its run.
-    looks
+    inspected
         Run id -> services that it inspected, if known.
     """
     by_name = {run.run: run for run in runs}
@@ -54,7 +54,7 @@ def agent_lines(
         others = {name for name in answers if name not in agents and scores.groups[name] == TELEMETRY}
         best = _best(answers, setting, others)
         control = _best(answers, setting, {name for name in others if scores.is_control(name)})
-        of_setting = [_build_line(name, rows, setting, by_name, looks, scores) for name, rows in agents.items()]
+        of_setting = [_build_line(name, rows, setting, by_name, inspected, scores) for name, rows in agents.items()]
         of_setting = [_add_comparison(line, answers, setting, best, control, seed) for line in of_setting]
         lines += sorted(of_setting, key=lambda line: (-line.pass_1.value, line.agent))
     return tuple(lines)
@@ -72,7 +72,7 @@ def _select_counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[Result
 def _counts(truth: Truth, task: str) -> bool:
     if task == "detection":
         return not truth.faulty or is_headline(truth)
-    return is_headline(truth) and TASK_METRICS[task].poses(truth)
+    return is_headline(truth) and TASK_METRICS[task].is_scorable(truth)
 
 
 def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
@@ -94,17 +94,17 @@ def _build_line(
     episodes: ByEpisode,
     setting: Setting,
     runs: Mapping[str, AgentRun],
-    looks: Mapping[str, RunLook],
+    inspected: Mapping[str, InspectedServices],
     scores: EpisodeScores,
 ) -> AgentLine:
     counted = _select_counted(episodes, setting.task)
     rows = [row for attempts in counted.values() for row in attempts]
     keys = [str(row.answer.get("agent_run")) for row in rows]
     attempts = [runs[key] for key in keys if key in runs]
-    looked = [(looks[key], row.truth) for key, row in zip(keys, rows, strict=True) if key in looks]
+    inspections = [(inspected[key], row.truth) for key, row in zip(keys, rows, strict=True) if key in inspected]
     calls: Counter[str] = Counter()
-    for look, _ in looked:
-        calls.update(look.calls)
+    for services, _ in inspections:
+        calls.update(services.calls)
     tool_calls = sum(run.tool_calls for run in attempts)
     costs = [run.cost_usd for run in attempts if run.cost_usd is not None]
     return AgentLine(
@@ -131,8 +131,8 @@ def _build_line(
         repeats=_divide(sum(run.repeats for run in attempts), tool_calls),
         statuses=dict(Counter(row.status for row in rows)),
         calls=dict(calls.most_common()),
-        cause_asked=_share_with_cause(looked, lambda look: look.asked),
-        cause_shown=_share_with_cause(looked, lambda look: look.shown),
+        cause_requested=_share_with_cause(inspections, lambda services: services.requested),
+        cause_observed=_share_with_cause(inspections, lambda services: services.observed),
     )
 
 
@@ -168,7 +168,7 @@ def _share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -
 
 
 def _share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
-    """Return the share of right answers among the chosen rows; each episode counts once."""
+    """Return the share of right answers among the chosen rows; every episode has the same weight."""
     chosen = {e: choice for e, rows in episodes.items() if (choice := [row for row in rows if is_chosen(row)])}
     if not chosen:
         return unknown("no such run")
@@ -180,9 +180,11 @@ def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
     return run is not None and not run.not_recorded
 
 
-def _share_with_cause(looked: Sequence[tuple[RunLook, Truth]], names_of: Callable[[RunLook], frozenset[str]]) -> float:
+def _share_with_cause(
+    inspections: Sequence[tuple[InspectedServices, Truth]], names_of: Callable[[InspectedServices], frozenset[str]]
+) -> float:
     """Return the share of runs on faulty episodes in which a request or an observation names a cause."""
-    faulty = [(names_of(look), frozenset().union(*truth.causes)) for look, truth in looked if truth.causes]
+    faulty = [(names_of(services), frozenset().union(*truth.causes)) for services, truth in inspections if truth.causes]
     return float(np.mean([bool(names & causes) for names, causes in faulty])) if faulty else math.nan
 
 
@@ -209,7 +211,7 @@ COLUMNS = (
     ("not recorded", "share of requests that the recording could not answer, then share of refused requests"),
     ("repeats", "share of requests that repeat an earlier one at the same instant"),
     ("no answer", "attempts without a valid answer, by status"),
-    ("clean runs", "pass@1 without harness errors, then pass@1 of runs whose requests could all be answered"),
+    ("clean runs", "pass@1 of runs without harness errors, then pass@1 of runs whose requests were all answered"),
     ("solved by", "episodes that the agent and the best algorithm get right in most attempts"),
     ("strongest control", "score of the best control on the same episodes"),
 )

@@ -1,8 +1,8 @@
-"""Which built-in faults are gray and which are loud, as the fault catalogue declares them.
+"""The gray and the loud ones among the built-in faults.
 
 A gray fault leaves all pods of its target running and reachable. A loud one replaces, stops, restarts or cuts off pods.
-Labels do not record this, and evaluators do not import the collector, so its declarations are repeated here; a test
-keeps both equal.
+Labels do not record this, and evaluators do not import the collector, so the declarations of its fault catalogue are
+repeated here. A test keeps both equal.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LOUD_FAULTS = frozenset(
 )
 
 
-def loudness_of(truth: Truth) -> Loudness | None:
+def classify_loudness(truth: Truth) -> Loudness | None:
     """Return whether the faults of an episode are gray or loud; None for unknown faults.
 
-    Several faults are loud if one of them is.
+    An episode with several faults is loud if one of them is.
     """
     names = {fault.fault for fault in truth.faults} or {truth.fault}
     if not names <= GRAY_FAULTS | LOUD_FAULTS:

@@ -17,7 +17,7 @@ from faultset.evaluators.leaderboards.agents import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
-    count_unfelt,
+    count_unnoticed,
     policy_tables,
     render_failures,
     render_table,
@@ -110,15 +110,15 @@ def summary_lines(board: Leaderboard) -> list[str]:
         sentences.append(
             f"evidence: methods saw the whole view; rankings may differ with less, see --evidence {budgets}"
         )
-    if "fits_used_again" in board.settings:
-        sentences.append(f"reused fits of earlier evaluations: {board.settings['fits_used_again']}")
+    if "reused_fits" in board.settings:
+        sentences.append(f"reused fits of earlier evaluations: {board.settings['reused_fits']}")
     sentences += [f"agents: {message}" for message in board.settings.get("agents_left_out", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.several_causes:
         sentences.append(
             f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
-            "min(k, causes), hit@k any of them, and joint the level and type of any; exact set, set F1, Jaccard, "
-            "exact diagnosis and diagnosis F1 compare with all of them"
+            "min(k, causes), hit@k asks for any of them, and joint for the level and type of any; exact set, set F1, "
+            "Jaccard, exact diagnosis and diagnosis F1 compare with all of them"
         )
     return sentences
 
@@ -129,22 +129,22 @@ def head_lines(board: Leaderboard) -> list[str]:
     sentences = []
     if board.quick:
         sentences.append(
-            "**quick**: some or all episodes have quick phases; these numbers show that everything works, they do not "
-            "rank methods"
+            "**quick**: some or all episodes have quick phases; these numbers show that everything works, but they do "
+            "not rank methods"
         )
     sentences += [
         f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}){_imported_files(board)}, "
         f"split {board.split}; "
         f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-        f"{count_unfelt(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]
     if board.early_alarms:
         alarms = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(
-            f"alarms that localizers were given (detected): {alarms}; "
+            f"alarms passed to localizers (detected): {alarms}; "
             f"raised by {board.settings.get('alarm_detector', 'the detectors that the answers name')}"
         )
     return [*sentences, *(f"data: {message}" for message in board.settings.get("reference_gaps", ()))]
@@ -181,7 +181,7 @@ def _curves(board: Leaderboard) -> list[str]:
 def _misses(board: Leaderboard) -> list[str]:
     if not board.misses:
         return []
-    titles = ("given", "baseline", "episodes", "cause", "symptom", "unrelated", "no answer", "calls away")
+    titles = ("input", "baseline", "episodes", "cause", "symptom", "unrelated", "no answer", "calls away")
     rows = [
         [
             GIVEN_ALARMS[miss.protocol],
@@ -247,7 +247,7 @@ COSTS = (
 
 
 def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd.DataFrame:
-    """Return a line for each method in each table: `KEYS`, metrics, `COSTS`."""
+    """Return one row per method and table, with the columns `KEYS`, metrics and `COSTS`."""
     import pandas as pd
 
     lines: list[dict[str, Any]] = []

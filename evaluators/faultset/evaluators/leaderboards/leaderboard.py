@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
+from faultset.agents.runs.trajectory_contents import InspectedServices
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
 from faultset.evaluators.leaderboards.records import TELEMETRY, Failure, Leaderboard, Misses, Stratum, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, build_curves, score_episodes
-from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
+from faultset.evaluators.leaderboards.tables import VERDICTS, build_tables
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
-from faultset.evaluators.results.truth import UNFELT, Truth
+from faultset.evaluators.results.truth import UNNOTICED, Truth
 from faultset.evaluators.scoring.localization import first_rank
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.rankings import ANSWER_KINDS
-from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy, choose_policies
 
 TRIVIAL_RULE = "max-z"
 ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
@@ -34,10 +34,10 @@ MEANINGS = {
 }
 
 
-def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
-    """Sort headline fault episodes by difficulty, with the true onset if that was evaluated."""
+def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
+    """Group headline fault episodes by difficulty, judged by answers to the true onset if those exist."""
     oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
-    right = scores.ranked_right(oracle) or scores.ranked_right(detected)
+    right = scores.compute_ranked_right(oracle) or scores.compute_ranked_right(detected)
     ac1 = {
         name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
         for name, values in right.items()
@@ -83,7 +83,7 @@ def build_leaderboard(
     policies: Sequence[ThresholdPolicy] | None = None,
     scorers: Sequence[Metric] | None = None,
     agent_runs: Sequence[AgentRun] = (),
-    agent_looks: Mapping[str, RunLook] | None = None,
+    inspected_services: Mapping[str, InspectedServices] | None = None,
     reconstructions: Collection[str] = (),
 ) -> Leaderboard:
     """Build a leaderboard from result rows.
@@ -97,17 +97,17 @@ def build_leaderboard(
     seed
         Seed of tests that draw sign flips.
     policies
-        Other threshold policies than `reference`; by default those of `chosen_policies`.
+        Threshold policies in addition to `reference`; by default those of `choose_policies`.
     scorers
         Metrics of other distributions; by default all that are installed.
-    agent_runs, agent_looks
-        Runs of agents whose answers are among the rows, and what they looked at.
+    agent_runs, inspected_services
+        Runs of agents whose answers are among the rows, and what they inspected.
     reconstructions
         Methods that their papers leave partly undefined.
     """
     if not rows:
         raise ValueError("a leaderboard needs at least one row")
-    policies = chosen_policies([]) if policies is None else policies
+    policies = choose_policies([]) if policies is None else policies
     scores = score_episodes(rows, policies, scorers)
     rows = scores.judged
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
@@ -121,8 +121,8 @@ def build_leaderboard(
         quick=any(truth.profile == "quick" for truth in tested.values()),
         counts=_count_verdicts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
-        tables=tuple(tables_of(scores, seed, reconstructions)),
-        strata=strata_of(scores),
+        tables=tuple(build_tables(scores, seed, reconstructions)),
+        strata=build_strata(scores),
         failures=tuple(_failures(rows)),
         early_alarms=_count_early_alarms(rows),
         settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
@@ -132,7 +132,7 @@ def build_leaderboard(
         curves=build_curves(scores),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
-        agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
+        agents=agent_lines(scores, agent_runs, inspected_services or {}, seed),
         several_causes=sum(is_headline(truth) and len(truth.causes) > 1 for truth in tested.values()),
         reference_s=_span((truth.reference_end_ns - truth.view_start_ns) for truth in tested.values()),
         seen_s=_span(truth.view_end_ns - truth.onset_ns for truth in faulty if truth.onset_ns is not None),
@@ -146,7 +146,7 @@ def _span(durations_ns: Iterable[int]) -> tuple[float, float]:
 
 
 def _count_verdicts(truths: Iterable[Truth]) -> dict[str, int]:
-    counts: dict[str, int] = dict.fromkeys((*(v for v in VERDICTS if v != UNFELT), "no fault"), 0)
+    counts: dict[str, int] = dict.fromkeys((*(v for v in VERDICTS if v != UNNOTICED), "no fault"), 0)
     for truth in truths:
         name = truth.verdict if truth.faulty else "no fault"
         counts[name] = counts.get(name, 0) + 1
@@ -154,7 +154,7 @@ def _count_verdicts(truths: Iterable[Truth]) -> dict[str, int]:
 
 
 def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
-    """Count fault episodes that a task cannot be scored on; no denominator has them."""
+    """Count, by reason, the fault episodes that a task cannot be scored on and that no denominator includes."""
     reasons = {
         "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
         "root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty),
@@ -178,7 +178,7 @@ def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]
 
 def _misses(scores: EpisodeScores) -> Iterable[Misses]:
     for protocol in ("detected", "oracle"):
-        for baseline, cases in sorted(scores.scored(Setting("localization", protocol)).items()):
+        for baseline, cases in sorted(scores.list_scored(Setting("localization", protocol)).items()):
             headline = [case for _, case in sorted(cases.items()) if is_headline(case.truth)]
             if headline and scores.groups[baseline] == TELEMETRY:
                 yield _count_misses(baseline, protocol, headline)
@@ -212,12 +212,12 @@ def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
 
 
 def _count_early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
-    """Count fault episodes by the time of the alarm that localizers were given."""
+    """Count fault episodes by whether the alarm passed to localizers came before or after the onset, or not at all."""
     times: dict[str, str] = {}
     for row in rows:
-        # this evaluation gave no alarm to answers from elsewhere
-        is_given = row.alarm_source is not None or row.given_alarm_ns is not None
-        if is_given and row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
+        # answers computed elsewhere got no alarm from this evaluation
+        has_alarm = row.alarm_source is not None or row.given_alarm_ns is not None
+        if has_alarm and row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
             times[row.episode] = (
                 "none" if row.given_alarm_ns is None else "before onset" if row.alarm_given_early else "after onset"
             )

@@ -19,10 +19,10 @@ SIGNIFICANCE = 0.05
 """Corrected p below which a difference is significant."""
 HEADLINE = "manifest"
 UNKNOWN = "unknown"
-"""Verdict of imported faults if the source does not say whether clients felt them."""
+"""Verdict of imported faults if the source does not say whether clients noticed them."""
 TELEMETRY = "telemetry"
-"""The group of methods that see what all methods see."""
-GROUP_MEANINGS = {"sli": "sli", "alarm_place": "where the alarm was seen"}
+"""The group of methods that see only telemetry."""
+GROUP_MEANINGS = {"sli": "sli", "alarm_location": "the location of the alarm"}
 GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 
@@ -47,7 +47,7 @@ class Entry:
 
     baseline: str
     kind: str
-    given: tuple[str, ...]
+    extra_inputs: tuple[str, ...]
     """Input beyond telemetry: labels, sli, references (healthy parts of training episodes with a fault), or threshold
     (set on training episodes)."""
     rank: int
@@ -103,7 +103,7 @@ class Entry:
     @property
     def kind_text(self) -> str:
         """Kind, input beyond telemetry, and for reconstructions the range over declared settings."""
-        text = self.kind + (f" (given {', '.join(self.given)})" if self.given else "")
+        text = self.kind + (f" (given {', '.join(self.extra_inputs)})" if self.extra_inputs else "")
         if self.reconstruction or self.settings_range is not None:
             text += ", reconstruction"
         if self.settings_range is not None:
@@ -128,8 +128,8 @@ class Table:
     app: str
     verdict: str
     group: str
-    """"telemetry", "sli" for methods that see the requests of the clients, or "alarm_place" for methods that are given
-    the service on which the alarm was seen."""
+    """"telemetry", "sli" for methods that see the requests of clients, or "alarm_location" for methods that get the
+    service of the alarm."""
     faults: Loudness = "all"
     """Whether only gray or only loud faults count."""
     metrics: tuple[Metric, ...]
@@ -144,11 +144,11 @@ class Table:
     no_p: str = ""
     """Why differences have no p; empty if they have one."""
     threshold_rule: str = ""
-    """Of detection: the threshold policy of all metrics that name none."""
+    """For detection: the threshold policy of all metrics that do not name one."""
     candidates: int = 0
-    """Of one application: number of services that an answer may name."""
+    """Number of services that an answer may name, if the table is about one application."""
     targets: Mapping[str, int] = field(default_factory=dict)
-    """Of one application: service -> fault episodes in which it is a cause, most frequent first."""
+    """Service -> fault episodes in which it is a cause, most frequent first, if the table is about one application."""
 
     @property
     def key(self) -> tuple[str, str, str, str, str, Loudness]:
@@ -177,7 +177,7 @@ class Table:
 
     @property
     def standing(self) -> str:
-        """How the best method compares with the strongest control, and how many methods beat it."""
+        """The best method compared with the strongest control, and the number of methods that beat the control."""
         compared = [entry for entry in self.entries if entry.against is not None]
         if self.strongest_control is None:
             if any(entry.kind == "control" for entry in self.entries):
@@ -233,19 +233,19 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """How often a method is right if the alarm, or the end of the view, comes some seconds after the onset."""
+    """The share of right answers if the alarm, or the end of the view, comes some seconds after the onset."""
 
     at_s: float
     """Seconds after the onset, or after the alarm for evidence that begins with an alarm."""
     right: Estimate
     """Share of faults with a true alarm, AC@1, or share of diagnoses with the right level and type."""
     right_otherwise: float
-    """The same on the same episodes with the alarm at the onset and the whole view."""
+    """That share on the same episodes, with the alarm at the onset and the whole view."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One method on headline episodes of one application, over the delay of the alarm or the evidence."""
+    """Results of one method against the delay of the alarm or the evidence, on headline episodes of one application."""
 
     over: str
     """"delay" of the alarm, or "evidence"."""
@@ -296,7 +296,7 @@ class Misses:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentLine:
-    """One agent at one task and protocol, on headline episodes (in detection those without a fault too)."""
+    """Results of one agent for one task and protocol, on headline episodes; for detection also without a fault."""
 
     agent: str
     kind: str
@@ -334,10 +334,10 @@ class AgentLine:
     """Answers by status."""
     calls: Mapping[str, int]
     """Tool -> calls in all attempts, most frequent first."""
-    cause_asked: float
+    cause_requested: float
     """Share of attempts about a fault in which a call named a root cause."""
-    cause_shown: float
-    """The same for observations that named a root cause."""
+    cause_observed: float
+    """Share of attempts about a fault in which an observation named a root cause."""
     best_algorithm: str | None = None
     best_value: float = math.nan
     """Score of the best algorithm on the same episodes."""
@@ -365,14 +365,14 @@ class Leaderboard:
     strata: tuple[Stratum, ...]
     failures: tuple[Failure, ...]
     early_alarms: Mapping[str, int]
-    """Fault episodes by whether the alarm given to localizers came before or after the onset, or not at all."""
+    """Fault episodes by whether the alarm passed to localizers came before or after the onset, or not at all."""
     settings: Mapping[str, Any]
     code: str
     libraries: Mapping[str, str]
     method_codes: Mapping[str, str] = field(default_factory=dict)
     """Baseline -> distribution, version and hash of its code."""
     curves: tuple[Curve, ...] = ()
-    """Methods over the delay of the alarm or over evidence, if that was chosen."""
+    """Results against the delay of the alarm or the evidence, if these were evaluated."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()

@@ -32,13 +32,15 @@ def choose_columns(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows on the terminal and in Markdown; JSON has all."""
     first, *others = (metric for metric in table.metrics if metric.headline)
     valued = [metric for metric in table.metrics if any(entry.metrics[metric.name].known for entry in table.entries)]
-    beside = [metric for metric in valued if metric.beside_first == "if known"]
-    beside += [metric for metric in valued if metric.beside_first == "if it differs" and _differs(metric, first, table)]
+    beside = [metric for metric in valued if metric.shown_second == "if known"]
+    beside += [
+        metric for metric in valued if metric.shown_second == "if fewer episodes" and _differs(metric, first, table)
+    ]
     return (first, *beside, *(metric for metric in others if metric in valued and metric not in beside))
 
 
 def _differs(metric: Metric, first: Metric, table: Table) -> bool:
-    """Return whether a metric of any method has another number of episodes than the first metric."""
+    """Return whether a metric of any method was computed on a different number of episodes than the first metric."""
     return any(entry.metrics[metric.name].n != entry.metrics[first.name].n for entry in table.entries)
 
 
@@ -50,7 +52,7 @@ def render_table(
     Parameters
     ----------
     metrics
-        Metrics to show; by default those of `columns_of`.
+        Metrics to show; by default those of `choose_columns`.
     kinds
         Whether there is a column for the kind of each method.
     costs
@@ -125,7 +127,7 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
 
 def _render_value(entry: Entry, metric: Metric) -> TextCell:
     estimate = entry.metrics[metric.name]
-    episodes = f" n={estimate.n}" if metric.beside_first == "if it differs" else ""
+    episodes = f" n={estimate.n}" if metric.shown_second == "if fewer episodes" else ""
     return TextCell(
         text=number_formats.value(estimate, metric) + episodes,
         detail=number_formats.interval(estimate, metric),
@@ -170,7 +172,7 @@ def render_failures(failures: Iterable[Failure]) -> TextTable:
     return TextTable.of(titles, [[str(getattr(failure, title)) for title in titles] for failure in failures])
 
 
-def count_unfelt(counts: Mapping[str, int]) -> str:
-    """Return how many episodes have verdicts other than manifest, latent and silent; empty without any."""
-    names = {"unfelt": "unfelt (latent or silent is not known)", "unknown": "of unknown verdict"}
+def count_unnoticed(counts: Mapping[str, int]) -> str:
+    """Return the numbers of episodes without a full verdict as text; empty without any."""
+    names = {"unnoticed": "unnoticed by clients (latent or silent)", "unknown": "of unknown verdict"}
     return "".join(f"{counts[verdict]} {name}, " for verdict, name in names.items() if counts.get(verdict))

@@ -15,12 +15,12 @@ import numpy as np
 
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.records import ALL_APPS, TELEMETRY, Curve, CurvePoint, is_headline
-from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, by_one_rule, thresholds_of
+from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, apply_one_rule, compute_thresholds
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.detection import policy_metrics
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
-from faultset.evaluators.scoring.registry import TASK_METRICS, guard, registered_scorers, score_correctness
+from faultset.evaluators.scoring.registry import TASK_METRICS, guard, load_scorers, score_correctness
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
 from faultset.evaluators.statistics.intervals import clustered_mean
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "metric", "value")
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
-GROUPS = (TELEMETRY, "sli", "alarm_place")
+GROUPS = (TELEMETRY, "sli", "alarm_location")
 _RIGHT = 0.5
 """Share above which an episode counts as answered; ties and seeds make fractions."""
 
@@ -55,7 +55,7 @@ class _Axis(NamedTuple):
     protocol: str
     """Protocol of the rows on the curve."""
     whole: str
-    """Protocol of the same episodes without the delay, or with the whole view."""
+    """Protocol to compare with: no delay, or the whole view."""
 
 
 _AXES = (
@@ -88,12 +88,12 @@ class EpisodeScores:
     thresholds: Mapping[str, Mapping[ModelKey, float]]
     """Threshold policy -> detector -> threshold."""
     policies: tuple[str, ...]
-    """Other threshold policies that detections are scored by."""
+    """Threshold policies that detections are scored by in addition."""
     scorers: tuple[Metric, ...] = ()
     """Installed metrics of other distributions."""
 
-    def scored(self, setting: Setting) -> Cases:
-        """Return the cases of a setting that pose its task."""
+    def list_scored(self, setting: Setting) -> Cases:
+        """Return the cases of a setting on which its task can be scored."""
         by_name = self.cases.get(setting, {})
         if setting.task == "detection":
             return by_name
@@ -102,22 +102,23 @@ class EpisodeScores:
             return scored
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
-    def right(self, setting: Setting) -> dict[str, dict[str, float]]:
+    def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> score by the metric that compares methods."""
         metric = TASK_METRICS[setting.task].right
         return {
-            name: {e: case.value(metric) for e, case in cases.items()} for name, cases in self.scored(setting).items()
+            name: {e: case.value(metric) for e, case in cases.items()}
+            for name, cases in self.list_scored(setting).items()
         }
 
-    def ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return `right` of the methods that see only telemetry; the others are ranked apart."""
-        return {name: values for name, values in self.right(setting).items() if self.groups[name] == TELEMETRY}
+    def compute_ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
+        """Return the scores of `compute_right` for methods that see only telemetry; the others are ranked apart."""
+        return {name: values for name, values in self.compute_right(setting).items() if self.groups[name] == TELEMETRY}
 
     def frame(self, task: str) -> pd.DataFrame:
-        """Return one line for each method, protocol, episode and metric of a task that has a value."""
+        """Return one row per method, protocol, episode and metric of a task that has a value."""
         import pandas as pd
 
-        metrics = [metric for metric in self.metrics_of(task) if metric.of_case or metric.compute]
+        metrics = [metric for metric in self.list_metrics(task) if metric.of_case or metric.compute]
         lines = [
             (setting.protocol, case.truth.app, case.truth.verdict, name, self.kinds[name], e, metric.name, value)
             for setting, by_name in self.cases.items()
@@ -130,7 +131,7 @@ class EpisodeScores:
         ]
         return pd.DataFrame(lines, columns=list(FRAME_COLUMNS))
 
-    def spread(self, setting: Setting, baseline: str, episodes: Iterable[str]) -> float | None:
+    def compute_seed_deviation(self, setting: Setting, baseline: str, episodes: Iterable[str]) -> float | None:
         """Return the standard deviation of the score over seeds; None for a single seed."""
         seeds: dict[int, list[float]] = defaultdict(list)
         cases = self.cases[setting][baseline]
@@ -142,14 +143,14 @@ class EpisodeScores:
                 seeds[row.seed].append(score_correctness(row))
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
-    def metrics_of(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
+    def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
         """Return the metrics of a task: built-in ones, on request those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
         of_policies = (metric for policy in policies for metric in policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)
         return (*TASK_METRICS[task].metrics, *of_policies, *installed)
 
-    def ordered(self, names: Iterable[str]) -> list[str]:
+    def sort_methods(self, names: Iterable[str]) -> list[str]:
         """Sort names by kind, controls last, then by name."""
         return sorted(names, key=lambda name: (kind_rank(self.kinds[name]), name))
 
@@ -166,26 +167,26 @@ def kind_rank(kind: str) -> int:
 def group_of(row: ResultRow) -> str:
     """Return the group in which a method is ranked: apart if it sees more than telemetry.
 
-    "sli" is for methods that see the requests of the clients, because verdicts are made from the same data.
-    "alarm_place" is for methods that are given the service on which the alarm was seen.
+    "sli" is for methods that see the requests of clients, because verdicts are computed from the same data.
+    "alarm_location" is for methods that get the service of the alarm.
     """
     return next((group for group in GROUPS[1:] if group in row.needs), TELEMETRY)
 
 
 def is_scored(case: ScoredCase) -> bool:
-    """Return whether a fault episode poses the task, and a method that learns from labels had any."""
+    """Return whether the task can be scored on a fault episode, and a method that learns from labels had any."""
     row = case.rows[0]
-    return _poses(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
+    return _is_scorable(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 
 
 def is_learnable(case: ScoredCase) -> bool:
-    """Return whether the training labels have the right diagnosis; true for methods that do not learn from labels."""
+    """Return whether the training labels have the right diagnosis; true for methods that do not use labels."""
     row = case.rows[0]
     return "labels" not in row.needs or row.class_trained is not False
 
 
-def _poses(row: ResultRow) -> bool:
-    return row.truth.faulty and TASK_METRICS[row.task].poses(row.truth)
+def _is_scorable(row: ResultRow) -> bool:
+    return row.truth.faulty and TASK_METRICS[row.task].is_scorable(row.truth)
 
 
 def score_episodes(
@@ -198,27 +199,27 @@ def score_episodes(
     """Group the answers about tested episodes; metrics are computed when they are read.
 
     Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
-    known, and, if they learn from labels, if they had any. In no-fault episodes an empty answer is right.
+    known; those that learn from labels also need training labels. In no-fault episodes an empty answer is right.
 
     Parameters
     ----------
     policies
-        Threshold policies other than `reference` by which detections are scored as well.
+        Threshold policies in addition to `reference`.
     scorers
         Metrics of other distributions; by default all that are installed.
     one_rule
-        Set the thresholds of all detectors by one rule, see `by_one_rule`. Otherwise each keeps its own.
+        Set the thresholds of all detectors by one rule, see `apply_one_rule`. Otherwise each keeps its own.
     """
     by_own: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name
     if one_rule:
-        rows, by_own, rule = by_one_rule(rows, policies)
+        rows, by_own, rule = apply_one_rule(rows, policies)
     tested = [row for row in rows if row.protocol != "calibration"]
     cases: dict[Setting, dict[str, dict[str, ScoredCase]]] = defaultdict(lambda: defaultdict(dict))
     for (task, protocol, baseline, at_s, episode), case in _group(tested):
         cases[Setting(task, protocol, at_s)][baseline][episode] = case
     variants = _separate_variants(cases)
-    thresholds = thresholds_of(rows, policies)
+    thresholds = compute_thresholds(rows, policies)
     shown = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, by_own)
     for baseline, own in cases.get(Setting("localization", "own"), {}).items():
         for episode, case in cases.get(Setting("localization", "detected"), {}).get(baseline, {}).items():
@@ -233,7 +234,7 @@ def score_episodes(
         threshold_rule=rule,
         thresholds=thresholds,
         policies=shown,
-        scorers=guard(registered_scorers() if scorers is None else scorers),
+        scorers=guard(load_scorers() if scorers is None else scorers),
     )
     _link_budgets(scores)
     return scores
@@ -249,7 +250,7 @@ def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, flo
 
 
 def _separate_variants(cases: Mapping[Setting, dict[str, dict[str, ScoredCase]]]) -> dict[Setting, dict[str, Cases]]:
-    """Move methods called `NAME[SETTINGS]` out of the cases, if the method NAME was run too."""
+    """Separate methods called `NAME[SETTINGS]` from the cases if the method NAME was run too."""
     variants: dict[Setting, dict[str, dict[str, dict[str, ScoredCase]]]] = {}
     for setting, by_name in cases.items():
         for full_name in list(by_name):
@@ -266,7 +267,7 @@ def _link_policies(
     rule: str,
     by_own: Mapping[str, Sequence[ResultRow]],
 ) -> tuple[str, ...]:
-    """Link cases to those with the thresholds of other policies than the rule, and return these policies."""
+    """Link each case to its cases under other threshold policies, and return these policies."""
     policies = [name for name, by_model in thresholds.items() if by_model and name != rule]
     for policy in policies:
         _apply_policy(policy, thresholds[policy], detectors)
@@ -289,18 +290,18 @@ def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: 
 
 
 def _headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
-    """Return baseline -> seconds -> headline episode that poses the task -> case."""
+    """Return baseline -> seconds -> headline episode on which the task can be scored -> case."""
     by_name: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
     for setting in sorted(setting for setting in scores.cases if setting[:2] == (task, protocol)):
         for name, cases in sorted(scores.cases[setting].items()):
-            headline = {e: c for e, c in sorted(cases.items()) if is_headline(c.truth) and _poses(c.rows[0])}
+            headline = {e: c for e, c in sorted(cases.items()) if is_headline(c.truth) and _is_scorable(c.rows[0])}
             if headline:
                 by_name[name][setting.at_s] = headline
     return dict(sorted(by_name.items()))
 
 
 def _link_budgets(scores: EpisodeScores) -> None:
-    """Link cases with the whole view to those with less evidence, and set the seconds that had to be seen."""
+    """Link cases with the whole view to those with less evidence, and set `seen_s`."""
     for axis in _AXES:
         if axis.over != "evidence":
             continue
@@ -310,14 +311,14 @@ def _link_budgets(scores: EpisodeScores) -> None:
                 for episode in cases.keys() & wholes.get(name, {}).keys():
                     wholes[name][episode].by_budget[setting.at_s] = cases[episode]
         for case in (case for cases in wholes.values() for case in cases.values()):
-            if case.by_budget and is_headline(case.truth) and _poses(case.rows[0]):
+            if case.by_budget and is_headline(case.truth) and _is_scorable(case.rows[0]):
                 case.seen_s = _shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
 
 
 def _shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
-    """Return the end of the shortest view from which on all answers are right, in seconds after the onset.
+    """Return the end of the shortest view for which this and every longer view give right answers.
 
-    It is infinite without such a view. After an alarm it includes the delay of the alarm.
+    The end is in seconds after the onset, delay of the alarm included; infinite if there is no such view.
     """
     shortest_s = math.inf
     for budget_s in sorted(by_budget, reverse=True):
@@ -340,8 +341,8 @@ def _seen_s(row: ResultRow) -> float:
 def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     """Return a curve for each method, axis and application, and over all applications if there are several.
 
-    Only headline episodes count. A point with many seconds has fewer episodes, whose fault is seen for longer. Each
-    point has the score on the same episodes with the alarm at the onset, or with the whole view.
+    Only headline episodes count. Later points have fewer episodes: those whose view is long enough. Each point also has
+    the score on the same episodes with the alarm at the onset, or with the whole view.
     """
     apps = sorted({row.truth.app for row in scores.judged})
     curves = []

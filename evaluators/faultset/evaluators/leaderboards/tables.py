@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.fault_loudness import Loudness, loudness_of
+from faultset.evaluators.leaderboards.fault_loudness import Loudness, classify_loudness
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, SettingsRange, Table
 from faultset.evaluators.leaderboards.scores import GROUPS, EpisodeScores, Setting, is_learnable, is_scored
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS
-from faultset.evaluators.results.truth import UNFELT, Truth
+from faultset.evaluators.results.truth import UNNOTICED, Truth
 from faultset.evaluators.scoring.diagnosis import NOTHING_TO_LEARN_FROM
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS
@@ -28,9 +28,9 @@ from faultset.evaluators.statistics.comparison import (
 )
 from faultset.evaluators.statistics.intervals import Estimate, unknown
 
-VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
+VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNNOTICED)
 _RANKING_METRICS = 4
-"""Headline metrics that order methods: the first ranks, the others break ties."""
+"""Headline metrics that sort methods: the first ranks, the others break ties."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class _Selection:
         return self.faulty | self.healthy if self.setting.task == "detection" else self.faulty
 
 
-def tables_of(scores: EpisodeScores, seed: int, reconstructions: Collection[str] = ()) -> list[Table]:
-    """Build all tables: each application before all together, methods that see only telemetry first.
+def build_tables(scores: EpisodeScores, seed: int, reconstructions: Collection[str] = ()) -> list[Table]:
+    """Build the tables of each application, then of all together; methods that see only telemetry come first.
 
-    Headline faults are also tabled by whether they are gray or loud, for all applications together.
+    Gray and loud headline faults also get a table each, over all applications together.
 
     Parameters
     ----------
@@ -103,16 +103,16 @@ def _select(
     if not baselines:
         return None
     episodes = {e for name in baselines for e in by_name[name]}
-    # episodes from whose training labels nothing could be learned are kept: the table says so
-    poses = TASK_METRICS[setting.task].poses if setting.task != "detection" else lambda truth: True
+    # keep episodes without training labels to learn from; a note of the table counts them
+    is_scorable = TASK_METRICS[setting.task].is_scorable if setting.task != "detection" else lambda truth: True
     truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
     faulty = frozenset(
         e
         for e, truth in truths.items()
         if truth.faulty
-        and poses(truth)
+        and is_scorable(truth)
         and _counts_as(truth, verdict)
-        and (faults == "all" or loudness_of(truth) == faults)
+        and (faults == "all" or classify_loudness(truth) == faults)
     )
     healthy = frozenset(e for e, truth in truths.items() if not truth.faulty)
     only_healthy = healthy and verdict == HEADLINE and faults == "all" and setting.task == "detection"
@@ -136,7 +136,7 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
 
 
 def _estimate(selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]) -> dict[str, Estimate]:
-    """Compute all metrics of a method, on fault episodes before those without a fault."""
+    """Compute all metrics of a method; fault episodes come before those without a fault."""
     halves = (selection.faulty, selection.healthy)
     faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in halves)
     if selection.setting.task == "rca":
@@ -180,7 +180,7 @@ def _note(scores: EpisodeScores, selection: _Selection, scored: Collection[str])
         notes.append("Without no-fault episodes false alarms are unknown, and always-yes would look perfect.")
     elif selection.setting.task == "detection" and not selection.faulty:
         notes.append(f"Without {selection.verdict} fault episodes only false alarms can be judged.")
-    unlearned = [name for name in scores.ordered(selection.baselines) if name not in scored]
+    unlearned = [name for name in scores.sort_methods(selection.baselines) if name not in scored]
     if selection.setting.task == "rca" and unlearned:
         notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, from which {', '.join(unlearned)} learn.")
     unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in selection.faulty)
@@ -202,10 +202,10 @@ def _scored_names(scores: EpisodeScores, selection: _Selection, right: Mapping[s
 
 def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: Collection[str]) -> Table:
     task = selection.setting.task
-    metrics = scores.metrics_of(task, by_policy=True)
+    metrics = scores.list_metrics(task, by_policy=True)
     by_name = scores.cases[selection.setting]
     estimates = {name: _estimate(selection, metrics, by_name[name]) for name in selection.baselines}
-    right = scores.right(selection.setting)
+    right = scores.compute_right(selection.setting)
     scored = _scored_names(scores, selection, right)
     key = _sort_key(metrics, estimates)
     names = sorted(selection.baselines, key=lambda name: (key(name), name))
@@ -278,7 +278,7 @@ def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Ent
     return Entry(
         baseline=name,
         kind=first.kind,
-        given=first.needs,
+        extra_inputs=first.needs,
         rank=0,
         metrics={},
         rows=len(rows),
@@ -287,7 +287,7 @@ def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Ent
         fit_seconds=_median(row.fit_seconds for row in rows),
         peak_bytes=_median(row.peak_bytes for row in rows),
         seeds=len({row.seed for row in rows}),
-        seed_spread=scores.spread(selection.setting, name, sorted(selection.episodes)),
+        seed_spread=scores.compute_seed_deviation(selection.setting, name, sorted(selection.episodes)),
     )
 
 
@@ -313,7 +313,7 @@ def _sort_key(
 def _compare(
     first: Mapping[str, float], second: Mapping[str, float], scores: EpisodeScores, selection: _Selection
 ) -> PairedDifference:
-    """Compare two methods by the metric that ranks; balanced ones give both kinds of episodes equal weight."""
+    """Compare two methods by the metric that ranks; a balanced one weighs both kinds of episodes equally."""
     common = sorted(first.keys() & second.keys() & selection.episodes)
     truths = [scores.truths[e] for e in common]
     return paired_difference(

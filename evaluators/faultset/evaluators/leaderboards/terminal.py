@@ -112,7 +112,7 @@ def render_text(board: Leaderboard, width: int) -> str:
 
 
 def _first_table(board: Leaderboard, task: str) -> Table | None:
-    """Return the most important table of a task, with most of the users' own methods; None without one."""
+    """Return the most important table of a task, with most of the user's methods; None if the task has no table."""
 
     def order(table: Table) -> tuple[bool, bool, bool, int, bool]:
         of_users = sum(entry.kind in _OF_USERS for entry in table.entries)
@@ -128,7 +128,7 @@ def _first_table(board: Leaderboard, task: str) -> Table | None:
 
 
 def _shown_entries(table: Table) -> list[Entry]:
-    """Return the first rows of a table, among them the users' own methods and the strongest control."""
+    """Return the first rows of a table, including the user's methods and the strongest control."""
     first = sorted(
         table.entries,
         key=lambda entry: (entry.baseline != table.strongest_control, entry.kind not in _OF_USERS),

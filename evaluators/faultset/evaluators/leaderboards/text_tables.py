@@ -41,9 +41,9 @@ class TextColumn:
     meaning: str = ""
     justify: Literal["left", "right"] = "left"
     wraps: bool = False
-    """Whether the terminal may break its cells into lines."""
+    """Whether the terminal may wrap its cells."""
     brief: bool = False
-    """Whether the terminal leaves out details."""
+    """Whether the terminal omits the details of its cells."""
     essential: bool = False
     """Whether the terminal shows it before all others."""
 

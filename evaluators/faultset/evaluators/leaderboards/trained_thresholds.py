@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import first_alarm
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
-from faultset.evaluators.scoring.thresholds import Healthy, Reference, ThresholdPolicy, TrainQuantile
+from faultset.evaluators.scoring.thresholds import HealthyScores, Reference, ThresholdPolicy, TrainQuantile
 
 TOO_FEW = "too few training episodes: the threshold needs some without a fault that the detector was not fitted on"
 _HOUR_NS = 3600 * SECOND_NS
@@ -20,15 +20,15 @@ ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""
 
 
-def thresholds_of(
+def compute_thresholds(
     rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> Mapping[str, Mapping[ModelKey, float]]:
     """Return policy -> detector -> threshold, for policies that read training episodes."""
-    training: dict[ModelKey, list[Healthy]] = defaultdict(list)
+    training: dict[ModelKey, list[HealthyScores]] = defaultdict(list)
     for row in rows:
         if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
             training[row.baseline, row.seed, row.fold].append(
-                Healthy(
+                HealthyScores(
                     scores=np.asarray(row.answer["scores"], dtype=float),
                     hours=(row.truth.view_end_ns - row.truth.reference_end_ns) / _HOUR_NS,
                     consecutive=row.answer["consecutive"],
@@ -46,14 +46,14 @@ def training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
     return next((policy for policy in policies if policy.needs_training), TrainQuantile())
 
 
-def by_one_rule(
+def apply_one_rule(
     rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> tuple[Sequence[ResultRow], Mapping[str, Sequence[ResultRow]], str]:
     """Set the thresholds of all detectors by one rule, so that tables compare methods and not rules.
 
-    The rule is `reference` if every detector sets its own threshold. If one of them has a threshold from training
-    episodes, all get one. Alarms without scores are kept. The name of the rule lists detectors that were not run on
-    training episodes.
+    The rule is `reference` if every detector sets its threshold itself. If one of them needs a threshold from training
+    episodes, all get such a threshold. Alarms without scores are kept. The name of the rule lists detectors that were
+    not run on training episodes.
 
     Returns
     -------
@@ -73,10 +73,10 @@ def by_one_rule(
     by_own = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
     others = sorted(scored - trained - calibrated)
     rule = policy.name + (f" (of {', '.join(others)}: {Reference().name})" if others else "")
-    return with_training_thresholds(rows, by_own.keys() | (trained & calibrated), policy), by_own, rule
+    return apply_training_thresholds(rows, by_own.keys() | (trained & calibrated), policy), by_own, rule
 
 
-def with_training_thresholds(
+def apply_training_thresholds(
     rows: Iterable[ResultRow], detectors: Collection[str], policy: ThresholdPolicy
 ) -> list[ResultRow]:
     """Replace the thresholds and alarms of some detectors by those of a policy.
@@ -89,7 +89,7 @@ def with_training_thresholds(
         A policy that reads training episodes.
     """
     rows = list(rows)
-    thresholds = thresholds_of((row for row in rows if row.baseline in detectors), [policy])[policy.name]
+    thresholds = compute_thresholds((row for row in rows if row.baseline in detectors), [policy])[policy.name]
     return [
         _apply_threshold(row, thresholds.get((row.baseline, row.seed, row.fold), np.nan))
         if row.baseline in detectors and row.protocol in ("detected", "evidence") and row.status == "ok"

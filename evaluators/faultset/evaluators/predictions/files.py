@@ -69,7 +69,7 @@ TIMES = ("time", "alarm")
 NUMBERS = ("score", "threshold")
 
 
-def layout_of(columns: Sequence[str], origin: str) -> PredictionLayout:
+def find_layout(columns: Sequence[str], origin: str) -> PredictionLayout:
     """Determine the layout of a prediction file from its columns.
 
     Raises
@@ -91,7 +91,7 @@ def layout_of(columns: Sequence[str], origin: str) -> PredictionLayout:
 
 
 pc: Any = pyarrow.compute
-# type checkers do not see functions that are created at import
+# pyarrow creates these functions at import, so type checkers cannot see them
 
 MOST_BYTES = 512 << 20
 """Size limit of a file."""
@@ -132,12 +132,12 @@ class PredictionFile:
         return {"file": str(self.path), "sha256": self.sha256, "task": self.layout.task, "rows": len(self.frame)}
 
 
-def named_file(argument: str | Path) -> tuple[str, Path]:
+def split_argument(argument: str | Path) -> tuple[str, Path]:
     """Split `FILE` or `NAME=FILE`; the name defaults to the file name without its extension.
 
     Examples
     --------
-    >>> named_file("out/usad.parquet"), named_file("usad-long=out/usad.parquet")
+    >>> split_argument("out/usad.parquet"), split_argument("usad-long=out/usad.parquet")
     (('usad', PosixPath('out/usad.parquet')), ('usad-long', PosixPath('out/usad.parquet')))
     """
     name, separator, rest = str(argument).partition("=")
@@ -169,11 +169,11 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
     DataError
         The file is missing, too large or damaged, has an unknown layout, or holds values of a wrong type.
     """
-    name, path = named_file(argument)
+    name, path = split_argument(argument)
     content = read_regular(path, limit_bytes=MOST_BYTES)
     origin = printable(path)
     table = _parquet(content, origin) if content.startswith(_PARQUET) else _csv(content, origin)
-    layout = layout_of(table.column_names, origin)
+    layout = find_layout(table.column_names, origin)
     if not len(table):
         raise DataError(f"{origin} must contain at least one answer, but has no rows")
     columns = {column: _typed(table[column], column, origin) for column in table.column_names}
@@ -189,7 +189,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
 def _parquet(content: bytes, origin: str) -> pa.Table:
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as head:
-            layout_of(head.schema_arrow.names, origin)
+            find_layout(head.schema_arrow.names, origin)
             facts = head.metadata
             unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
             if facts.num_rows > MOST_ROWS or unpacked > _MOST_UNPACKED:
@@ -217,7 +217,7 @@ def _csv(content: bytes, origin: str) -> pa.Table:
     )
     try:
         table = pyarrow.csv.read_csv(pa.BufferReader(content), convert_options=conversion)
-        layout_of(table.column_names, origin)
+        find_layout(table.column_names, origin)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _damaged(origin, "CSV", error) from error
     if len(table) > MOST_ROWS:

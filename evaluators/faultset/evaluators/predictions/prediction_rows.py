@@ -19,7 +19,7 @@ from faultset.evaluators.predictions.files import ALARMS, RANKINGS, SCORES, Pred
 from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
 from faultset.evaluators.results.rows import Protocol, ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
-from faultset.evaluators.scoring.thresholds import Healthy, TrainQuantile
+from faultset.evaluators.scoring.thresholds import HealthyScores, TrainQuantile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ class _FileRows:
                 yield self._row(fold, episode, "calibration", threshold, None)
 
     def _is_asked(self, truth: Truth) -> bool:
-        """Return whether baselines answer for the episode, too; "oracle" needs a known onset."""
+        """Return whether baselines answer about the episode; "oracle" needs a known onset."""
         return self._protocol == "detected" or (truth.faulty and truth.onset_ns is not None)
 
     def _threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
@@ -104,14 +104,14 @@ class _FileRows:
         scores = [scores for _, scores in samples.values() if len(scores)]
         if not scores:
             raise DataError(
-                f"{printable(self._file.path)} has no scores of fault-free training episodes, which the threshold is "
-                f'set from (split "{self._scope.split}", fold {fold.number}); add them, or a column threshold that was '
-                "fixed before the test"
+                f"{printable(self._file.path)} must have scores of training episodes without a fault, from which the "
+                f'threshold is set, but has none (split "{self._scope.split}", fold {fold.number}); add them, or a '
+                "column threshold with values fixed before the test"
             )
-        return TrainQuantile().threshold([Healthy(scores=values, hours=0.0) for values in scores])
+        return TrainQuantile().threshold([HealthyScores(scores=values, hours=0.0) for values in scores])
 
     def _samples(self, rows: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return times and scores after the reference, in order; detectors are not scored within the reference."""
+        """Return sorted times and their scores after the reference, where detectors are scored."""
         times, scores = rows["time"].to_numpy(dtype=np.int64), rows["score"].to_numpy(dtype=float)
         order = np.argsort(times, kind="stable")
         order = order[times[order] > self._truths[episode].reference_end_ns]

@@ -14,7 +14,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Solvers:
-    """Methods that were right about an episode in a task; controls are counted apart."""
+    """Methods that answered a task correctly for an episode; controls are counted separately."""
 
     right: int
     run: int
@@ -37,7 +37,7 @@ class Solvers:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeDifficulty:
-    """An episode, and how many methods were right."""
+    """An episode, and how many methods answered correctly."""
 
     episode: str
     title: str
@@ -58,17 +58,17 @@ class EpisodeDifficulty:
 
 TASKS = (
     ("detection", "detected", "detected by"),
-    ("localization", "detected", "located by, given the alarm"),
-    ("localization", "oracle", "located by, given the onset"),
+    ("localization", "detected", "located from the alarm by"),
+    ("localization", "oracle", "located from the onset by"),
     ("rca", "oracle", "level and type named by"),
 )
 _RIGHT = 0.99
 
 
 def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[EpisodeDifficulty, ...]:
-    """Return all fault episodes, the least solved first."""
+    """Return all fault episodes, sorted by the share of methods that solved them, lowest first."""
     stratum_of = {e: stratum.name for stratum in board.strata for e in stratum.episodes}
-    right = [scores.ranked_right(Setting(task, protocol)) for task, protocol, _ in TASKS]
+    right = [scores.compute_ranked_right(Setting(task, protocol)) for task, protocol, _ in TASKS]
     episodes = [
         EpisodeDifficulty(
             episode=truth.episode,
@@ -108,7 +108,7 @@ def _solvers(by_name: Mapping[str, Mapping[str, float]], episode: str, scores: E
     if not run:
         return None
     right = [name for name in run if by_name[name][episode] > _RIGHT]
-    right_methods = scores.ordered(name for name in right if not scores.is_control(name))
+    right_methods = scores.sort_methods(name for name in right if not scores.is_control(name))
     return Solvers(
         right=len(right_methods),
         run=len(methods),

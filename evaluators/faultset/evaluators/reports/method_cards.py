@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NEEDS = {
     "onset": "the true onset",
     "sli": "the clients' requests",
-    "alarm_place": "where the alarm was seen",
+    "alarm_location": "the location of the alarm",
     "labels": "labels of training episodes",
     "references": "healthy references of training episodes with a fault",
     "threshold": "a threshold from other training episodes",
@@ -84,10 +84,10 @@ def _median(values: Sequence[float | None]) -> float:
 def top_methods(
     names: Sequence[str], kinds: Mapping[str, str], *, methods: int = 10, controls: int = 3
 ) -> tuple[list[str], list[str]]:
-    """Split a ranked list into shown and folded names.
+    """Split a ranked list into names that are shown and names that are collapsed.
 
-    Shown are the first methods, all methods of the AIOpsLab paper, and the first controls. One or two remaining names
-    are shown too.
+    The first methods, all methods of the AIOpsLab paper, and the first controls are shown. If only one or two names
+    remain, these are shown too.
     """
     real = [name for name in names if kinds[name] != "control"]
     others = [name for name in names if kinds[name] == "control"]

@@ -14,7 +14,7 @@ from faultset.evaluators.leaderboards.agents import build_agent_tables
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
-    count_unfelt,
+    count_unnoticed,
     policy_tables,
     render_failures,
     render_table,
@@ -101,7 +101,7 @@ def render(
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         explore=_explore_command(dataset, results),
         agent_tables=build_agent_tables(board.agents),
-        agent_looks=scatter_plots.agent_looks(board.agents),
+        agent_requests=scatter_plots.summarise_requests(board.agents),
         agent_costs=scatter_plots.agent_cost_plots(board),
         cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],
         strata=strata,
@@ -233,7 +233,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headlin
             "title": "episodes",
             "value": str(sum(counts.values())),
             "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-            f"{count_unfelt(counts)}{counts['no fault']} without a fault",
+            f"{count_unnoticed(counts)}{counts['no fault']} without a fault",
         },
         {
             "title": "methods",
@@ -252,7 +252,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headlin
             {
                 "title": "unsolved",
                 "value": f"{unsolved} of {headline}",
-                "text": "headline faults that no method detects, or that no method locates",
+                "text": "headline faults that no method detects or no method locates",
             }
         )
     return tiles

@@ -1,4 +1,4 @@
-"""The output folder of results: test it before the work, and report write errors in one sentence."""
+"""Check the output folder of results before the work starts, and report write errors in one sentence."""
 
 from __future__ import annotations
 

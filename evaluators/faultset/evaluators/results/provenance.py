@@ -34,7 +34,7 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Return faultset's version; in a checkout with its commit, and a hash of the files if they were edited."""
+    """Return faultset's version; in a checkout also its commit, and a hash of the files if they were edited."""
     try:
         version = metadata.version("faultset")
     except metadata.PackageNotFoundError:
@@ -51,8 +51,8 @@ def method_code(spec: BaselineSpec) -> CodeIdentity:
     return code_identity(spec.factory, plugins(BASELINES).get(spec.name), within="faultset.baselines")
 
 
-def parameters_of(spec: BaselineSpec) -> dict[str, Any]:
-    """Return the default parameters of a baseline's factory that can be written as JSON."""
+def read_parameters(spec: BaselineSpec) -> dict[str, Any]:
+    """Return those default parameters of a baseline's factory that can be written as JSON."""
     try:
         parameters = inspect.signature(spec.factory).parameters
     except (TypeError, ValueError):
@@ -75,7 +75,7 @@ def method_paths(spec: BaselineSpec) -> tuple[str, ...]:
     return tuple(map(str, code_places(spec.factory, plugin)))
 
 
-def scorer_codes() -> dict[str, str]:
+def identify_scorers() -> dict[str, str]:
     """Return name -> code of every loadable third-party scorer."""
     installed = plugins(SCORERS)
     return {
@@ -112,7 +112,7 @@ def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
     return json.dumps(versions, sort_keys=True, separators=(",", ":"))
 
 
-def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
+def find_changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
     """Return "the code of NAME" for each baseline whose code differs from that in a results file."""
     import pyarrow as pa
     import pyarrow.parquet as pq

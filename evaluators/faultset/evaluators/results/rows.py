@@ -146,9 +146,9 @@ class ResultRow:
     alarm_source: str | None = None
     """Detector that raised the alarm, or "truth"."""
     delay_s: float | None = None
-    """In protocol "delayed": seconds from the true onset to the given alarm."""
+    """In protocol "delayed": seconds from the true onset to the alarm that the method gets."""
     evidence_s: float | None = None
-    """Seconds of the view kept after the true onset; in "detected_evidence", after the given alarm."""
+    """Seconds of the view kept after the true onset; in "detected_evidence", after the alarm that the method gets."""
     alarm_ns: int | None = None
     """A detector's alarm, UTC nanoseconds; None if it raised none."""
     answer: Mapping[str, Any] = field(default_factory=dict)
@@ -212,7 +212,7 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
     ordered = sorted(rows, key=lambda row: row.key)
     with replacing(parquet_path(path)) as temporary, pq.ParquetWriter(temporary, RESULTS, compression="zstd") as writer:
         for start in range(0, len(ordered), _GROUP_ROWS):
-            writer.write_table(table_of(ordered[start : start + _GROUP_ROWS]))
+            writer.write_table(rows_to_table(ordered[start : start + _GROUP_ROWS]))
 
 
 def read_rows(path: Path) -> list[ResultRow]:
@@ -221,7 +221,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     Raises
     ------
     DataError
-        The file is missing, unreadable or has another layout.
+        The file is missing, unreadable or has a different layout.
     """
     import pyarrow.parquet as pq
 
@@ -237,7 +237,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     # all rows of an episode share one truth
     records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
     truths = {record["episode"]: _truth(record) for record in records}
-    return list(rows_of(table, truths))
+    return list(table_to_rows(table, truths))
 
 
 _GROUP_ROWS = 4096
@@ -251,7 +251,7 @@ OWN_COLUMNS = pa.schema(
 """Columns of a row without those of its episode's truth."""
 
 
-def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:
+def rows_to_table(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:
     """Return rows as an Arrow table with the columns of `schema`."""
     truths = {row.episode: row.truth for row in rows}
     positions = {episode: number for number, episode in enumerate(truths)}
@@ -271,7 +271,7 @@ def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+def table_to_rows(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
     """Yield the rows of a table; `truths` must contain all of its episodes."""
     names = [name for name in _ROW_FIELDS if name in table.column_names]
     columns = [_interned_values(table.column(name)) for name in names]
@@ -316,23 +316,23 @@ _SCHEMA = pa.schema(
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def compressed(rows: Sequence[ResultRow]) -> bytes:
-    """Return rows without the truth of their episodes as a compressed Arrow stream, a tenth of the objects' size."""
+def compress_rows(rows: Sequence[ResultRow]) -> bytes:
+    """Return rows without the truth of their episodes as a compressed Arrow stream, a tenth as large as the objects."""
     stream = io.BytesIO()
     with pa.ipc.new_stream(stream, _SCHEMA, options=_OPTIONS) as writer:
-        writer.write_table(table_of(rows, _SCHEMA))
+        writer.write_table(rows_to_table(rows, _SCHEMA))
     return stream.getvalue()
 
 
-def decompressed(stream: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+def decompress_rows(stream: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
     """Return the rows of a stream; `truths` must contain all of its episodes.
 
     Raises
     ------
     pyarrow.ArrowException, KeyError, ValueError, TypeError
-        The stream was not written by `compressed`, or not with these episodes.
+        The stream was not written by `compress_rows`, or not with these episodes.
     """
-    return rows_of(pa.ipc.open_stream(stream).read_all(), truths)
+    return table_to_rows(pa.ipc.open_stream(stream).read_all(), truths)
 
 
 class CompressedRows:
@@ -349,11 +349,11 @@ class CompressedRows:
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Add a batch."""
         if rows:
-            self._streams.append(compressed(rows))
+            self._streams.append(compress_rows(rows))
             for row in rows:
                 self._truths.setdefault(row.episode, row.truth)
             self._count += len(rows)
 
     def rows(self) -> list[ResultRow]:
         """Return all rows; rows of an episode share its truth."""
-        return [row for stream in self._streams for row in decompressed(stream, self._truths)]
+        return [row for stream in self._streams for row in decompress_rows(stream, self._truths)]

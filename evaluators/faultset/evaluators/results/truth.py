@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from faultset.datasets.format.context import IMPORTED
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.training.folds import cluster_of, problems_of
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.labels import Label, RootCause
 
-UNFELT = "unfelt"
+UNNOTICED = "unnoticed"
 """Verdict of a fault without effect on clients, if its effect on the target's telemetry is unknown."""
 
 
@@ -60,7 +60,7 @@ class Truth:
     pauses: tuple[tuple[int, int], ...] = ()
     """Intervals (start, end) after the onset without an active fault, UTC nanoseconds."""
     verdict: str
-    """manifest, latent, silent, unfelt, unknown or none."""
+    """manifest, latent, silent, unnoticed, unknown or none."""
     profile: str
     """Phase lengths: quick, standard or custom."""
     view_start_ns: int
@@ -72,9 +72,9 @@ class Truth:
     onset_ns: int | None
     """Start of the injection; None without a fault or if unknown."""
     manifest_ns: int | None
-    """When clients were first affected; None if they did not."""
-    alarm_place: AlarmPlace | None = None
-    """Where the alarm was raised, if the source says so; not stored in rows because no score uses it."""
+    """When clients were first affected; None if they were not."""
+    alarm_location: AlarmLocation | None = None
+    """Location of the alarm, if the source states it; not stored in rows because no score uses it."""
 
     @property
     def faulty(self) -> bool:
@@ -102,12 +102,12 @@ class Truth:
         return complete if len(complete) == len(set(pairs)) else frozenset()
 
 
-def truth_of(label: Label, context: EpisodeContext) -> Truth:
+def build_truth(label: Label, context: EpisodeContext) -> Truth:
     """Build the truth from an episode's label and context.
 
-    The onset is the start of the injection. The correct answers to a root cause are its service and the accepted names
-    that are candidates. A fault without such a name is not a localization case. A cause of kind Pod that has the name
-    of its service means an unknown pod of that service.
+    The onset is the start of the injection. The correct answers for a root cause are its service and its accepted
+    names, if they are candidates. A fault without a correct answer is not scored for localization. A cause of kind Pod
+    with the name of its service means an unknown pod of that service.
     """
     fault = label.fault
     candidates = tuple(context.services)
@@ -138,7 +138,7 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         reference_end_ns=context.reference_end_ns,
         onset_ns=label.onset_ns,
         manifest_ns=label.first_manifest_ns if fault is not None else None,
-        alarm_place=label.alarm_place,
+        alarm_location=label.alarm_location,
     )
 
 
@@ -155,8 +155,8 @@ def _pauses(label: Label) -> Iterator[tuple[int, int]]:
 
 
 def _verdict(label: Label, context: EpisodeContext) -> str:
-    """Return the verdict; in collected episodes, "unknown" means that clients felt nothing."""
-    return UNFELT if label.verdict == "unknown" and context.platform != IMPORTED else label.verdict
+    """Return the verdict; in collected episodes, "unknown" means that clients noticed nothing."""
+    return UNNOTICED if label.verdict == "unknown" and context.platform != IMPORTED else label.verdict
 
 
 def _names_a_pod(cause: RootCause) -> bool:

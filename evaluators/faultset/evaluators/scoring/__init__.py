@@ -1,1 +1,1 @@
-"""Metrics of answers against the truth, without side effects. Undefined values are NaN, never zero."""
+"""Metrics that compare answers with the truth, without side effects. Undefined values are NaN, never zero."""

@@ -1,7 +1,7 @@
 """Compare alarms with faults, and rank the scores of samples.
 
 Ranges are half-open, in samples or in nanoseconds. Point-adjusted F1 is left out, because a detector that flags samples
-at random gets high values of it."""
+at random scores high."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GAP_S = 30
 Range = tuple[int, int]
 
 
-def events(flags: npt.ArrayLike) -> list[Range]:
+def find_runs(flags: npt.ArrayLike) -> list[Range]:
     """Return the half-open runs of true samples.
 
     Examples
     --------
-    >>> events([0, 1, 1, 0, 1])
+    >>> find_runs([0, 1, 1, 0, 1])
     [(1, 3), (4, 5)]
     """
     edges = np.diff(np.concatenate(([0], np.asarray(flags, dtype=bool).astype(np.int8), [0])))
@@ -33,7 +33,7 @@ def events(flags: npt.ArrayLike) -> list[Range]:
     return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
 
-def join(runs: Sequence[Range], gap: int) -> list[Range]:
+def merge_runs(runs: Sequence[Range], gap: int) -> list[Range]:
     """Merge sorted runs whose distance is at most `gap`."""
     joined: list[Range] = []
     for start, end in runs:
@@ -45,7 +45,7 @@ def join(runs: Sequence[Range], gap: int) -> list[Range]:
 
 
 def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
-    """Let runs that start in a pause of the fault start at the end of the pause, and drop those that end before.
+    """Move the start of runs that start in a pause of the fault to the end of the pause; drop runs that end before it.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
 def true_alarms(faults: Sequence[Range], alarms: Sequence[Range]) -> list[Range]:
     """Return the alarms that begin in a fault.
 
-    If overlaps counted instead, the single alarm of a detector that is always on would find every fault.
+    An overlap is not enough, because the one long alarm of a detector that always fires overlaps every fault.
     """
     return [alarm for alarm in alarms if any(a <= alarm[0] < b for a, b in faults)]
 
@@ -102,7 +102,7 @@ def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
     soft = soft_truths[:, order]
     hit = np.cumsum(soft, axis=1)[:, last_of_tie]
     buffered = np.cumsum(np.where(y[order], 0.0, soft), axis=1)[:, last_of_tie]
-    # a threshold touches a zone as soon as it lets the zone's best sample through
+    # a threshold touches a zone if the zone's highest score reaches it
     touched = np.array([sum(cuts <= s[a:b].max() for a, b in ranges) / len(ranges) for ranges in zones])
     positives = int(y.sum())
     recall = np.minimum(1.0, hit / ((positives + positives + buffered) / 2)) * touched
@@ -126,13 +126,13 @@ def _soften_by_width(truth: bytes, buffer: int) -> tuple[npt.NDArray[np.float64]
     """
     exact = np.frombuffer(truth, dtype=bool)
     soft = np.stack([_soften(exact, width) for width in range(buffer + 1)])
-    return soft, tuple(tuple(events(row > 0)) for row in soft)
+    return soft, tuple(tuple(find_runs(row > 0)) for row in soft)
 
 
 def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]:
     soft = truth.astype(float)
     ramp = np.sqrt(1 - np.arange(1, width // 2 + 1) / width) if width > 1 else np.empty(0)
-    for start, end in events(truth):
+    for start, end in find_runs(truth):
         before = ramp[:start]
         soft[start - len(before) : start] += before[::-1]
         after = ramp[: len(soft) - end]
@@ -140,11 +140,12 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
     return np.minimum(soft, 1.0)
 
 
-def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
+def list_alarms(row: ResultRow, threshold: float | None = None) -> list[Range]:
     """Return all alarms of a row: runs of flags that are long enough, joined across short gaps.
 
     An alarm begins at the last flag that the detector needs to raise it. With a threshold, scores above it are the
-    flags. A run that begins in a pause of an intermittent fault begins when the fault is back, if it lasts that long.
+    flags. If an alarm begins in a pause of an intermittent fault, it counts from the end of the pause, or not at all if
+    it ends earlier.
     """
     answer = row.answer
     if row.alarm_ns is None and threshold is None:
@@ -161,5 +162,5 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
             return skip_pauses([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     ends = np.append(times[1:], times[-1:] + step)
-    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
-    return join(skip_pauses(runs, row.truth.pauses), GAP_S * SECOND_NS)
+    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in find_runs(flags) if b - a >= needed]
+    return merge_runs(skip_pauses(runs, row.truth.pauses), GAP_S * SECOND_NS)

@@ -15,8 +15,8 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import (
     GAP_S,
     Range,
-    alarms_of,
     average_precision,
+    list_alarms,
     true_alarms,
     vus_pr,
 )
@@ -26,8 +26,8 @@ from faultset.evaluators.scoring.metrics import (
     Aggregate,
     Metric,
     ScoredCase,
-    clusters_of,
     fault_seen_s,
+    list_clusters,
     median,
     once_per_case,
 )
@@ -75,7 +75,7 @@ def alarm_facts(case: ScoredCase) -> AlarmFacts:
 def _alarm_facts(row: ResultRow, threshold: float | None) -> AlarmFacts:
     truth = row.truth
     answered = row.status == "ok"
-    raised = alarms_of(row, threshold) if answered else []
+    raised = list_alarms(row, threshold) if answered else []
     # a sample that ends with the view still belongs to the fault
     fault = None if truth.onset_ns is None else (truth.onset_ns, truth.view_end_ns + 1)
     true = true_alarms([fault], raised) if fault else []
@@ -111,13 +111,13 @@ def watched_ns(truth: Truth) -> int:
 
 
 def _is_correct(case: ScoredCase) -> float:
-    """Return the share of seeds with a true alarm in a fault, or without an alarm in no fault."""
+    """Return the share of seeds with a true alarm if there is a fault, or without an alarm if there is none."""
     detected = alarm_facts(case).detected
     return _is_classified_right(case) if not case.truth.faulty or math.isnan(detected) else detected
 
 
 def _is_classified_right(case: ScoredCase) -> float:
-    """Return the share of seeds with any alarm in a fault, or without an alarm in no fault."""
+    """Return the share of seeds with any alarm if there is a fault, or without an alarm if there is none."""
     raised = alarm_facts(case).raised_alarm
     return raised if case.truth.faulty else 1.0 - raised
 
@@ -134,7 +134,7 @@ def _areas(case: ScoredCase) -> tuple[float, float]:
 
 def _areas_of(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[float, float]:
     if row.status == "ok" and "times_ns" not in row.answer:
-        # an alarm from elsewhere, without scores
+        # an alarm computed elsewhere, without scores
         return math.nan, math.nan
     times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
     if row.status != "ok" or len(times) == 0:
@@ -166,9 +166,9 @@ def _combine_halves(combine: Combine) -> Aggregate:
         if not faulty or not healthy:
             return unknown(f"no {'no-fault' if faulty else 'fault'} episodes")
         right, quiet = ([case.value(metric) for case in half] for half in (faulty, healthy))
-        estimate = combine(right, clusters_of(faulty), quiet, clusters_of(healthy))
+        estimate = combine(right, list_clusters(faulty), quiet, list_clusters(healthy))
         if _is_constant(cases) and len(set(right)) == len(set(quiet)) == 1:
-            # other episodes would give the same number
+            # different episodes would give the same number
             exact = "closed form: the same answer in every episode"
             return Estimate(value=estimate.value, n=len(cases)).with_interval(
                 estimate.value, estimate.value, method=exact
@@ -192,45 +192,45 @@ def _precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     true = [alarm_facts(case).true_alarms for case in cases]
     if not sum(alarms):
         return unknown("no alarms", len(cases))
-    estimate = clustered_ratio(true, alarms, clusters_of(cases), [case.truth.faulty for case in cases])
+    estimate = clustered_ratio(true, alarms, list_clusters(cases), [case.truth.faulty for case in cases])
     return replace(estimate, n=round(sum(alarms)), k=sum(true))
 
 
 def _hourly(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case)]
     hours = [watched_ns(case.truth) / _HOUR_NS for case in cases]
-    return hourly_rate([alarm_facts(case).alarms for case in cases], hours, clusters_of(cases))
+    return hourly_rate([alarm_facts(case).alarms for case in cases], hours, list_clusters(cases))
 
 
 def _hourly_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case) and case.truth.onset_ns is not None]
     hours = [max(0, (case.truth.onset_ns or 0) - case.truth.reference_end_ns) / _HOUR_NS for case in cases]
-    return hourly_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, clusters_of(cases))
+    return hourly_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, list_clusters(cases))
 
 
 def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     windows = [fault_seen_s(case.truth) for case in cases]
     delays = [min(alarm_facts(case).delay_s, window) for case, window in zip(cases, windows, strict=True)]
-    return clustered_mean(delays, clusters_of(cases), bounds=(0.0, max(windows, default=0.0)))
+    return clustered_mean(delays, list_clusters(cases), bounds=(0.0, max(windows, default=0.0)))
 
 
 def _median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     if all(case.truth.manifest_ns is None for case in cases):
-        return unknown("clients suffered in no episode", len(cases))
+        return unknown("clients were affected in no episode", len(cases))
     return median(metric, cases)
 
 
 def _within(horizon_s: int) -> Metric:
-    """Declare the share of faults with a true alarm in time, if all faults are seen for that long."""
+    """Declare the share of faults with a true alarm within `horizon_s`; unknown if a view ends sooner."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         cases = [case for case in cases if case.truth.onset_ns is not None]
         shortest = min((fault_seen_s(case.truth) for case in cases), default=0.0)
         if shortest < horizon_s:
-            return unknown(f"a fault is only seen for {shortest:.0f} s", len(cases))
-        return clustered_mean([case.value(metric) for case in cases], clusters_of(cases))
+            return unknown(f"a view ends {shortest:.0f} s after the onset", len(cases))
+        return clustered_mean([case.value(metric) for case in cases], list_clusters(cases))
 
     return _declare(
         name=f"detected_within_{horizon_s}s",
@@ -245,12 +245,12 @@ def _within(horizon_s: int) -> Metric:
 
 
 def _constant_guess(value: float) -> Callable[[Metric, Sequence[ScoredCase]], Estimate]:
-    """Return the highest score of an answer that is the same in every episode."""
+    """Return a guess with the best score that the same answer to every episode can get."""
     return lambda metric, cases: Estimate(value=value, method=CLOSED_FORM)
 
 
 def _guessed_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the mean volume of a constant score, on the samples of the answers or else on seconds."""
+    """Return the mean VUS-PR of a constant score, at the sample times of the answers or once per second."""
     values = []
     for case in cases:
         truth = case.truth
@@ -269,12 +269,12 @@ CORRECT = _declare(
     title="correct",
     unit="share",
     headline=True,
-    meaning="a true alarm in a fault, no alarm without one",
+    meaning="a true alarm if there is a fault, no alarm if there is none",
     episodes="all",
     of_case=_is_correct,
     balanced=True,
 )
-"""How right a detector is about one episode; timed balanced accuracy is its mean over both kinds of episodes."""
+"""Correctness of a detector on one episode; timed balanced accuracy is its mean over both kinds of episodes."""
 _declare_balanced = functools.partial(
     _declare,
     unit="share",
@@ -295,7 +295,7 @@ BALANCED_ACCURACY = _declare_balanced(
     name="balanced_accuracy",
     title="balanced accuracy",
     headline=True,
-    beside_first="if known",
+    shown_second="if known",
     brief=True,
     meaning="the usual definition: mean of the share of fault episodes with any alarm, even before the onset, and the "
     "share of no-fault episodes without an alarm; 0.5 for an answer that is the same in every episode",
@@ -310,7 +310,7 @@ DETECTION_METRICS = (
         title="VUS-PR",
         unit="share",
         headline=True,
-        beside_first="if known",
+        shown_second="if known",
         brief=True,
         meaning="volume under the precision-recall surface of the scores, so without a threshold; steps as in TSB-AD, "
         f"buffer {BUFFER_S} s; guessing is a constant score",
@@ -369,7 +369,7 @@ DETECTION_METRICS = (
     _declare_balanced(
         name="timed_balanced_accuracy_answered",
         title="timed balanced accuracy answered",
-        beside_first="if it differs",
+        shown_second="if fewer episodes",
         brief=True,
         meaning="timed balanced accuracy over answered episodes only",
         of_case=lambda case: _is_correct(case) if is_answered(case) else math.nan,
@@ -413,18 +413,18 @@ DETECTION_METRICS = (
         title="median TTD from first impact",
         unit="s",
         better="lower",
-        meaning="median TTD from the first second in which clients' requests suffer",
+        meaning="median TTD from the first second in which requests of clients are affected",
         of_case=lambda case: alarm_facts(case).delay_from_manifest_s,
         aggregate=_median_from_impact,
     ),
     _declare(
         name="ttd_seen_median",
-        title="median TTD, no more seen",
+        title="median TTD, shortest view",
         unit="s",
         better="lower",
-        beside_first="if known",
-        meaning="median seconds from the onset to the end of the shortest view that gives a true alarm, as do all "
-        "longer views of --evidence; later telemetry cannot help here; a miss is infinite",
+        shown_second="if known",
+        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
+        "longer views give a true alarm, so later telemetry cannot help; a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",
@@ -487,7 +487,7 @@ def _by_policy(metric: Metric, policy: str) -> Metric:
         title=f"{metric.title}, {policy}",
         meaning=f"{metric.meaning}; thresholds by the policy {policy}",
         headline=False,
-        beside_first="if known" if metric is TIMED_BALANCED_ACCURACY else "",
+        shown_second="if known" if metric is TIMED_BALANCED_ACCURACY else "",
         brief=True,
         episodes="all",
         aggregate=aggregate,

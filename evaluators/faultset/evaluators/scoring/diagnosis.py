@@ -25,7 +25,7 @@ _BEST_CONSTANT = "best constant of the training labels"
 def macro_f1(answers: Sequence[str | None], truths: Sequence[AbstractSet[str]]) -> float:
     """Return the macro-averaged F1 over the classes that occur; NaN without episodes.
 
-    An answer to an episode with several classes finds at most one of them.
+    An answer to an episode with several classes matches at most one of them.
 
     Examples
     --------
@@ -44,12 +44,12 @@ def macro_f1(answers: Sequence[str | None], truths: Sequence[AbstractSet[str]]) 
 
 
 def best_constant(training: Sequence[Pair]) -> Pair | None:
-    """Return the most frequent pair of the training labels; the alphabet breaks ties."""
+    """Return the most frequent pair of the training labels; of equally frequent ones, the first in the alphabet."""
     counts = Counter(training)
     return min(counts, key=lambda pair: (-counts[pair], pair)) if counts else None
 
 
-def named_pair(row: ResultRow) -> tuple[str | None, str | None]:
+def read_pair(row: ResultRow) -> tuple[str | None, str | None]:
     """Return the system level and fault type that a row names."""
     if row.status != "ok":
         return None, None
@@ -88,7 +88,7 @@ def _declare_share(name: str, score: Callable[[tuple[str | None, str | None], Tr
         unit="share",
         task="rca",
         meaning=meaning,
-        compute=lambda row: score(named_pair(row), row.truth),
+        compute=lambda row: score(read_pair(row), row.truth),
         guess=guess,
     )
 
@@ -99,7 +99,7 @@ def _declare_macro_f1(name: str, title: str, position: int, meaning: str) -> Met
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         truths = [_right_names(case.truth, position) for case in cases]
         seeds = min((len(case.rows) for case in cases), default=0)
-        values = [macro_f1([named_pair(case.rows[i])[position] for case in cases], truths) for i in range(seeds)]
+        values = [macro_f1([read_pair(case.rows[i])[position] for case in cases], truths) for i in range(seeds)]
         value = float(np.mean(values)) if values else math.nan
         return Estimate(value=value, n=len(cases), reason="no interval: clusters differ in their classes")
 
@@ -116,7 +116,7 @@ def _declare_macro_f1(name: str, title: str, position: int, meaning: str) -> Met
 
 def _score_pairs(row: ResultRow) -> SetScore:
     """Compare the answered pair with the pairs of all faults."""
-    pair = named_pair(row)
+    pair = read_pair(row)
     answer = frozenset() if pair == (None, None) else frozenset({pair})
     return score_set(answer, row.truth.diagnoses)
 
@@ -155,7 +155,7 @@ ANSWERED = Metric(
     task="rca",
     headline=False,
     meaning="share of episodes with an answered level or type",
-    compute=lambda row: named_pair(row) != (None, None),
+    compute=lambda row: read_pair(row) != (None, None),
 )
 
 DIAGNOSIS_METRICS = (
@@ -173,9 +173,9 @@ DIAGNOSIS_METRICS = (
         better="lower",
         task="rca",
         headline=False,
-        beside_first="if known",
-        meaning="median seconds from the onset to the end of the shortest view that gives the right level and type, "
-        "as do all longer views of --evidence; without computing time, a miss is infinite",
+        shown_second="if known",
+        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
+        "longer views give the right level and type; without computing time, a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",
@@ -186,7 +186,7 @@ DIAGNOSIS_METRICS = (
         unit="share",
         task="rca",
         headline=False,
-        beside_first="if it differs",
+        shown_second="if fewer episodes",
         meaning="joint over answered episodes only",
         brief=True,
         of_case=lambda case: case.value(JOINT) if case.value(ANSWERED) else math.nan,

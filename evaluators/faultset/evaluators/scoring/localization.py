@@ -24,10 +24,10 @@ from faultset.evaluators.scoring.rankings import (
     ANSWER_KINDS,
     LocalizationScore,
     SetScore,
-    canonical,
+    canonicalise,
     classify_answer,
+    find_leaders,
     hops,
-    leading,
     lift,
     random_floor,
     score_metrics,
@@ -50,7 +50,7 @@ def _guess(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> 
     return random_floor([frozenset(names) for names in causes], candidates)
 
 
-def guess_of(truth: Truth) -> LocalizationScore:
+def score_guess(truth: Truth) -> LocalizationScore:
     """Return the score of a random ranking of the candidates, in closed form."""
     return _guess(truth.causes, truth.candidates)
 
@@ -64,7 +64,7 @@ def _read_score(read: Read) -> Callable[[ResultRow], float]:
 
 
 def _read_guess(read: Read) -> Callable[[Truth], float]:
-    return lambda truth: read(guess_of(truth)) if truth.causes else math.nan
+    return lambda truth: read(score_guess(truth)) if truth.causes else math.nan
 
 
 def declare_share(name: str, title: str, read: Read, meaning: str, *, headline: bool = False) -> Metric:
@@ -83,8 +83,8 @@ def declare_share(name: str, title: str, read: Read, meaning: str, *, headline: 
 
 def hit_at(k: int, title: str = "") -> Metric:
     """Declare hit@k."""
-    words = {1: "has rank 1", 3: "among the first three", 5: "among the first five"}
-    meaning = f"any cause {words.get(k, f'among the first {k}')}"
+    words = {1: "has rank 1", 3: "is among the first three", 5: "is among the first five"}
+    meaning = f"any cause {words.get(k, f'is among the first {k}')}"
     return declare_share(f"hit{k}", title or f"hit@{k}", lambda score: score.hit(k), meaning)
 
 
@@ -104,7 +104,7 @@ RANK = Metric(
     unit="rank",
     better="lower",
     task="localization",
-    meaning="rank of the first cause, so the services to examine; the number of candidates for a missing answer",
+    meaning="rank of the first cause: the number of services to examine; all candidates for a missing answer",
     compute=_read_score(lambda score: score.expected_rank),
     aggregate=median,
     floor=_read_guess(lambda score: score.expected_rank),
@@ -122,11 +122,11 @@ ANSWERED = Metric(
 
 
 def _lift(row: ResultRow) -> float:
-    return lift(ranking_score(row).ac(1), guess_of(row.truth).ac(1)) if row.truth.causes else math.nan
+    return lift(ranking_score(row).ac(1), score_guess(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
 def _guessed_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    guesses = [guess_of(case.truth) for case in cases]
+    guesses = [score_guess(case.truth) for case in cases]
     hits = sum(guess.hit(5) for guess in guesses)
     return Estimate(value=sum(g.hit(1) for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
 
@@ -146,7 +146,7 @@ def names_nothing(row: ResultRow) -> bool:
 @functools.lru_cache(maxsize=64)
 def _score_set(first: frozenset[str], causes: tuple[tuple[str, ...], ...]) -> SetScore:
     accepted = [frozenset(names) for names in causes]
-    return score_set(canonical(first, accepted), canonical(frozenset().union(*accepted), accepted))
+    return score_set(canonicalise(first, accepted), canonicalise(frozenset().union(*accepted), accepted))
 
 
 def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float], meaning: str) -> Metric:
@@ -158,7 +158,7 @@ def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float],
         task="localization",
         headline=False,
         meaning=meaning,
-        compute=lambda row: read(_score_set(leading(_ranking(row), row.truth.candidates), row.truth.causes)),
+        compute=lambda row: read(_score_set(find_leaders(_ranking(row), row.truth.candidates), row.truth.causes)),
     )
 
 
@@ -232,22 +232,22 @@ LOCALIZATION_METRICS = (
         unit="share",
         task="localization",
         headline=False,
-        beside_first="if it differs",
+        shown_second="if fewer episodes",
         meaning="AC@1 over answered episodes only",
         brief=True,
         of_case=lambda case: case.value(AC1) if case.value(ANSWERED) else math.nan,
     ),
     Metric(
         name="ac1_own",
-        title="AC@1 own trigger",
+        title="AC@1 own detector",
         unit="share",
         task="localization",
         headline=False,
-        beside_first="if known",
-        meaning="AC@1 given the alarm of the method's own trigger; no alarm is a miss",
+        shown_second="if known",
+        meaning="AC@1 given the alarm of the method's own detector; no alarm is a miss",
         brief=True,
         of_case=lambda case: math.nan if case.at_own_alarm is None else case.at_own_alarm.value(AC1),
-        unscored="the method declares no trigger",
+        unscored="the method declares no detector of its own",
     ),
     Metric(
         name="ttl_median",
@@ -256,9 +256,9 @@ LOCALIZATION_METRICS = (
         better="lower",
         task="localization",
         headline=False,
-        beside_first="if known",
-        meaning="median seconds from the onset to the end of the shortest view that ranks a cause first, as do all "
-        "longer views of --evidence; without computing time, a miss is infinite",
+        shown_second="if known",
+        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
+        "longer views rank a cause first; without computing time, a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",
@@ -309,14 +309,14 @@ class FirstRank(NamedTuple):
     kinds: Mapping[str, float]
     """Shares of causes, symptoms, unrelated services and missing answers."""
     hops: float
-    """Fewest calls to a cause, in the first seed; NaN without an answer."""
+    """Fewest calls between the first-ranked services and a cause, for the first seed; NaN without an answer."""
 
 
 @once_per_case
 def first_rank(case: ScoredCase) -> FirstRank:
-    """Classify the services that share rank 1, as means over seeds."""
+    """Classify the services that share rank 1; shares are means over seeds."""
     truth, causes = case.truth, frozenset().union(*case.truth.causes)
-    first = [leading(_ranking(row), truth.candidates) for row in case.rows]
+    first = [find_leaders(_ranking(row), truth.candidates) for row in case.rows]
     kinds = [classify_answer(names, causes, truth.calls) for names in first]
     return FirstRank(
         kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in ANSWER_KINDS},

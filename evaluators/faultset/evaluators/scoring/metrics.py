@@ -39,11 +39,11 @@ class ScoredCase:
 
     rows: tuple[ResultRow, ...] = field(repr=False)
     thresholds: tuple[float, ...] | None = None
-    """Thresholds of a policy, one for each row; None if the detector's own thresholds decide."""
+    """Thresholds of a policy, one for each row; None if the detector sets its thresholds itself."""
     at_own_alarm: ScoredCase | None = None
-    """The same question, given the alarm of the method's own trigger."""
+    """The same question, given the alarm of the method's own detector."""
     by_budget: dict[float, ScoredCase] = field(default_factory=dict, repr=False)
-    """Seconds of evidence -> the same question, if the method sees no more."""
+    """Seconds of evidence -> the same question, for a method that sees no more than that."""
     seen_s: float = math.nan
     """Seconds of the fault that the method had to see for a right answer; infinite for a miss, NaN if not tried."""
     by_policy: dict[str, ScoredCase] = field(default_factory=dict, repr=False)
@@ -83,7 +83,7 @@ def mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     values = [case.value(metric) for case in cases]
     if all(math.isnan(value) for value in values):
         return unknown(metric.unscored)
-    return clustered_mean(values, clusters_of(cases), bounds=SHARE if metric.unit == "share" else None)
+    return clustered_mean(values, list_clusters(cases), bounds=SHARE if metric.unit == "share" else None)
 
 
 def median(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
@@ -91,31 +91,31 @@ def median(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if not math.isnan(case.value(metric))]
     if not cases:
         return unknown(metric.unscored)
-    return clustered_median([case.value(metric) for case in cases], clusters_of(cases))
+    return clustered_median([case.value(metric) for case in cases], list_clusters(cases))
 
 
 def ratio(part: Metric, whole: Metric) -> Aggregate:
     """Return an aggregate that divides the sum of one metric by the sum of another."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-        return clustered_ratio([c.value(part) for c in cases], [c.value(whole) for c in cases], clusters_of(cases))
+        return clustered_ratio([c.value(part) for c in cases], [c.value(whole) for c in cases], list_clusters(cases))
 
     return aggregate
 
 
-def clusters_of(cases: Sequence[ScoredCase]) -> list[Hashable]:
+def list_clusters(cases: Sequence[ScoredCase]) -> list[Hashable]:
     """Return the cluster of each case."""
     return [case.truth.cluster for case in cases]
 
 
 def mean_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the mean score of guessing over episodes; None if unknown."""
+    """Return the mean over episodes of the score of guessing; None if unknown."""
     values = _guesses(metric, cases)
     return Estimate(value=float(np.mean(values)), n=len(values), method=CLOSED_FORM) if values else None
 
 
 def median_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the upper median of the score of guessing over episodes; None if unknown."""
+    """Return the upper median over episodes of the score of guessing; None if unknown."""
     values = sorted(_guesses(metric, cases))
     return Estimate(value=values[len(values) // 2], n=len(values), method=CLOSED_FORM) if values else None
 
@@ -150,8 +150,7 @@ class Metric:
     episodes: Episodes = "fault"
     """Episodes that it is computed on."""
     compute: Callable[[ResultRow], float] | None = None
-    """Score an answer; NaN leaves the episode out. An answer with another status than "ok" should get the worst
-    score."""
+    """Score an answer; NaN leaves the episode out. An answer whose status is not "ok" should get the worst score."""
     floor: Callable[[Truth], float] | None = None
     """Score of guessing on an episode, if known."""
     unscored: str = "no scored episode"
@@ -162,8 +161,8 @@ class Metric:
     """Combine the cases of one method into the number in the table."""
     guess: Callable[[Metric, Sequence[ScoredCase]], Estimate | None] = mean_guess
     """Return the score of guessing on the cases of a table, one for each episode."""
-    beside_first: Literal["", "if known", "if it differs"] = ""
-    """Show it beside the first metric of a table: if it has values, or if it was computed on fewer episodes."""
+    shown_second: Literal["", "if known", "if fewer episodes"] = ""
+    """Whether it is shown next to the first metric of a table: if it has values, or if it has fewer episodes."""
     brief: bool = False
     """Whether the terminal leaves out its interval."""
     balanced: bool = False
@@ -221,11 +220,11 @@ def fault_seen_s(truth: Truth) -> float:
 
 
 BUDGETS_S = (10, 30, 60)
-"""Seconds of evidence that have columns of their own in tables."""
+"""Evidence budgets in seconds that have separate columns in tables."""
 
 
 def limit_evidence(metric: Metric) -> tuple[Metric, ...]:
-    """Return the metric for methods that see no more than each of `BUDGETS_S` of the fault."""
+    """Return one metric per budget in `BUDGETS_S`, for methods that see at most that much of the fault."""
     return tuple(_limit_to(metric, seconds) for seconds in BUDGETS_S)
 
 
@@ -237,9 +236,9 @@ def _limit_to(metric: Metric, seconds: int) -> Metric:
     def aggregate(limited: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not any(seconds in case.by_budget for case in cases):
             return unknown(limited.unscored)
-        # a shorter fault is seen as a whole
+        # a fault shorter than the budget is seen completely
         values = [case.value(metric if fault_seen_s(case.truth) < seconds else limited) for case in cases]
-        return clustered_mean(values, clusters_of(cases))
+        return clustered_mean(values, list_clusters(cases))
 
     return replace(
         metric,
@@ -247,7 +246,7 @@ def _limit_to(metric: Metric, seconds: int) -> Metric:
         title=f"{metric.title}, {seconds} s",
         meaning=f"{metric.title} if methods see at most {seconds} s of the fault, or {seconds} s after the alarm",
         headline=False,
-        beside_first="if known",
+        shown_second="if known",
         brief=True,
         compute=None,
         of_case=value_of,

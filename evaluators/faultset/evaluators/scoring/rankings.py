@@ -140,13 +140,13 @@ def lift(value: float, floor: float) -> float:
     return (value - floor) / (1.0 - floor) if floor < 1.0 else math.nan
 
 
-def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
+def find_leaders(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
     """Return all candidates that share the first rank."""
     blocks = tied_blocks(scores, candidates)
     return blocks[0] if blocks else frozenset()
 
 
-def canonical(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
+def canonicalise(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
     """Replace all accepted names of a cause by the same one, so that sets can be compared."""
     canonical_names = {name: min(cause) for cause in causes for name in cause}
     return frozenset(canonical_names.get(name, name) for name in names)

@@ -33,29 +33,32 @@ class TaskMetrics:
     """The metric of a single episode by which methods are compared."""
     compared: tuple[Metric, ...]
     """Metrics of comparisons."""
-    poses: Callable[[Truth], bool]
-    """Whether a fault episode poses the task."""
+    is_scorable: Callable[[Truth], bool]
+    """Whether the task can be scored on a fault episode."""
 
 
 TASK_METRICS: dict[str, TaskMetrics] = {
     "detection": TaskMetrics(
-        metrics=DETECTION_METRICS, right=CORRECT, compared=COMPARED, poses=lambda truth: truth.onset_ns is not None
+        metrics=DETECTION_METRICS,
+        right=CORRECT,
+        compared=COMPARED,
+        is_scorable=lambda truth: truth.onset_ns is not None,
     ),
     "localization": TaskMetrics(
-        metrics=LOCALIZATION_METRICS, right=AC1, compared=(AC1, AVG5), poses=lambda truth: bool(truth.causes)
+        metrics=LOCALIZATION_METRICS, right=AC1, compared=(AC1, AVG5), is_scorable=lambda truth: bool(truth.causes)
     ),
     "rca": TaskMetrics(
-        metrics=DIAGNOSIS_METRICS, right=JOINT, compared=(JOINT, PARTS), poses=lambda truth: bool(truth.diagnoses)
+        metrics=DIAGNOSIS_METRICS, right=JOINT, compared=(JOINT, PARTS), is_scorable=lambda truth: bool(truth.diagnoses)
     ),
 }
 
 
 def score_correctness(row: ResultRow) -> float:
-    """Return how right an answer is, by the metric that compares methods."""
+    """Return the correctness of an answer by the metric that compares methods."""
     return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].right)
 
 
-def registered_scorers() -> tuple[Metric, ...]:
+def load_scorers() -> tuple[Metric, ...]:
     """Return all valid installed scorers by name; log a warning for each invalid one."""
     return tuple(load_plugins(GROUP, _check_plugin).values())
 
@@ -70,7 +73,7 @@ def find_scorer(name: str) -> Metric:
 
 
 def guard(scorers: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Mark installed scorers; a failure is logged once and gives NaN."""
+    """Wrap installed scorers, so that an exception is logged once and gives NaN."""
     return tuple(dataclasses.replace(scorer, installed=True, of_case=_guard_value(scorer)) for scorer in scorers)
 
 

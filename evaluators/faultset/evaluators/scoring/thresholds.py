@@ -1,7 +1,7 @@
 """Threshold policies: rules, fixed before the test, that turn a detector's scores into alarms.
 
-With `reference` every detector sets its own threshold on the healthy window of each episode. The others set one
-threshold per detector and fold from its scores on training episodes without a fault.
+With `reference` every detector sets its threshold itself on the healthy window of each episode. The other policies set
+one threshold per detector and fold from its scores on training episodes without a fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Healthy:
+class HealthyScores:
     """Scores of a detector on one training episode without a fault."""
 
     scores: Scores
@@ -46,7 +46,7 @@ class ThresholdPolicy(Protocol):
         """Whether it reads training episodes."""
         ...
 
-    def threshold(self, training: Sequence[Healthy]) -> float:
+    def threshold(self, training: Sequence[HealthyScores]) -> float:
         """Return the threshold above which a sample is flagged; NaN if there are no scores."""
         ...
 
@@ -58,8 +58,8 @@ class Reference:
     name: str = "reference"
     needs_training: bool = False
 
-    def threshold(self, training: Sequence[Healthy]) -> float:
-        """Return NaN, because each detector sets its own threshold."""
+    def threshold(self, training: Sequence[HealthyScores]) -> float:
+        """Return NaN, because each detector sets its threshold itself."""
         return math.nan
 
 
@@ -75,7 +75,7 @@ class TrainQuantile:
         """Name in columns and settings."""
         return f"train-quantile({self.share:g})"
 
-    def threshold(self, training: Sequence[Healthy]) -> float:
+    def threshold(self, training: Sequence[HealthyScores]) -> float:
         """Return the quantile over the samples of all episodes."""
         scores = np.concatenate([episode.scores for episode in training]) if training else np.empty(0)
         return float(np.quantile(scores, self.share)) if len(scores) else math.nan
@@ -93,7 +93,7 @@ class TrainBudget:
         """Name in columns and settings."""
         return f"train-budget({self.per_hour:g})"
 
-    def threshold(self, training: Sequence[Healthy]) -> float:
+    def threshold(self, training: Sequence[HealthyScores]) -> float:
         """Search the values of the healthy scores for the threshold."""
         hours = sum(episode.hours for episode in training)
         values = np.unique(np.concatenate([episode.scores for episode in training])) if training else np.empty(0)
@@ -111,18 +111,18 @@ class TrainBudget:
         return float(values[high])
 
 
-def _count_alarms(training: Sequence[Healthy], threshold: float) -> int:
-    from faultset.evaluators.scoring.alarms import events
+def _count_alarms(training: Sequence[HealthyScores], threshold: float) -> int:
+    from faultset.evaluators.scoring.alarms import find_runs
 
-    return sum(b - a >= episode.consecutive for episode in training for a, b in events(episode.scores > threshold))
+    return sum(b - a >= episode.consecutive for episode in training for a, b in find_runs(episode.scores > threshold))
 
 
-def chosen_policies(names: Sequence[str]) -> list[ThresholdPolicy]:
+def choose_policies(names: Sequence[str]) -> list[ThresholdPolicy]:
     """Return the policies with these names; `reference` is always the first.
 
     Examples
     --------
-    >>> [policy.name for policy in chosen_policies(["train-budget(2)"])]
+    >>> [policy.name for policy in choose_policies(["train-budget(2)"])]
     ['reference', 'train-budget(2)']
     """
     policies: list[ThresholdPolicy] = [Reference()]

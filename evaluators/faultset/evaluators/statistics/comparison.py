@@ -58,7 +58,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> PairedTest:
     """
     n = only_first + only_second
     if n == 0:
-        return PairedTest(p=math.nan, reason="the two never differ")
+        return PairedTest(p=math.nan, reason="the two methods never differ")
     smaller = min(only_first, only_second)
     tail = sum(math.comb(n, i) for i in range(smaller + 1)) / 2**n
     return PairedTest(p=min(1.0, 2 * tail))
@@ -77,7 +77,7 @@ def sign_flip(
     if len(sums) < MINIMUM_FOR_TESTS:
         return PairedTest(p=math.nan, reason=f"{len(sums)} clusters; a test needs {MINIMUM_FOR_TESTS}")
     if not sums.any():
-        return PairedTest(p=math.nan, reason="the two never differ")
+        return PairedTest(p=math.nan, reason="the two methods never differ")
     if len(sums) <= _ENUMERATE_SIGNS_UP_TO:
         signs, extra = _all_signs(len(sums)), 0
     else:
@@ -87,7 +87,7 @@ def sign_flip(
 
 
 def clusters_needed(comparisons: int) -> int:
-    """Return the number of clusters from which on the smallest Holm-corrected p can reach 0.05."""
+    """Return the number of clusters at which the smallest Holm-corrected p can first reach 0.05."""
     return max(MINIMUM_FOR_TESTS, math.ceil(math.log2(2 * max(1, comparisons) / 0.05)))
 
 
@@ -132,7 +132,7 @@ def paired_difference(
     if any(value not in (0.0, 1.0) for value in (*first, *second)):
         mcnemar = PairedTest(p=math.nan, reason="ties or seeds make fractions")
     elif len(set(keys)) < len(keys):
-        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the clustered test counts")
+        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the test over clusters applies")
     else:
         mcnemar = mcnemar_exact(better, worse)
     difference = mean_difference(differences, keys, strata)
@@ -223,7 +223,7 @@ def _combine(
     estimate = Estimate(value=value, n=len(first) + len(second))
     counts = len(set(first_keys)), len(set(second_keys))
     if min(counts) < 2:
-        return estimate.without_interval("one cluster of a half: no interval")
+        return estimate.without_interval("a half has only one cluster")
     df = pooled(spread_a, spread_b).df
     low_a, high_a = share_interval(a, Spread(variance=spread_a.variance, clusters=spread_a.clusters, df=df))
     low_b, high_b = share_interval(b, Spread(variance=spread_b.variance, clusters=spread_b.clusters, df=df))
@@ -240,7 +240,7 @@ def prediction_interval(values: Sequence[float]) -> Estimate:
     """Return the mean over systems with Student's prediction interval for one more system.
 
     Systems chosen by hand are not a random sample, so the true uncertainty is at least this large. The interval of a
-    share is not limited to [0, 1]: an end outside shows that nothing can be predicted.
+    share is not limited to [0, 1]: a bound outside shows that nothing can be predicted.
     """
     from scipy.special import stdtrit
 

@@ -209,7 +209,7 @@ def clustered_mean(
 
 
 def clustered_median(values: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
-    """Return the upper median, in which a miss is +inf, with Woodruff's interval (1952) over clusters."""
+    """Return the upper median with Woodruff's interval (1952) over clusters; a miss is +inf."""
     if not values:
         return unknown("no scored episode")
     data = np.asarray(values, dtype=float)
@@ -268,9 +268,9 @@ def clustered_ratio(
 def hourly_rate(counts: Sequence[float], hours: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
     """Return the number of events per watched hour.
 
-    The interval is that of a Poisson count with Jeffreys' prior. If clusters vary more than a Poisson count does, both
-    count and hours are divided by the excess. Without any event the lower end is 0 and the upper end about 2.5 divided
-    by the hours.
+    The interval is that of a Poisson count with Jeffreys' prior. If clusters vary more than Poisson counts, the count
+    and the hours are divided by the dispersion. Without any event the interval is from 0 to about 2.5 divided by the
+    hours.
 
     Parameters
     ----------

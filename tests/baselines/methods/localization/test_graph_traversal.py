@@ -23,7 +23,7 @@ from faultset.baselines.methods.localization.graph_traversal import (
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import Truth, truth_of
 from tests.baselines.conversations import SECOND, START, conversation, spoken
@@ -77,29 +77,29 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     return dataset.path(truth.episode), truth
 
 
-def ranked(slow: tuple[Path, Truth], place: AlarmPlace | None) -> dict[str, Any]:
+def ranked(slow: tuple[Path, Truth], place: AlarmLocation | None) -> dict[str, Any]:
     path, truth = slow
     assert truth.onset_ns is not None
-    return dict(AlarmDescent().localize(EpisodeView(path, alarm_place=place), truth.onset_ns).scores)
+    return dict(AlarmDescent().localize(EpisodeView(path, alarm_location=place), truth.onset_ns).scores)
 
 
 def test_the_place_decides_where_the_descent_begins(slow: tuple[Path, Truth]):
     path, truth = slow
     front = EpisodeView(path).context.workload_entry
     (cause,) = truth.causes[0][:1]
-    from_front = ranked(slow, AlarmPlace(service=front))
+    from_front = ranked(slow, AlarmLocation(service=front))
     assert order(from_front)[0] == cause
     # Without a place, it begins at the front end.
     assert ranked(slow, None) == from_front
     # No calls lead from this service to the cause, so all the blame stays with it.
     leaf = next(s for s in sorted(truth.candidates) if s not in {a for a, _ in truth.calls} and s != cause)
-    from_leaf = ranked(slow, AlarmPlace(service=leaf))
+    from_leaf = ranked(slow, AlarmLocation(service=leaf))
     assert order(from_leaf)[0] == leaf
     assert from_leaf[leaf] > 1 - 2 * UNREACHED > from_leaf.get(cause, 0.0)
 
 
 def test_a_place_outside_the_candidates_gives_no_ranking(slow: tuple[Path, Truth]):
-    assert ranked(slow, AlarmPlace(service="elsewhere")) == {}
+    assert ranked(slow, AlarmLocation(service="elsewhere")) == {}
 
 
 def test_the_metric_of_the_alarm_decides_which_symptom_is_followed(slow: tuple[Path, Truth]):
@@ -109,10 +109,12 @@ def test_the_metric_of_the_alarm_decides_which_symptom_is_followed(slow: tuple[P
     names = sorted(set(view.metrics().query("service == @front")["metric"].astype(str)))
     role = view.catalogue.role_of
     latency = next(name for name in names if role(name) == "latency")
-    ranking = ranked(slow, AlarmPlace(service=front, metric=latency))
-    assert ranking == ranked(slow, AlarmPlace(service=front, metric=latency[:-1] + "*"))
+    ranking = ranked(slow, AlarmLocation(service=front, metric=latency))
+    assert ranking == ranked(slow, AlarmLocation(service=front, metric=latency[:-1] + "*"))
     # A metric without either symptom allows both.
-    assert ranked(slow, AlarmPlace(service=front, metric="no-such-metric")) == ranked(slow, AlarmPlace(service=front))
+    assert ranked(slow, AlarmLocation(service=front, metric="no-such-metric")) == ranked(
+        slow, AlarmLocation(service=front)
+    )
 
 
 ALARM_NS = 30 * SECOND_NS

@@ -12,8 +12,8 @@ from faultset.evaluators.execution.runners.answers import (
     LEFT_OUT_KEPT,
     METRICS_KEPT,
     InvalidAnswer,
+    add_skipped_series,
     check_ranking,
-    with_left_out,
 )
 
 
@@ -52,8 +52,8 @@ def test_a_ranking_keeps_the_pods_and_metrics_of_services_that_it_names() -> Non
 
 def test_an_answer_names_the_first_series_that_its_method_left_out_and_counts_all() -> None:
     answer = check_ranking(Ranking(scores={"a": 1.0}), ("a", "b"))
-    assert with_left_out(answer, set()) == answer
+    assert add_skipped_series(answer, set()) == answer
     series = {("a", f"setting_{number:03}") for number in range(LEFT_OUT_KEPT + 5)}
-    text = json.loads(with_left_out(answer, series).text)
+    text = json.loads(add_skipped_series(answer, series).text)
     assert text["left_out"][0] == ["a", "setting_000"]
     assert (len(text["left_out"]), text["left_out_count"]) == (LEFT_OUT_KEPT, LEFT_OUT_KEPT + 5)

@@ -23,7 +23,7 @@ from faultset.evaluators.execution.runners.messages import (
     read_reply,
     reply_header,
 )
-from faultset.evaluators.results.rows import ResultRow, rows_of, table_of
+from faultset.evaluators.results.rows import ResultRow, rows_to_table, table_to_rows
 
 SECOND = 1_000_000_000
 TASKS: dict[Action, str] = {"detect": "detection", "localize": "localization", "diagnose": "rca"}
@@ -54,8 +54,8 @@ def taken_in(header: bytes, action: Action, row: ResultRow) -> ResultRow:
     reply = read_reply(header, b"", 7, action)
     filled = fill_row(row, reply)
     sink = io.BytesIO()
-    pq.write_table(table_of([filled]), sink)
-    [stored] = rows_of(pq.read_table(sink), {row.episode: row.truth})
+    pq.write_table(rows_to_table([filled]), sink)
+    [stored] = table_to_rows(pq.read_table(sink), {row.episode: row.truth})
     Evaluation(rows=(stored,)).leaderboard(row.task).to_dict()
     return filled
 

@@ -43,7 +43,7 @@ def test_series_left_out_of_a_shared_value_are_noted_for_every_method_that_uses_
     noted = []
     for _ in range(2):
         view = SharedView(path, cache, tables=frozenset())
-        view.once("outer", lambda view=view: view.once("inner", lambda: view.note_left_out([("geo", "limit")])))
+        view.once("outer", lambda view=view: view.once("inner", lambda: view.note_skipped_series([("geo", "limit")])))
         noted.append(view.left_out)
     assert noted == [{("geo", "limit")}] * 2
 

@@ -280,19 +280,19 @@ class MicroCause(TrainingFreeBaseline):
         lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
         excess = np.maximum(0.0, lasting / limit - 1)
         score = self.share * _of_largest(visits) + (1 - self.share) * _of_largest(excess)
-        metrics = {windows.series[column]: float(score[place]) for place, column in enumerate(columns)}
+        metrics = {windows.series[column]: float(score[index]) for index, column in enumerate(columns)}
         scores: dict[str, float] = {}
         for (service, _), value in metrics.items():
             scores[service] = max(scores.get(service, 0.0), value)
-        order = sorted(range(len(columns)), key=lambda place: (-score[place], windows.series[columns[place]]))
+        order = sorted(range(len(columns)), key=lambda index: (-score[index], windows.series[columns[index]]))
         evidence = [
             Evidence(
-                service=windows.series[columns[place]][0],
-                subject=windows.series[columns[place]][1],
-                score=float(score[place]),
-                detail=f"{visits[place]:.0f} visits, {lasting[place]:.1f} sigmas",
+                service=windows.series[columns[index]][0],
+                subject=windows.series[columns[index]][1],
+                score=float(score[index]),
+                detail=f"{visits[index]:.0f} visits, {lasting[index]:.1f} sigmas",
             )
-            for place in order[:10]
+            for index in order[:10]
         ]
         return Ranking.of(scores, episode.services, evidence, metrics)
 
@@ -315,12 +315,12 @@ def correlate_front(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
     """Return the absolute partial correlation of each series with the front end, given their delayed causes."""
     earliest = max([lag for causes in links.causes for _, lag in causes], default=0)
     strength = np.zeros(series.shape[1])
-    for place in range(series.shape[1]):
-        given = sorted({*links.causes[front], *links.causes[place]})
+    for index in range(series.shape[1]):
+        given = sorted({*links.causes[front], *links.causes[index]})
         conditions = [series[earliest - lag : len(series) - lag, other] for other, lag in given]
         matrix = np.column_stack(conditions) if conditions else np.empty((len(series) - earliest, 0))
         if matrix.shape[1] + 3 < len(matrix):
-            strength[place] = abs(partial_correlation(series[earliest:, place], series[earliest:, front], matrix))
+            strength[index] = abs(partial_correlation(series[earliest:, index], series[earliest:, front], matrix))
     strength[front] = 0.0
     return strength
 

@@ -242,13 +242,13 @@ def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> lis
     strength = count_evidence(before, now, float(healthy.sum()), float(since.sum()))
     return [
         ServiceEvidence(
-            service=calls.services[place],
+            service=calls.services[index],
             subject="calls to it",
-            strength=float(strength[place]),
+            strength=float(strength[index]),
             own=False,
-            detail=f"{before[place]:.0f} failed in the reference, {now[place]:.0f} since the alarm",
+            detail=f"{before[index]:.0f} failed in the reference, {now[index]:.0f} since the alarm",
         )
-        for place in np.flatnonzero(strength > 0)
+        for index in np.flatnonzero(strength > 0)
     ]
 
 

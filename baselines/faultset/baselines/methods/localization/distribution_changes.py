@@ -108,7 +108,7 @@ def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix
         return samples, owners
     names = sorted(set(owners))
     code = np.searchsorted(names, owners)
-    joined = np.stack([np.abs(samples[:, code == place]).mean(axis=1) for place in range(len(names))], axis=1)
+    joined = np.stack([np.abs(samples[:, code == index]).mean(axis=1) for index in range(len(names))], axis=1)
     within = joined[: len(healthy)]
     spread = np.maximum(np.ptp(within, axis=0), 1 / len(healthy))
     return np.clip((joined - within.mean(axis=0)) / spread, -CLIP, CLIP), names

@@ -32,10 +32,10 @@ BATCH = 16
 _NOWHERE = -1e9
 _MOST_EVIDENCE = 5
 SOURCES = {
-    "logs": [place for place, name in enumerate(NAMES) if name.startswith("error lines")],
-    "traces": [place for place, name in enumerate(NAMES) if name.startswith("calls to it")],
+    "logs": [index for index, name in enumerate(NAMES) if name.startswith("error lines")],
+    "traces": [index for index, name in enumerate(NAMES) if name.startswith("calls to it")],
 }
-SOURCES["metrics"] = [place for place in range(len(NAMES)) if place not in SOURCES["logs"] + SOURCES["traces"]]
+SOURCES["metrics"] = [index for index in range(len(NAMES)) if index not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
     "Node features are deviations from the reference by role, log severity and call instead of raw windows, Hawkes "
     "intensities of log events and trace latencies, because tens of samples do not train convolutions.",
@@ -148,9 +148,9 @@ class Eadro(RegisteredBaseline):
         best = int(shares.argmax())
         order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
         evidence = [
-            Evidence(service=services[best], subject=NAMES[place], score=float(rows[best, place]))
-            for place in order
-            if rows[best, place]
+            Evidence(service=services[best], subject=NAMES[index], score=float(rows[best, index]))
+            for index in order
+            if rows[best, index]
         ]
         return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
 
@@ -212,8 +212,8 @@ def pad_graphs(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
     """Stack arrays of several graphs, padded to the same number of services; padding is adjacent to itself."""
     most = max(len(rows) for rows, *_ in graphs)
     stacked = []
-    for place, part in enumerate(zip(*graphs, strict=True)):
-        square = place == 1
+    for index, part in enumerate(zip(*graphs, strict=True)):
+        square = index == 1
         width = (most,) if square else part[0].shape[1:]
         out = np.zeros((len(part), most, *width))
         for number, one in enumerate(part):

@@ -26,7 +26,7 @@ from faultset.baselines.features.service_latency import (
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -75,9 +75,9 @@ def measure_moves(
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
     weight = np.ones(len(columns))
-    for name, place in fronts.items():
+    for name, index in fronts.items():
         same = [i for i, (_, other) in enumerate(series) if other == name]
-        weight[same] = np.maximum(correlations(filled[:, same], filled[:, place]), 0.0)
+        weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
     moved = np.minimum(_sustained(z), MOST_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
@@ -208,7 +208,7 @@ UNREACHED = 0.001
 """Weight of services with the symptom that no calls lead to; they rank last."""
 
 
-def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], place: str) -> dict[str, float]:
+def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], index: str) -> dict[str, float]:
     """Divide one unit of blame among the services that calls reach from the service of the alarm.
 
     A service keeps a share for the excess of its symptom over the strongest symptom of its callees. Each callee gets a
@@ -232,7 +232,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
     blame_of: dict[str, float] = {}
-    level = {place: 1.0}
+    level = {index: 1.0}
     while level:
         following: dict[str, float] = {}
         for name, blame in level.items():
@@ -255,7 +255,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
-    needs=("alarm_place",),
+    needs=("alarm_location",),
     speed="instant",
     complexity="O(S·T + services·calls)",
 )
@@ -281,8 +281,8 @@ class AlarmDescent(TrainingFreeBaseline):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by blame; services that no calls reach from the alarm come last."""
-        alarm_place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
-        if alarm_place.service not in episode.services:
+        alarm_location = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
+        if alarm_location.service not in episode.services:
             return Ranking.abstain()
         since_reference = max(
             1, math.ceil((alarm_ns - episode.reference[1]) / (episode.context.resolution_s * SECOND_NS))
@@ -290,20 +290,20 @@ class AlarmDescent(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         moved: dict[str, float] = {}
         symptom = ""
-        for role in _symptoms(episode, alarm_place, windows):
+        for role in _symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            moves = measure_moves(windows, columns, alarm_place.service, alarm_ns, upwards=role == "latency")
-            if not symptom or moves.get(alarm_place.service, 0.0) > moved.get(alarm_place.service, 0.0):
+            moves = measure_moves(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
+            if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
                 moved, symptom = moves, role
         ill = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
         if not ill:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
-        strength = {name: math.log1p(z) for name, z in {alarm_place.service: self.least_z, **ill}.items()}
+        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **ill}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
-            for name, blame in divide_blame(read_call_graph(episode), strength, alarm_place.service).items()
+            for name, blame in divide_blame(read_call_graph(episode), strength, alarm_location.service).items()
         }
         evidence = [
             Evidence(
@@ -314,14 +314,14 @@ class AlarmDescent(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
 
-def _symptoms(episode: EpisodeView, place: AlarmPlace, windows: Windows) -> list[str]:
+def _symptoms(episode: EpisodeView, location: AlarmLocation, windows: Windows) -> list[str]:
     """Return the role of the alarm's metric, or both roles if the metric is unknown."""
-    if place.metric is None:
+    if location.metric is None:
         return list(SYMPTOMS)
     roles = {
         episode.catalogue.role_of(metric)
         for service, metric in windows.series
-        if service == place.service and fnmatchcase(metric, place.metric)
+        if service == location.service and fnmatchcase(metric, location.metric)
     }
     return [role for role in SYMPTOMS if role in roles] or list(SYMPTOMS)
 

@@ -87,8 +87,8 @@ def excess_over_reference(since: Counts, reference: Counts, length_ratio: float)
 
 
 @baseline(
-    "pdiagnose-trigger",
-    title="PDiagnose (its own trigger)",
+    "pdiagnose-detector",
+    title="PDiagnose (its own detector)",
     task="detection",
     paper=_PAPER,
     kind="method",
@@ -156,7 +156,7 @@ class PDiagnoseTrigger(TrainingFreeBaseline):
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     speed="fast",
-    trigger="pdiagnose-trigger",
+    own_detector="pdiagnose-detector",
     reconstruction=True,
     open_settings={
         "steps": (10, 5, 20),
@@ -284,11 +284,11 @@ def anomalous_spans(
     kinds, number = np.unique(group[abnormal & since], return_counts=True)
     evidence = [
         Evidence(
-            service=spans.names[kinds[place] // operations],
-            subject=spans.operations[kinds[place] % operations],
-            score=float(number[place]),
+            service=spans.names[kinds[index] // operations],
+            subject=spans.operations[kinds[index] % operations],
+            score=float(number[index]),
             detail="slow or failed spans",
         )
-        for place in np.argsort(-number, kind="stable")[:5]
+        for index in np.argsort(-number, kind="stable")[:5]
     ]
     return excess_over_reference(counts[0], counts[1], time_window.length_ratio), evidence

@@ -211,8 +211,8 @@ def resource_correlations(
     for service in latency.services:
         target = latency.column(service)
         columns = [
-            place
-            for place, (owner, metric) in enumerate(windows.series)
+            index
+            for index, (owner, metric) in enumerate(windows.series)
             if owner == service and role(metric) in RESOURCES
         ]
         if target is None or not columns:

@@ -119,7 +119,7 @@ class TORAI(TrainingFreeBaseline):
             ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
         )
         mean = severity.mean(axis=1)
-        moved = [place for place in range(len(services)) if mean[place] > 0]
+        moved = [index for index in range(len(services)) if mean[index] > 0]
         if not moved:
             return Ranking.abstain()
         labels = find_clusters(severity[moved], seed=self.seed, most=self.most_clusters)
@@ -127,13 +127,13 @@ class TORAI(TrainingFreeBaseline):
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []
         for group in members:
-            names = [services[place] for place in group]
+            names = [services[index] for index in group]
             by_rcd = self._by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
             if len(by_rcd) == len(group):
-                order += sorted(group, key=lambda place: (-by_rcd[services[place]], services[place]))
+                order += sorted(group, key=lambda index: (-by_rcd[services[index]], services[index]))
             else:
-                order += sorted(group, key=lambda place: (-mean[place], services[place]))
-        scores = {services[place]: float(len(order) - number) for number, place in enumerate(order)}
+                order += sorted(group, key=lambda index: (-mean[index], services[index]))
+        scores = {services[index]: float(len(order) - number) for number, index in enumerate(order)}
         return Ranking.of(scores, episode.services, evidence)
 
     def _severity(

@@ -80,8 +80,8 @@ def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: M
     lines = select_error_lines(episode)
     excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
     column = _OWN.index("error lines")
-    for place, service in enumerate(services):
-        own[place, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
+    for index, service in enumerate(services):
+        own[index, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
     return len(lines) > 0
 
 
@@ -198,8 +198,8 @@ class BoostedRanker(RegisteredBaseline):
         best = int(shares.argmax())
         order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
         evidence = [
-            Evidence(service=signatures.services[best], subject=NAMES[place], score=float(signatures.rows[best, place]))
-            for place in order
-            if signatures.rows[best, place]
+            Evidence(service=signatures.services[best], subject=NAMES[index], score=float(signatures.rows[best, index]))
+            for index in order
+            if signatures.rows[best, index]
         ]
         return Ranking.of(dict(zip(signatures.services, shares.tolist(), strict=True)), episode.services, evidence)

@@ -357,7 +357,7 @@ class MaxZDetector(TrainingFreeBaseline):
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
     speed="instant",
-    trigger="max-z-detector",
+    own_detector="max-z-detector",
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",

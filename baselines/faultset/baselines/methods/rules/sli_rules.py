@@ -162,7 +162,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     tables=("requests", "spans"),
     needs=("sli",),
     speed="fast",
-    trigger="sli-rule-detector",
+    own_detector="sli-rule-detector",
     complexity="O(R + N), R requests",
 )
 class SLIRule(TrainingFreeBaseline):

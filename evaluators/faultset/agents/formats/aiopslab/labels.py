@@ -1,7 +1,7 @@
 """The labels of AIOpsLab's problems, and how they changed.
 
-`labels.csv` holds what the problems of AIOpsLab expect, taken from its repository (MIT licence) at commit ddf7e406,
-as of 2026-11-22. An empty cell says that a label is unknown or does not apply.
+`labels.csv` holds the answers that AIOpsLab's problems expect, taken from its repository (MIT licence) at commit
+ddf7e406, as of 2026-11-22. An empty cell means that a label is unknown or does not apply.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ CHANGES = (
 def task_of(problem_id: str) -> str:
     """Return the task named in a problem id, in faultset's terms; `other` if there is none.
 
-    Ids cannot be split at hyphens, because stems contain hyphens, and `noop_detection_<app>-1` has the task inside.
+    Ids cannot be split at hyphens, because their first parts may contain hyphens, and `noop_detection_<app>-1` has the
+    task in the middle.
     """
     words = re.findall("|".join(TASK_WORDS), problem_id)
     return TASK_WORDS[words[-1]] if words else "other"
@@ -107,7 +108,7 @@ def label_of(problem_id: str) -> ProblemLabel | None:
     return ProblemLabel(stem=stem, task=task, fault="noop" not in problem_id, version=RULE_VERSION)
 
 
-def changes_since(label: ProblemLabel, time_s: float) -> list[LabelChange]:
+def find_changes_since(label: ProblemLabel, time_s: float) -> list[LabelChange]:
     """Return the changes of a label since a time."""
     day = datetime.fromtimestamp(time_s, UTC).date()
     return [

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, changes_since, label_of, task_of
+from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, find_changes_since, label_of, task_of
 from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
@@ -55,7 +55,7 @@ class ActionError:
     """The function, if it was recognised."""
 
 
-def grammar_at(time_s: float) -> Grammar:
+def choose_grammar(time_s: float) -> Grammar:
     """Return the grammar of a session by its start time."""
     return "new" if time_s >= CHANGED_S else "old"
 
@@ -144,13 +144,13 @@ def _value(node: ast.expr) -> Any:
     raise _Unsupported(NODE)
 
 
-def truth_of(label: ProblemLabel) -> dict[str, Any]:
+def build_truth(label: ProblemLabel) -> dict[str, Any]:
     """Return a label in its stored form."""
     return asdict(label)
 
 
 def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> SourceScore | None:
-    """Score an answer; None if the label does not say what is right.
+    """Score an answer; None if the label does not contain the right answer.
 
     A localization succeeds only with the exact list. The right service among n gives the value 1/n.
     """
@@ -244,7 +244,7 @@ class AIOpsLabSessions:
         except ValidationError as problem:
             raise DataError(f"{printable(file)}: {validation_sentence(problem)}; restore the file") from None
         problem_id = session.canonical_problem_id or session.problem_id
-        grammar = grammar_at(session.start_time or 0.0)
+        grammar = choose_grammar(session.start_time or 0.0)
         trajectory = _trajectory(session, grammar, options)
         task = task_of(problem_id)
         answer, as_source = _answer(session, grammar, task, options)
@@ -268,11 +268,11 @@ class AIOpsLabSessions:
         return score_answer(run.answer, ProblemLabel(**truth))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Return the label change, or the loss of an answer, that explains a different result."""
+        """Return the change of the label, or the lost answer, that explains a different result."""
         if truth.truth is None:
             return ""
         label = ProblemLabel(**truth.truth)
-        for change in changes_since(label, (run.started_ns or 0) / 1e9) if run.started_ns else ():
+        for change in find_changes_since(label, (run.started_ns or 0) / 1e9) if run.started_ns else ():
             old = score_answer(run.answer, before(label, change))
             if old is not None and old.success == truth.recorded_success:
                 return f"label changed on {change.day}: {change.what}"
@@ -323,7 +323,7 @@ def _act(writer: TrajectoryWriter, text: str, result: str | None, grammar: Gramm
 
 
 def _answer(session: _Session, grammar: Grammar, task: str, options: ImportOptions) -> tuple[ReadAnswer | None, Any]:
-    """Return the last submitted answer, and how AIOpsLab itself read it."""
+    """Return the last submitted answer, and the value that AIOpsLab read from it."""
     for item in reversed(session.trace):
         if item.role != "assistant":
             continue
@@ -362,7 +362,7 @@ def _truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> Run
     return RunTruth(
         cluster=plain_text(label.cluster if label else session.problem_id)[:500],
         label_version=label.version if label else None,
-        truth_json=canonical_json(truth_of(label)) if label else None,
+        truth_json=canonical_json(build_truth(label)) if label else None,
         recorded_success=success if isinstance(success, bool) else None,
         recorded_value=float(value) / 100 if valid and value is not None else None,
         recorded_json=canonical_json(jsonable({**results, "answer_read_by_source": as_source})),

@@ -121,8 +121,8 @@ def check_diagnosis(answer: object) -> CheckedAnswer:
     return CheckedAnswer(text=answer_text(content))
 
 
-def with_left_out(answer: CheckedAnswer, series: Collection[tuple[str, str]]) -> CheckedAnswer:
-    """Add to an answer which series the method did not look at: their number, and the names of the first."""
+def add_skipped_series(answer: CheckedAnswer, series: Collection[tuple[str, str]]) -> CheckedAnswer:
+    """Add to an answer the number of series that the method skipped, and the names of the first ones."""
     if not series:
         return answer
     names = [(_text(service, 200), _text(metric, 200)) for service, metric in sorted(series)[:LEFT_OUT_KEPT]]
@@ -160,7 +160,7 @@ def _number(subject: str, value: Any) -> float:
 
 
 def _consecutive(answer: Detection, times: np.ndarray, flags: np.ndarray) -> int | None:
-    """Return the detector's own value if it explains the alarm; otherwise infer it."""
+    """Return the value that the detector declares if it explains the alarm; otherwise infer it."""
     if first_alarm(times, flags, answer.consecutive) == answer.alarm_ns:
         return int(answer.consecutive)
     return infer_consecutive(times.tolist(), flags.tolist(), answer.alarm_ns)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.evaluators.execution.runners.views import SharedView
 
 
-def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> None:
+def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> None:
     """Confine this process, then serve requests until the fork server closes its side."""
     import numpy as np
 
@@ -37,7 +37,7 @@ def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> No
     peak = process_trees.PeakMemory()
     os.chdir(scratch)
     os.environ["TMPDIR"] = os.environ["JOBLIB_TEMP_FOLDER"] = tempfile.tempdir = scratch
-    confine_method(about, scratch)
+    confine_method(process, scratch)
     me = os.getpid()
     worker = _BaselineWorker(peak)
     imported = set(sys.modules)
@@ -53,7 +53,7 @@ def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> No
         if os.getpid() != me:
             # the baseline forked and its child returned here too; only the parent may go on
             os._exit(0)
-        added = sys.modules.keys() - imported if about.built_in else set[str]()
+        added = sys.modules.keys() - imported if process.built_in else set[str]()
         imported |= added
         server.send_bytes(reply_header(request.number, reply, added))
         server.send_bytes(reply.model)
@@ -125,12 +125,12 @@ class _BaselineWorker:
             self._episode, self._cache = request.episode, Cache()
         # unpickled for every answer, so that no state is carried to the next episode
         method = self._load(request.model)
-        place = request.alarm_place if "alarm_place" in spec.needs else None
+        location = request.alarm_location if "alarm_location" in spec.needs else None
         tables = readable_tables(spec)
-        view = SharedView(request.episode, self._cache, tables=tables, alarm_place=place)
+        view = SharedView(request.episode, self._cache, tables=tables, alarm_location=location)
         try:
             checked, empty = self._call(method, request, view, clock)
-            checked = answers.with_left_out(checked, view.left_out)
+            checked = answers.add_skipped_series(checked, view.left_out)
         except answers.InvalidAnswer:
             raise
         except Exception:

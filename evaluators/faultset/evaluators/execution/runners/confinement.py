@@ -21,7 +21,7 @@ _OF_DATASET = (EPISODES, VERSIONS, CACHE_FOLDER, "campaigns", "README.md", ".fai
 NOT_ISOLATED = "not isolated"
 
 
-def isolation() -> str:
+def describe_confinement() -> str:
     """Describe how methods are isolated, in a few words."""
     if landlock_version():
         return "each method in its own process, which can read only its view"
@@ -36,17 +36,17 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
     scratch
         Folder that the process may write to.
     """
-    hidden = [os.path.realpath(path) for path in _hidden(process)]
+    hidden = [os.path.realpath(path) for path in _list_hidden(process)]
     installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *process.code}
     roots = {os.path.realpath(path) for path in (*_SYSTEM, *installed)}
     read: list[str] = [*_DEVICES]
     listed: list[str] = []
     for root in sorted(roots):
-        allowed, passed = _without(root, hidden)
+        allowed, passed = _list_readable(root, hidden)
         read += allowed
         listed += passed
     for episode in process.episodes:
-        read += _of_episode(Path(episode), process.tables)
+        read += _episode_paths(Path(episode), process.tables)
         listed.append(os.path.join(episode, TELEMETRY))
     write = [scratch, *_WRITABLE_DEVICES]
     caches = {Path(episode).parent.parent / CACHE_FOLDER for episode in process.episodes}
@@ -59,7 +59,7 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
     confine(read, write, listed)
 
 
-def _hidden(process: MethodProcess) -> Iterator[str]:
+def _list_hidden(process: MethodProcess) -> Iterator[str]:
     yield from process.hidden
     for episode in process.episodes:
         yield from dataset_paths(Path(episode))
@@ -70,7 +70,7 @@ def dataset_paths(episode: Path) -> list[str]:
     return [str(episode.parent.parent / name) for name in _OF_DATASET]
 
 
-def _without(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
+def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the paths of a folder that contain nothing hidden, and the folders to list on the way."""
     inside = [path for path in hidden if path == root or path.startswith(root.rstrip("/") + "/")]
     if not inside:
@@ -83,13 +83,13 @@ def _without(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
     except OSError:
         return [], []
     for name in entries:
-        more = _without(os.path.realpath(os.path.join(root, name)), inside)
+        more = _list_readable(os.path.realpath(os.path.join(root, name)), inside)
         allowed += more[0]
         passed += more[1]
     return allowed, passed
 
 
-def _of_episode(episode: Path, tables: tuple[str, ...] | None) -> list[str]:
+def _episode_paths(episode: Path, tables: tuple[str, ...] | None) -> list[str]:
     telemetry = episode / TELEMETRY
     if tables is None:
         return [str(episode / CONTEXT_FILE), str(telemetry)]

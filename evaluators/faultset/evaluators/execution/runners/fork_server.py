@@ -58,7 +58,7 @@ class _Child:
 
     pid: int
     connection: Connection
-    about: MethodProcess
+    process: MethodProcess
     scratch: str
 
     def end(self) -> None:
@@ -85,48 +85,48 @@ class ForkServer:
         for name in _PRELOADED:
             importlib.import_module(name)
         _warm_up()
-        self._say({"kind": "ready"})
+        self._send({"kind": "ready"})
         while True:
             try:
                 request: FitRequest | AnswerRequest = self._client.recv()
             except EOFError:
                 return
-            self._carry_out(self._with_blobs(request))
+            self._handle(self._fill_in_blobs(request))
 
-    def _carry_out(self, request: FitRequest | AnswerRequest) -> None:
+    def _handle(self, request: FitRequest | AnswerRequest) -> None:
         child = self._child_for(request.process)
         idle = [other.pid for other in (self._shared, self._single) if other is not None and other is not child]
-        self._say({"kind": "running", "number": request.number, "pid": child.pid, "idle": idle})
+        self._send({"kind": "running", "number": request.number, "pid": child.pid, "idle": idle})
         with contextlib.suppress(OSError):
             child.connection.send(request)
-        parts = _reply_of(child)
+        parts = _read_reply(child)
         if parts is None:
-            self._say({"kind": "ended", "number": request.number, "code": self._forget(child)})
+            self._send({"kind": "ended", "number": request.number, "code": self._reap(child)})
         else:
-            self._say({"kind": "reply", "number": request.number})
+            self._send({"kind": "reply", "number": request.number})
             for part in parts:
                 self._client.send_bytes(part)
-            if child.about.built_in:
-                # so that later processes inherit the modules
+            if child.process.built_in:
+                # import them here too, so that later processes inherit the modules
                 for name in imported_modules(parts[0]):
                     with contextlib.suppress(ImportError):
                         importlib.import_module(name)
-        self._tidy()
+        self._kill_leftovers()
 
-    def _child_for(self, about: MethodProcess) -> _Child:
-        child = self._shared if about.built_in else self._single
-        if child is not None and child.about == about:
+    def _child_for(self, process: MethodProcess) -> _Child:
+        child = self._shared if process.built_in else self._single
+        if child is not None and child.process == process:
             return child
         if child is not None:
             child.end()
-        child = self._start(about)
-        if about.built_in:
+        child = self._start(process)
+        if process.built_in:
             self._shared = child
         else:
             self._single = child
         return child
 
-    def _start(self, about: MethodProcess) -> _Child:
+    def _start(self, process: MethodProcess) -> _Child:
         """Fork a process that waits for requests and inherits only its own socket."""
         scratch = tempfile.mkdtemp(prefix="method-", dir=self._scratch)
         ours, theirs = Pipe()
@@ -141,14 +141,14 @@ class ForkServer:
             from faultset.evaluators.execution.runners.baseline_worker import serve_requests
 
             try:
-                serve_requests(theirs, about, scratch)
+                serve_requests(theirs, process, scratch)
             finally:
                 os._exit(1)
         theirs.close()
-        return _Child(pid, ours, about, scratch)
+        return _Child(pid, ours, process, scratch)
 
-    def _forget(self, child: _Child) -> int | None:
-        """Kill a process that closed its socket; return its exit code, or None if it had not ended by itself."""
+    def _reap(self, child: _Child) -> int | None:
+        """Kill a process that closed its socket; return its exit code, or None if it was still running."""
         code = None
         handle = os.pidfd_open(child.pid)
         if wait([handle], _ENDING_TIMEOUT_S):
@@ -159,7 +159,7 @@ class ForkServer:
         self._single = None if child is self._single else self._single
         return code
 
-    def _tidy(self) -> None:
+    def _kill_leftovers(self) -> None:
         """Kill processes that a method left running; they would cost the next one time and memory."""
         current = {child.pid for child in (self._shared, self._single) if child is not None}
         others = [pid for pid in process_trees.descendants(os.getpid()) if pid not in current]
@@ -173,7 +173,7 @@ class ForkServer:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0 if pid in strays else os.WNOHANG)
 
-    def _with_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
+    def _fill_in_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
         """Fill in the bytes that were sent earlier."""
         if isinstance(request, FitRequest):
             return replace(request, spec=self._restore(request.spec))
@@ -184,7 +184,7 @@ class ForkServer:
             self._blobs[blob.digest] = blob.data
         return Blob(digest=blob.digest, data=self._blobs[blob.digest])
 
-    def _say(self, message: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         self._client.send_bytes(json.dumps(message).encode())
 
 
@@ -218,7 +218,7 @@ def _warm_up() -> None:
     wide_frame(rows, context.view_start_ns, context.view_end_ns)
 
 
-def _reply_of(child: _Child) -> tuple[bytes, bytes] | None:
+def _read_reply(child: _Child) -> tuple[bytes, bytes] | None:
     """Read header and model of a reply; None if the process ended or sent something else."""
     try:
         return child.connection.recv_bytes(HEADER_BYTES), child.connection.recv_bytes(MODEL_BYTES)

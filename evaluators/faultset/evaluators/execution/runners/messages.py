@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from faultset.core.printable import printable
 from faultset.core.reading.documents import STRICT, validation_sentence
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth
@@ -67,13 +67,13 @@ class MethodProcess:
     key: str
     """Requests with the same key are served by the same process while it is alive."""
     built_in: bool
-    """Whether it runs only faultset's own methods."""
+    """Whether it runs only methods that come with faultset."""
     episodes: tuple[str, ...]
     """Folders of the episodes whose context and telemetry are readable."""
     tables: tuple[str, ...] | None
     """Readable tables; None for all."""
     code: tuple[str, ...] = ()
-    """Files and folders of the method's own code."""
+    """Files and folders of the method's code."""
     hidden: tuple[str, ...] = ()
     """Files and folders that stay unreadable, even inside a readable folder."""
 
@@ -108,8 +108,8 @@ class AnswerRequest:
     """Folder of the episode."""
     alarm_ns: int = 0
     """Alarm passed to a localizer or diagnoser."""
-    alarm_place: AlarmPlace | None = None
-    """Where the alarm was raised, for a method that declares that it uses this."""
+    alarm_location: AlarmLocation | None = None
+    """Service and metric of the alarm, for a method that declares `alarm_location` among its needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class _AnswerText:
     __pydantic_config__ = STRICT
 
     left_out: list[tuple[_Text, _Text]] = field(default_factory=list)
-    """(service, metric) of the first series that the method ignored; see `with_left_out`."""
+    """(service, metric) of the first series that the method ignored; see `add_skipped_series`."""
     left_out_count: int = 0
 
 

@@ -15,13 +15,13 @@ _MOST_SCANS = 50
 
 def descendants(pid: int) -> list[int]:
     """Return all descendants of `pid`, parents first; processes that end meanwhile may be missing."""
-    found: list[int] = []
+    processes: list[int] = []
     waiting = [pid]
     while waiting:
         children = list(_children(waiting.pop()))
-        found += children
+        processes += children
         waiting += children
-    return found
+    return processes
 
 
 def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
@@ -39,10 +39,10 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 def kill_marked(variable: str) -> None:
     """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
     for _ in range(_MOST_SCANS):
-        found = [pid for pid in _marked(variable) if pid != os.getpid()]
-        if not found:
+        processes = [pid for pid in _marked(variable) if pid != os.getpid()]
+        if not processes:
             return
-        for pid in found:
+        for pid in processes:
             kill(pid)
         # a process may have started another one during the search
         time.sleep(0.02)

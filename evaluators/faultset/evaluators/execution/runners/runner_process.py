@@ -40,7 +40,7 @@ _LOOK_EVERY_S = 0.05
 _START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
 _TRANSFER_TIMEOUT_S = 60
-"""For the rest of a message once it has begun to arrive."""
+"""Timeout for the rest of a message whose first bytes have arrived."""
 _MESSAGE_BYTES = 1 << 16
 MARK = "FAULTSET_RUNNER"
 """Environment variable that identifies processes whose fork server was killed."""
@@ -101,18 +101,18 @@ class RunnerProcess:
         self._tail, self._written = b"", 0
         try:
             assert self._server is not None
-            self._server.send(self._without_known_blobs(request))
+            self._server.send(self._omit_sent_blobs(request))
         except OSError:
-            return self._ended(time.monotonic(), 0)
+            return self._report_end(time.monotonic(), 0)
         return self._watch(request, limits)
 
-    def _without_known_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
+    def _omit_sent_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
         """Leave out bytes that were sent to the process before."""
         if isinstance(request, FitRequest):
-            return replace(request, spec=self._unless_sent(request.spec))
-        return replace(request, spec=self._unless_sent(request.spec), model=self._unless_sent(request.model))
+            return replace(request, spec=self._omit_if_sent(request.spec))
+        return replace(request, spec=self._omit_if_sent(request.spec), model=self._omit_if_sent(request.model))
 
-    def _unless_sent(self, blob: Blob) -> Blob:
+    def _omit_if_sent(self, blob: Blob) -> Blob:
         if blob.digest in self._sent:
             return blob.without_data
         self._sent.add(blob.digest)
@@ -135,8 +135,8 @@ class RunnerProcess:
             if message is not None and message.get("kind") == "ready":
                 self._ready = True
                 return None
-            if over or self._gone():
-                return self._ended(started, 0)
+            if over or self._has_exited():
+                return self._report_end(started, 0)
         return self._give_up("error", "the runner process did not start", started, 0)
 
     def _watch(self, request: FitRequest | AnswerRequest, limits: RunLimits) -> RunnerOutcome:
@@ -150,12 +150,12 @@ class RunnerProcess:
                 assert message is not None
                 self._idle = tuple(message["idle"])
             if kind == "reply":
-                return self._answered(request, started, peak, limits)
+                return self._check_reply(request, started, peak, limits)
             if kind == "ended":
                 assert message is not None
-                return self._method_ended(message["code"], started, peak)
-            if over or self._gone():
-                return self._ended(started, peak)
+                return self._report_method_end(message["code"], started, peak)
+            if over or self._has_exited():
+                return self._report_end(started, peak)
             if message is None:
                 peak = max(peak, self._memory(limits.memory_bytes))
             if peak > limits.memory_bytes:
@@ -168,13 +168,13 @@ class RunnerProcess:
                 reason = f"no answer after {limits.timeout_s:g} s"
                 return self._give_up("timeout", reason, started, peak)
 
-    def _answered(
+    def _check_reply(
         self, request: FitRequest | AnswerRequest, started: float, sampled_peak: int, limits: RunLimits
     ) -> RunnerOutcome:
         elapsed = time.monotonic() - started
-        header, model = self._received(HEADER_BYTES), self._received(MODEL_BYTES)
+        header, model = self._receive(HEADER_BYTES), self._receive(MODEL_BYTES)
         if header is None or model is None:
-            return self._ended(started, sampled_peak)
+            return self._report_end(started, sampled_peak)
         try:
             action = request.action if isinstance(request, AnswerRequest) else None
             reply = read_reply(header, model, request.number, action)
@@ -195,7 +195,7 @@ class RunnerProcess:
         self._restart()
         return RunnerOutcome(status=status, reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
-    def _ended(self, started: float, peak: int) -> RunnerOutcome:
+    def _report_end(self, started: float, peak: int) -> RunnerOutcome:
         if self._stopped:
             raise RunnerStopped
         assert self._process is not None
@@ -210,13 +210,13 @@ class RunnerProcess:
         self._restart()
         return outcome
 
-    def _method_ended(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
+    def _report_method_end(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         self._read_output()
         return self._exit_outcome(code, started, peak)
 
     def _exit_outcome(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         text = " ".join(self._tail.decode(errors="replace").split())[-200:]
-        how = "its process ended" if code is None else _exit_words(code)
+        how = "its process ended" if code is None else _describe_exit(code)
         reason = f"{how}; last output: {text}" if text else how
         return RunnerOutcome(status="exit", reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
@@ -236,7 +236,7 @@ class RunnerProcess:
             self._read_output()
         if self._server is None or self._server not in ready:
             return None, False
-        message = self._received(_MESSAGE_BYTES)
+        message = self._receive(_MESSAGE_BYTES)
         return (None, True) if message is None else (json.loads(message), False)
 
     def _read_output(self) -> None:
@@ -252,7 +252,7 @@ class RunnerProcess:
         if not output:
             self._output = -1
 
-    def _received(self, most: int) -> bytes | None:
+    def _receive(self, most: int) -> bytes | None:
         """Return the next bytes from the fork server; None if it is gone."""
         assert self._server is not None
         try:
@@ -260,7 +260,7 @@ class RunnerProcess:
         except (EOFError, OSError):
             return None
 
-    def _gone(self) -> bool:
+    def _has_exited(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
     def _memory(self, limit: int) -> int:
@@ -270,7 +270,7 @@ class RunnerProcess:
         pids = [pid for pid in process_trees.descendants(self._process.pid) if pid not in self._idle]
         resident = process_trees.resident_bytes(pids)
         if resident > limit and len(pids) > 1:
-            # forked processes share most pages; count those once before calling it too much
+            # forked processes share most pages; count shared pages once before deciding that the limit is exceeded
             return process_trees.proportional_bytes(pids)
         return resident
 
@@ -309,7 +309,7 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def _exit_words(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         return f"its process was ended by signal {-code}"
     return f"its process ended with code {code}"

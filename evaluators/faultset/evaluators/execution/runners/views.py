@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.datasets.format.labels import AlarmPlace
+    from faultset.datasets.format.labels import AlarmLocation
 
 CACHE_BYTES = 256 << 20
 _OBJECT_BYTES = 80
@@ -99,21 +99,21 @@ class SharedView(EpisodeView):
     """
 
     def __init__(
-        self, path: str, cache: Cache, *, tables: frozenset[str], alarm_place: AlarmPlace | None = None
+        self, path: str, cache: Cache, *, tables: frozenset[str], alarm_location: AlarmLocation | None = None
     ) -> None:
         # the parent would read the context again for every method
         self._context = cache.get_or_compute((path, "context"), lambda: read_context(Path(path)))
         self._folder = Path(path)
-        self._alarm_place = alarm_place
+        self._alarm_location = alarm_location
         self._path = path
         self._cache = cache
         self._tables = tables
         self.left_out: set[tuple[str, str]] = set()
-        """(service, metric) of series that the method did not look at."""
+        """(service, metric) of series that the method skipped."""
         self.comparable = True
         """Whether the metrics that the method read have healthy samples to compare with."""
 
-    def note_left_out(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
+    def note_skipped_series(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
         self.left_out.update(series)
         self.comparable &= comparable
 

@@ -17,9 +17,9 @@ from faultset.evaluators.scoring.metrics import Metric, fault_seen_s
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
-"""Largest number of faults for which each dot has a tooltip."""
+"""Dots have tooltips up to this number of faults."""
 _HEIGHT, _LINE = 280.0, 15.0
-"""Heights of the chart and of a name beside it, in pixels."""
+"""Heights of the chart and of a name next to it, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class TimesToDetect:
 
 
 def times_to_detect(scores: EpisodeScores, table: Table) -> TimesToDetect | None:
-    """Return the times of all detectors of a table; None without a fault whose onset is known."""
+    """Return the times of all detectors of a table; None if no fault has a known onset."""
     metric = Metric(name="", title="", unit="s")
     dots: dict[str, list[tuple[float, str]]] = {}
     counts: dict[str, int] = {}
@@ -110,7 +110,7 @@ class CurveChart:
     """(position, seconds, episodes)."""
     curves: tuple[DrawnCurve, ...]
     columns: tuple[str, ...]
-    """All delays in seconds, also those of few episodes."""
+    """All delays in seconds, including those with few episodes."""
     rows: tuple[tuple[str, str, tuple[tuple[float | None, str, str], ...]], ...]
     """(method, kind, cells); a cell is value, text and tooltip."""
 
@@ -173,7 +173,7 @@ def _tip(curve: Curve, i: int) -> str:
     point = curve.points[i]
     text = f"{curve.baseline}, {point.at_s:g} s: {point.right.value:.2f} on {point.right.n} episodes"
     if not math.isnan(point.right_otherwise):
-        text += f"; {point.right_otherwise:.2f} on the same episodes without delay and with the whole view"
+        text += f"; {point.right_otherwise:.2f} on the same episodes with no delay and the whole view"
     return text
 
 
@@ -182,7 +182,7 @@ def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, s
     return tuple(
         (curve.points[at[delay]].right.value, f"{curve.points[at[delay]].right.value:.2f}", _tip(curve, at[delay]))
         if delay in at
-        else (None, "", f"no episode of {curve.baseline} has {delay:g} s")
+        else (None, "", f"{curve.baseline} has no episode with {delay:g} s")
         for delay in delays
     )
 

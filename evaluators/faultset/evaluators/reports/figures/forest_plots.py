@@ -42,7 +42,7 @@ class Forest:
 
 def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> Forest:
     """Return the forest plot of a share."""
-    metric = metric_of(table, name)
+    metric = find_metric(table, name)
     floor = table.floor.get(name)
     kinds = {entry.baseline: entry.kind for entry in table.entries}
     bars = {entry.baseline: _bar(entry, metric) for entry in table.entries}
@@ -57,7 +57,7 @@ def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> 
     )
 
 
-def metric_of(table: Table, name: str) -> Metric:
+def find_metric(table: Table, name: str) -> Metric:
     """Return a metric of a table by its name."""
     return next(metric for metric in table.metrics if metric.name == name)
 
@@ -148,7 +148,7 @@ def _build_cell(estimate: Estimate | None, metric: Metric, name: str, system: st
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRanks:
-    """What a localizer ranks first, in percent."""
+    """How often a localizer ranks a cause, a symptom or something else first, in percent."""
 
     name: str
     kind: str
@@ -159,7 +159,7 @@ class FirstRanks:
 def first_ranks(
     misses: Sequence[Misses], protocol: str, kinds: Mapping[str, str]
 ) -> tuple[list[FirstRanks], list[FirstRanks]]:
-    """Return the shown and the folded localizers, those with most causes first."""
+    """Return the localizers to show and those to collapse, sorted by how often they rank a cause first."""
     of_protocol = sorted((m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline))
     bars = {
         m.baseline: FirstRanks(

@@ -10,9 +10,9 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import HEADLINE
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.method_cards import top_methods
-from faultset.evaluators.results.truth import UNFELT
+from faultset.evaluators.results.truth import UNNOTICED
 
-_VERDICTS = (HEADLINE, "latent", "silent", UNFELT)
+_VERDICTS = (HEADLINE, "latent", "silent", UNNOTICED)
 _TASKS = (
     (
         "detection",
@@ -49,11 +49,11 @@ class HeatMap:
 
 
 def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
-    """Return a heat map for each task and protocol, without methods that are ranked apart."""
+    """Return a heat map for each task and protocol, without methods that are ranked separately."""
     maps = []
     for task, title, meaning in _TASKS:
         for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
-            values = {name: own for name, own in scores.ranked_right(Setting(task, protocol)).items() if own}
+            values = {name: own for name, own in scores.compute_ranked_right(Setting(task, protocol)).items() if own}
             if Setting(task, protocol) in scores.cases:
                 maps.append(_build_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
     return tuple(maps)

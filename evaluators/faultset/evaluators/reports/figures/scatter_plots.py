@@ -1,4 +1,4 @@
-"""Scatter plots with a point for each method, and names beside the points if they fit."""
+"""Scatter plots with a point for each method, and names next to the points if they fit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
         y_title="↑ faults detected (event recall)",
         x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(most)),
         y_ticks=SHARES,
-        dots=dots_of(
+        dots=build_dots(
             [(entry, across(x), inset(y)) for entry, x, y in points],
             {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in points},
         ),
@@ -112,7 +112,7 @@ def cost(table: Table) -> ScatterPlot | None:
         y_title=f"↑ {metric.title}",
         x_ticks=tuple((across(10.0**power), _power(power)) for power in range(low, high + 1)),
         y_ticks=SHARES,
-        dots=dots_of(
+        dots=build_dots(
             [(entry, across(x), inset(y)) for entry, x, y in points],
             {
                 entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {number_formats.seconds(x)}"
@@ -153,7 +153,7 @@ def _power(power: int) -> str:
     return f"{10 ** (power + 3)} ms" if power >= -3 else f"{10 ** (power + 6)} µs"
 
 
-def dots_of(points: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
+def build_dots(points: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
     """Merge methods at the same position, and name as many points as fit, the highest first."""
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
     for entry, x, y in points:
@@ -182,7 +182,7 @@ Box = tuple[float, float, float, float]
 
 
 def _choose_sides(points: Sequence[tuple[float, float]], labels: Sequence[str], size: tuple[float, float]) -> list[str]:
-    """Choose for each point a side on which its name covers nothing; "" if there is none."""
+    """Choose for each point a side on which its name overlaps nothing; "" if there is none."""
     width, height = size
     centres = [(x / 100 * width, (100 - y) / 100 * height) for x, y in points]
     taken: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
@@ -211,36 +211,39 @@ def _hit(box: Box, taken: Sequence[Box]) -> bool:
 
 
 _FREE = 0.08
-"""Position of free methods, as a share of the width."""
+"""Horizontal position of methods that cost nothing, as a share of the width."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentLook:
-    """Requests of an agent that located faults."""
+class AgentRequests:
+    """What an agent requested and observed, with shares in percent."""
 
-    agent: str
+    name: str
     kind: str
-    asked: str
-    shown: str
+    requested: str
+    """Share of runs about a fault in which a call named a root cause."""
+    observed: str
+    """Share of runs about a fault in which an observation named a root cause."""
     right: str
+    """pass@1."""
     calls: tuple[tuple[str, str], ...]
     """Tool, and its mean number of calls in a run."""
     never: tuple[str, ...]
     """Tools that it never called."""
 
 
-def agent_looks(lines: Sequence[AgentLine]) -> list[AgentLook]:
+def summarise_requests(lines: Sequence[AgentLine]) -> list[AgentRequests]:
     """Return the requests of each agent, for localization if it was run."""
     first: dict[str, AgentLine] = {}
     for line in sorted(lines, key=lambda line: (line.task != "localization", line.protocol)):
         if line.calls or line.kind == "agent":
             first.setdefault(line.agent, line)
     return [
-        AgentLook(
-            agent=line.agent,
+        AgentRequests(
+            name=line.agent,
             kind=line.kind,
-            asked=percent(line.cause_asked),
-            shown=percent(line.cause_shown),
+            requested=percent(line.cause_requested),
+            observed=percent(line.cause_observed),
             right=percent(line.pass_1.value),
             calls=tuple((tool, amount(round(count / max(1, line.runs), 1))) for tool, count in line.calls.items()),
             never=tuple(tool for tool in TOOL_NAMES if tool not in line.calls),
@@ -293,7 +296,7 @@ def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
             *((across(10.0**power), f"{10.0**power:,g}") for power in range(low, high + 1)),
         ),
         y_ticks=SHARES,
-        dots=dots_of([(entry, across(cost), inset(y)) for entry, cost, y in points], tips),
+        dots=build_dots([(entry, across(cost), inset(y)) for entry, cost, y in points], tips),
         chance=_front([(across(cost), inset(y)) for _, cost, y in points]),
     )
 

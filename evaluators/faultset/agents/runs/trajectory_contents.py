@@ -1,4 +1,4 @@
-"""Views of a trajectory: what the agent inspected, its kubectl commands, and its steps as text."""
+"""Extract from a trajectory the services that the agent inspected, its kubectl commands, and its steps as text."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _LONGEST = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunLook:
+class InspectedServices:
     """The services that one run inspected."""
 
     calls: Mapping[str, int]
     """Tool -> number of calls, without submissions."""
-    asked: frozenset[str]
+    requested: frozenset[str]
     """Candidates named in calls, directly or as one of their pods."""
-    shown: frozenset[str]
+    observed: frozenset[str]
     """Candidates named in observations."""
 
 
-def look_of(trajectory: Trajectory, candidates: Sequence[str]) -> RunLook:
-    """Find out which services a trajectory inspected.
+def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -> InspectedServices:
+    """Return the services that the agent inspected.
 
     Parameters
     ----------
@@ -40,18 +40,18 @@ def look_of(trajectory: Trajectory, candidates: Sequence[str]) -> RunLook:
         Services of the system. An observation that names all of them, such as that of `describe_system`, is ignored.
     """
     calls: Counter[str] = Counter()
-    asked: set[str] = set()
-    shown: set[str] = set()
+    requested: set[str] = set()
+    observed: set[str] = set()
     pattern = _pattern(candidates)
     for step in trajectory.agent_steps:
         for call in step.tool_calls or ():
             if not call.function_name.startswith(SUBMISSION):
                 calls[call.function_name] += 1
-                asked |= _named(json.dumps(call.arguments, ensure_ascii=False), pattern)
+                requested |= _named(json.dumps(call.arguments, ensure_ascii=False), pattern)
         for result in step.observation.results if step.observation else ():
             named = _named(text_of(result.content)[:_LONGEST], pattern)
-            shown |= named if named < {*candidates} else set()
-    return RunLook(calls=dict(calls), asked=frozenset(asked), shown=frozenset(shown))
+            observed |= named if named < {*candidates} else set()
+    return InspectedServices(calls=dict(calls), requested=frozenset(requested), observed=frozenset(observed))
 
 
 def _pattern(candidates: Sequence[str]) -> re.Pattern[str]:
@@ -240,16 +240,16 @@ def _head(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
 def _step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
     yield f"── {step.step_id} {step.source}{f' {step.timestamp}' if step.timestamp else ''} ──"
     if step.reasoning_content:
-        yield from (f"  ~ {line}" for line in shortened(step.reasoning_content, length).splitlines())
-    yield from (f"  {line}" for line in shortened(step.text, length).splitlines())
+        yield from (f"  ~ {line}" for line in shorten(step.reasoning_content, length).splitlines())
+    yield from (f"  {line}" for line in shorten(step.text, length).splitlines())
     for call in step.tool_calls or ():
         arguments = json.dumps(call.arguments, ensure_ascii=False)
-        yield f"  > {call.function_name} {shortened(arguments, length)}"
+        yield f"  > {call.function_name} {shorten(arguments, length)}"
     for result in step.observation.results if step.observation else ():
-        yield from (f"  < {line}" for line in shortened(text_of(result.content), length).splitlines())
+        yield from (f"  < {line}" for line in shorten(text_of(result.content), length).splitlines())
 
 
-def shortened(text: str, length: int | None) -> str:
+def shorten(text: str, length: int | None) -> str:
     """Truncate a text and note how much is missing."""
     if length is None or len(text) <= length:
         return text

@@ -17,7 +17,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.format.versions import create_version
 from faultset.evaluators import evaluate
 
@@ -26,11 +26,11 @@ class NamesThePlace(TrainingFreeBaseline):
     """Names the service where the alarm was seen; nobody where it is not told."""
 
     name: str = "names-the-place"
-    needs: frozenset[str] = frozenset({"alarm_place"})
+    needs: frozenset[str] = frozenset({"alarm_location"})
     tables: tuple[str, ...] = ("metrics",)
 
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
-        place = episode.alarm_place
+        place = episode.alarm_location
         return Ranking.abstain() if place is None else Ranking(scores={place.service: 1.0})
 
 
@@ -85,7 +85,7 @@ def test_only_a_method_that_declares_it_sees_where_the_alarm_was_seen(placed: Pa
 def test_methods_that_are_told_the_place_are_ranked_apart(placed: Path):
     done = evaluate(placed, [spec_of(NamesThePlace), spec_of(Undeclared)], protocol="oracle", workers=1)
     groups = {entry.baseline: table.group for table in done.tables for entry in table.entries}
-    assert groups["names-the-place"] == "alarm_place"
+    assert groups["names-the-place"] == "alarm_location"
     assert groups["undeclared"] == "telemetry"
 
 
@@ -93,12 +93,12 @@ def test_methods_that_are_told_the_place_are_ranked_apart(placed: Path):
 def test_a_place_that_is_none_is_refused_with_its_episode(placed: Path, given: object):
     label = open_dataset(placed).label(open_dataset(placed).episodes[0])
     with pytest.raises(DataError, match=f"the parameter alarm of {label.episode}"):
-        _ = dataclasses.replace(label, parameters={"alarm": given}).alarm_place
+        _ = dataclasses.replace(label, parameters={"alarm": given}).alarm_location
 
 
 def test_a_place_keeps_the_metric_that_the_source_names(placed: Path):
     label = open_dataset(placed).label(open_dataset(placed).episodes[0])
     given = {"service": "front", "metric": "latency_*"}
-    assert dataclasses.replace(label, parameters={"alarm": given}).alarm_place == AlarmPlace(
+    assert dataclasses.replace(label, parameters={"alarm": given}).alarm_location == AlarmLocation(
         service="front", metric="latency_*"
     )

@@ -22,7 +22,7 @@ pc: Any = arrow_compute
 UNFINISHED = "unfinished"
 
 
-class CutCopies:
+class TruncatedCopies:
     """Truncated copies of one episode, each written on first use.
 
     Use it as a context manager, which removes the copies.
@@ -44,11 +44,11 @@ class CutCopies:
         """Return the folder of the copy that ends at `end_ns`, UTC nanoseconds."""
         if end_ns not in self._folders:
             root = Path(self._stack.enter_context(scratch("cut")))
-            self._folders[end_ns] = str(cut_episode(Path(self.episode), end_ns, root))
+            self._folders[end_ns] = str(truncate_episode(Path(self.episode), end_ns, root))
         return self._folders[end_ns]
 
 
-def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
+def truncate_episode(episode: Path, end_ns: int, root: Path) -> Path:
     """Write an episode as it was known at `end_ns` into `root/episodes/<id>`, and return that folder.
 
     Later rows are dropped. Spans that end later are absent, and requests that end later are unfinished, as at the end
@@ -68,12 +68,12 @@ def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
     (folder / CONTEXT_FILE).write_text(cut.to_json(), encoding="utf-8")
     for name in view.tables:
         if (episode / table_file(name)).exists():
-            table = known_at(name, view.table(name), end_ns)
+            table = select_available_rows(name, view.table(name), end_ns)
             write_parquet(folder / table_file(name), table, compression=QUICK)
     return folder
 
 
-def known_at(name: str, table: pa.Table, end_ns: int) -> pa.Table:
+def select_available_rows(name: str, table: pa.Table, end_ns: int) -> pa.Table:
     """Return the rows of a table that were available at `end_ns`, UTC nanoseconds."""
     end = pa.scalar(end_ns, type=TIME)
     times = table[time_column(name)]
@@ -87,13 +87,17 @@ def known_at(name: str, table: pa.Table, end_ns: int) -> pa.Table:
     answered = pc.add(scheduled, pc.fill_null(table["latency_ns"], 0))
     late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
     for column in ("latency_ns", "status"):
-        table = _with(table, column, pc.if_else(late, pa.scalar(None, table.schema.field(column).type), table[column]))
-    table = _with(table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME)))
+        table = _replace_column(
+            table, column, pc.if_else(late, pa.scalar(None, table.schema.field(column).type), table[column])
+        )
+    table = _replace_column(
+        table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME))
+    )
     outcome = pc.if_else(late, UNFINISHED, table["outcome"].cast(pa.string()))
-    return _with(table, "outcome", outcome)
+    return _replace_column(table, "outcome", outcome)
 
 
-def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+def _replace_column(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
     field = table.schema.field(column)
     if pa.types.is_dictionary(field.type):
         encoded = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
@@ -102,8 +106,8 @@ def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> p
 
 
 @contextlib.contextmanager
-def healthy_references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def copy_healthy_references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield copies of fault episodes that contain only their healthy reference."""
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
-        yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)
+        yield tuple(str(truncate_episode(Path(folder), 0, root)) for folder in folders)
