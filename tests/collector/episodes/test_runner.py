@@ -39,7 +39,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
 from faultset.datasets.validation import label_problems
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.results.truth import truth_of
+from faultset.evaluators.results.truth import build_truth
 from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
@@ -598,4 +598,4 @@ def test_a_planned_schedule_reaches_the_fault_and_the_label(tmp_path: Path) -> N
     assert delay_ns == round(fault.parameters["delay_s"] * SECOND)
     assert 2 * SECOND < delay_ns < 7 * SECOND
     assert label.onset_ns == interval.begin_ns
-    assert truth_of(label, EpisodeView(folder).context).onset_ns == interval.begin_ns
+    assert build_truth(label, EpisodeView(folder).context).onset_ns == interval.begin_ns

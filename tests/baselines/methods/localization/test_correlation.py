@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from faultset.baselines.methods.localization.correlation import RankedCorrelation, correlation_p_values
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.views import EpisodeView
 from tests.baselines.metric_series import SECOND, World, healthy_series
 
@@ -50,9 +50,9 @@ def test_the_named_metric_of_the_alarm_is_followed_instead_of_the_front_ends(wor
     view = world(series)
     alarm_ns = view.window[0] + 72 * SECOND
     assert RankedCorrelation().localize(view, alarm_ns).ordered[0] == "db"
-    placed = with_place(view, AlarmPlace(service="cart", metric="fau*"))
+    placed = with_place(view, AlarmLocation(service="cart", metric="fau*"))
     assert RankedCorrelation().localize(placed, alarm_ns).ordered == ("user",)
 
 
-def with_place(view: EpisodeView, place: AlarmPlace) -> EpisodeView:
-    return EpisodeView(view._folder, alarm_place=place)
+def with_place(view: EpisodeView, place: AlarmLocation) -> EpisodeView:
+    return EpisodeView(view._folder, alarm_location=place)

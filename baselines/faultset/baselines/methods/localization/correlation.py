@@ -15,7 +15,7 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, median_and_mad
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.format.labels import AlarmLocation
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -55,7 +55,7 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
     kind="method",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
-    needs=("alarm_place",),
+    needs=("alarm_location",),
     speed="instant",
     complexity="O(S·T)",
     departures=(
@@ -90,20 +90,20 @@ class RankedCorrelation(TrainingFreeBaseline):
         )
         if windows.empty:
             return Ranking.abstain()
-        place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
+        location = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
         center, spread = median_and_mad(windows.reference)
         away = np.abs(np.where(np.isfinite(windows.values), windows.values, center) - center)
         recent = away[windows.times_ns > alarm_ns - windows.step_ns]
         z = np.divide(recent.max(axis=0, initial=0.0), spread, out=np.zeros(len(spread)), where=spread > 0)
         best: dict[str, tuple[float, str]] = {}
-        for target in _targets(episode, place, windows, z):
+        for target in _targets(episode, location, windows, z):
             comparable = _comparable(episode, windows, target)
             chosen = [column for column in comparable if z[column] > self.least_z]
             p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
             for column, p in zip(chosen, p_values.tolist(), strict=True):
                 service, metric = windows.series[column]
                 strength = -math.log10(max(p, _SMALLEST))
-                if service != place.service and strength > best.get(service, (0.0, ""))[0]:
+                if service != location.service and strength > best.get(service, (0.0, ""))[0]:
                     best[service] = strength, metric
         evidence = [
             Evidence(service=service, subject=metric, score=strength, detail="-log10 p of the correlation")
@@ -114,11 +114,11 @@ class RankedCorrelation(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def _targets(episode: EpisodeView, place: AlarmPlace, windows: Windows, z: Matrix) -> list[int]:
+def _targets(episode: EpisodeView, location: AlarmLocation, windows: Windows, z: Matrix) -> list[int]:
     """Return the columns of the metric of the alarm, or of the symptom in which its service moved further."""
-    own = [column for column, (service, _) in enumerate(windows.series) if service == place.service]
-    if place.metric is not None:
-        return [column for column in own if fnmatchcase(windows.series[column][1], place.metric)]
+    own = [column for column, (service, _) in enumerate(windows.series) if service == location.service]
+    if location.metric is not None:
+        return [column for column in own if fnmatchcase(windows.series[column][1], location.metric)]
     symptoms = [column for column in own if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
     return sorted(symptoms, key=lambda column: (-z[column], column))[:1]
 
