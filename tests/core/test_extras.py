@@ -37,6 +37,7 @@ HOME = {
     "inspect": (AGENTS / "solvers", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
     "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too
+    "serve": (ROOT / "datasets/faultset/datasets/serve",),
     "stores": (COLLECTOR / "runtime/stores/originals",),
 }
 """Folders whose modules may import an extra's packages at once."""
@@ -91,11 +92,12 @@ def owners(module: str) -> frozenset[str]:
         "opentelemetry": "opentelemetry-api",
         "google.protobuf": "protobuf",
         "inspect_ai": "inspect-ai",
-        # known without being installed, so that a checkout from before the extras `mcp` and `stores` passes
+        # known without being installed, so that a checkout from before the extras `mcp`, `serve` and `stores` passes
         "anyio": "anyio",
         "mcp": "mcp",
         "uvicorn": "uvicorn",
         "asyncpg": "asyncpg",
+        "promql_parser": "promql-parser",
     }
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):

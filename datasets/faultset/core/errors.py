@@ -27,6 +27,7 @@ EXTRAS = {
     "kubernetes": ("kubernetes",),
     "mcp": ("anyio", "mcp", "uvicorn"),
     "neural": ("jax", "optax"),
+    "serve": ("promql_parser",),
     "sql": ("duckdb",),
     "stores": ("asyncpg",),
 }

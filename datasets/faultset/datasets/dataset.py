@@ -18,7 +18,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
 from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
-from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
 from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest
@@ -54,6 +54,32 @@ def dataset_folder(location: Path | str) -> Path:
     if len(path.parts) != 1 or path.exists():
         return path
     return shipped_datasets().get(path.name, path)
+
+
+def is_episode(location: Path) -> bool:
+    """Return whether a path is the folder of a single episode."""
+    return (location / CONTEXT_FILE).is_file()
+
+
+def episode_folder(location: Path, episode: str | None, version: str | None = None) -> Path:
+    """Return the folder of an episode of a dataset; without `episode`, `location` must be that folder itself.
+
+    Raises
+    ------
+    UsageError
+        A dataset is given without an episode, or the folder of an episode with an episode or version.
+    DataError
+        The dataset, version or episode does not exist.
+    """
+    is_single = is_episode(location)
+    if is_single and episode is None and version is None:
+        return location
+    if is_single or episode is None:
+        raise UsageError(
+            "a dataset needs --episode, and the folder of a single episode takes neither --episode nor --version; "
+            "change one of them"
+        )
+    return open_dataset(location, version)[episode].path
 
 
 TEXTS = ("app", "fault", "target", "no_fault", "verdict", "cause", "level", "type")

@@ -14,6 +14,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.metrics.prometheus_notation import sample_text, series_labels
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.views import EpisodeView
 
@@ -52,7 +53,7 @@ def openmetrics_text(metrics: pa.Table) -> str:
     heads = [_series(*row) for row in frame[["metric", *_KEYS]].iloc[first].itertuples(index=False)]
     times = frame["time"].to_numpy()
     stamps = [f"{second}.{rest:09d}" for second, rest in zip(times // SECOND_NS, times % SECOND_NS, strict=True)]
-    values = [_number(value) for value in frame["value"].tolist()]
+    values = [sample_text(value) for value in frame["value"].tolist()]
     lines = np.array([f"{heads[n]} {value} {stamp}" for n, value, stamp in zip(series, values, stamps, strict=True)])
     names = frame["metric"].to_numpy()
     starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.zeros(0, int)
@@ -70,22 +71,13 @@ def _type_line(metric: str, kind: str) -> str:
 
 
 def _series(metric: str, service: str, pod: str, container: str, labels: str) -> str:
-    columns = {"service": service, "pod": pod, "container": container}
-    pairs = {name: value for name, value in columns.items() if value}
-    for name, value in json.loads(labels or "{}").items():
-        pairs[f"label_{name}" if name in columns else name] = value if isinstance(value, str) else json.dumps(value)
+    pairs = series_labels(service, pod, container, labels)
     inside = ",".join(f'{name}="{_escape(value)}"' for name, value in pairs.items())
     return f"{metric}{{{inside}}}" if inside else metric
 
 
 def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if np.isfinite(value):
-        return repr(value)
-    return "NaN" if np.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 _KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}

@@ -51,52 +51,74 @@ class _Process(NamedTuple):
 
     @classmethod
     def read(cls, process: Mapping[str, Any]) -> _Process:
-        tags = _read_tags(process.get("tags"))
+        tags = read_tags(process.get("tags"))
         pods = tuple(dict.fromkeys(str(tags[name]) for name in POD_TAGS if tags.get(name)))
         namespace = tags.get(NAMESPACE_TAG)
         return cls(process.get("serviceName") or "unknown_service", None if namespace is None else str(namespace), pods)
 
 
-def _read_span(span: Mapping[str, Any], process: _Process) -> ReceivedSpan:
-    tags = _read_tags(span.get("tags"))
+class SpanFacts(NamedTuple):
+    """What the tags and references of a span say."""
+
+    parent_id: str
+    kind: str
+    status: str
+    attributes: dict[str, Any]
+    """All tags except those that Jaeger and its clients add."""
+    is_shifted: bool
+
+
+def read_span_facts(span: Mapping[str, Any]) -> SpanFacts:
+    """Return the parent, kind, status and attributes of a span."""
+    tags = read_tags(span.get("tags"))
     attributes = {name: value for name, value in tags.items() if name not in _BOOKKEEPING}
     status = {"ERROR": "error", "OK": "ok"}.get(str(tags.get("otel.status_code", "")).upper(), "unset")
     if status == "unset" and tags.get("error") in (True, "true"):
         status = "error"
     if status == "error" and attributes.get("error") in (True, "true"):
         del attributes["error"]
-    peer = attributes.pop("peer.service", None)
-    status, status_code, attributes = read_outcome(status, attributes)
     kind = str(tags.get("span.kind", "internal")).lower()
+    return SpanFacts(
+        parent_id=_find_parent(span),
+        kind=kind if kind in SPAN_KINDS else "internal",
+        status=status,
+        attributes=attributes,
+        is_shifted=any("clock skew" in str(warning).lower() for warning in span.get("warnings") or ()),
+    )
+
+
+def _read_span(span: Mapping[str, Any], process: _Process) -> ReceivedSpan:
+    facts = read_span_facts(span)
+    peer = facts.attributes.pop("peer.service", None)
+    status, status_code, attributes = read_outcome(facts.status, facts.attributes)
     row = SpanRow(
         start_ns=min(int(span["startTime"]) * _US, _LATEST_NS),
         duration_ns=int(span.get("duration", 0)) * _US,
         trace_id=_parse_id(span["traceID"], _TRACE_BYTES),
         span_id=_parse_id(span["spanID"], _SPAN_BYTES),
-        parent_span_id=_parse_id(_find_parent(span), _SPAN_BYTES),
+        parent_span_id=_parse_id(facts.parent_id, _SPAN_BYTES),
         reported_service=process.service,
         pod=process.pods[0] if process.pods else None,
         peer_service=None if peer is None else str(peer),
         operation=span.get("operationName", ""),
-        kind=kind if kind in SPAN_KINDS else "internal",
+        kind=facts.kind,
         status=status,
         status_code=status_code,
         attributes=canonical_json(attributes),
     )
-    shifted = any("clock skew" in str(warning).lower() for warning in span.get("warnings") or ())
-    return ReceivedSpan(row, process.namespace, process.pods, shifted)
+    return ReceivedSpan(row, process.namespace, process.pods, facts.is_shifted)
 
 
 def _find_parent(span: Mapping[str, Any]) -> str:
     """Return the parent's id like Jaeger does: a child-of reference, otherwise a follows-from."""
     if span.get("parentSpanID"):
-        return span["parentSpanID"]
-    trace = span["traceID"]
+        return str(span["parentSpanID"])
+    trace = span.get("traceID")
     references = [entry for entry in span.get("references") or () if entry.get("traceID", trace) == trace]
     for kind in ("CHILD_OF", "FOLLOWS_FROM"):
         for reference in references:
             if reference.get("refType") == kind:
-                return reference["spanID"]
+                return str(reference["spanID"])
     return ""
 
 
@@ -105,7 +127,8 @@ def _parse_id(text: str, width: int) -> bytes:
     return bytes.fromhex(text.zfill(2 * width))[-width:] if text else b""
 
 
-def _read_tags(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
+def read_tags(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return a list of typed tags as a mapping."""
     return {pair["key"]: _read_value(pair) for pair in pairs or ()}
 
 

@@ -179,3 +179,15 @@ def parse_rfc3339_ns(text: str) -> int:
     date, _, rest = text.rstrip("Z").partition(".")
     numbers = [int(date[start:end]) for start, end in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
     return calendar.timegm((*numbers, 0, 0, 0)) * SECOND_NS + int(rest.ljust(9, "0")[:9] or 0)
+
+
+def event_time(event: Mapping[str, Any]) -> str | None:
+    """Return when an event happened last, in whole seconds unless a precise time is there; None without a time."""
+    series = event.get("series")
+    precise = (series.get("lastObservedTime") if isinstance(series, Mapping) else None) or event.get("eventTime")
+    if precise and "." in precise:
+        return precise
+    stamps = (event.get(name) for name in ("lastTimestamp", "deprecatedLastTimestamp", "firstTimestamp"))
+    metadata = event.get("metadata")
+    created = metadata.get("creationTimestamp") if isinstance(metadata, Mapping) else None
+    return next(filter(None, (*stamps, precise, created)), None)

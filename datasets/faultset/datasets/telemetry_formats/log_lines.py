@@ -136,12 +136,21 @@ def _parse_json_line(text: str) -> LogLine | None:
 
 def _parse_json_level(value: Mapping[str, Any]) -> str | None:
     level = next((value[key] for key in _LEVEL_KEYS if value.get(key) not in (None, "")), None)
-    if isinstance(level, str):
-        return _LEVELS.get(level.lower())
-    if isinstance(level, int):
-        return _PINO.get(level)
-    number = next((value[key] for key in _NUMBER_KEYS if isinstance(value.get(key), int)), 0)
-    return _OTEL_LEVELS[(number - 1) // 4] if 1 <= number <= 4 * len(_OTEL_LEVELS) else None
+    if level is not None:
+        return read_level(level)
+    return level_of_number(next((value[key] for key in _NUMBER_KEYS if isinstance(value.get(key), int)), None))
+
+
+def read_level(value: Any) -> str | None:
+    """Return our name of a level, from its name or from the numbers of Node's loggers; None if it is unknown."""
+    if isinstance(value, str):
+        return _LEVELS.get(value.lower()) or _LEVELS.get(value.lower().rstrip("0123456789"))
+    return _PINO.get(value) if isinstance(value, int) else None
+
+
+def level_of_number(number: int | None) -> str | None:
+    """Return the level of OpenTelemetry's severity number; None if it is none."""
+    return _OTEL_LEVELS[(number - 1) // 4] if number and 1 <= number <= 4 * len(_OTEL_LEVELS) else None
 
 
 def _find_id(value: Mapping[str, Any], keys: tuple[str, ...], shape: re.Pattern[str]) -> str | None:
@@ -209,29 +218,46 @@ def read_records(entries: Iterable[str], end_ns: int) -> Iterator[tuple[int, str
         Lines in the format of container runtimes: time, stream, `P` (partial line) or `F` (full line), and text. The
         streams are read separately.
     """
-    partials: dict[str, str] = {}
-    records: dict[str, _Record] = {}
+    joiner = RecordJoiner()
     for entry in entries:
         stamp, _, rest = entry.rstrip("\n").partition(" ")
         stream, _, rest = rest.partition(" ")
         flag, _, text = rest.partition(" ")
-        text = partials.pop(stream, "") + text
-        if flag == "P":
-            partials[stream] = text
-            continue
         time_ns = parse_rfc3339_ns(stamp)
-        if time_ns >= end_ns:
+        if flag != "P" and time_ns >= end_ns:
             break
-        record = records.get(stream)
+        yield from joiner.add(time_ns, text, stream, is_partial=flag == "P")
+    yield from joiner.finish()
+
+
+class RecordJoiner:
+    """Joins partial lines, and the lines of a stack trace, to records; streams are separate."""
+
+    def __init__(self) -> None:
+        self._partials: dict[str, list[str]] = {}
+        self._records: dict[str, _Record] = {}
+
+    def add(self, time_ns: int, text: str, stream: str = "", *, is_partial: bool = False) -> Iterator[tuple[int, str]]:
+        """Add a line, and yield the time and text of the record before it if that is complete."""
+        pieces = self._partials.setdefault(stream, [])
+        pieces.append(text)
+        if is_partial:
+            return
+        text = "".join(pieces)
+        pieces.clear()
+        record = self._records.get(stream)
         if record is not None:
             if record.append(time_ns, text):
-                continue
+                return
             yield record.begin_ns, record.text
-        records[stream] = _Record(
+        self._records[stream] = _Record(
             begin_ns=time_ns, latest_ns=time_ns, lines=[text], in_traceback=text.startswith(_TRACEBACK)
         )
-    for record in records.values():
-        yield record.begin_ns, record.text
+
+    def finish(self) -> Iterator[tuple[int, str]]:
+        """Yield the records that are left; partial lines without an end are dropped."""
+        for record in self._records.values():
+            yield record.begin_ns, record.text
 
 
 def _is_continuation(line: str) -> bool:

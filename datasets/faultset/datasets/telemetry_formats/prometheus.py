@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -38,6 +39,40 @@ def sample_kind(name: str, family: str, family_type: str) -> str:
                 return kind
         return "gauge"
     return "counter" if family_type == "counter" else "gauge"
+
+
+_UNIT_SUFFIXES = {
+    "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", "min": "minutes", "h": "hours",
+    "d": "days", "By": "bytes", "KiBy": "kibibytes", "MiBy": "mebibytes", "GiBy": "gibibytes", "KBy": "kilobytes",
+    "MBy": "megabytes", "GBy": "gigabytes", "%": "percent", "Cel": "celsius", "Hz": "hertz", "V": "volts",
+    "A": "amperes",
+}  # fmt: skip
+"""Suffixes of names by UCUM code."""
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9:]+")
+
+
+def prometheus_name(name: str, unit: str, kind: str) -> str:
+    """Return the name under which Prometheus stores a metric of OpenTelemetry.
+
+    The rules are those of OpenTelemetry's specification of the compatibility with Prometheus. A name without dots
+    and without a unit is already one of Prometheus.
+
+    >>> prometheus_name("http.server.request.duration", "s", "histogram")
+    'http_server_request_duration_seconds'
+    >>> prometheus_name("http.server.requests", "{request}", "counter"), prometheus_name("up", "", "gauge")
+    ('http_server_requests_total', 'up')
+    """
+    words = [word for word in _NOT_IN_NAMES.split(name) if word]
+    total = kind == "counter"
+    if total and words[-1:] == ["total"]:
+        words.pop()
+    suffix = "ratio" if unit == "1" and kind == "gauge" else _UNIT_SUFFIXES.get(unit.partition("/")[0], "")
+    if suffix and suffix not in words:
+        words.append(suffix)
+    if "/" in unit and unit.partition("/")[2] == "s":
+        words += ["per", "second"]
+    text = "_".join([*words, *(["total"] if total else [])])
+    return f"_{text}" if text[:1].isdigit() else text
 
 
 class MetricTypes:

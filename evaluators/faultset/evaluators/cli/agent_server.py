@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.core.command_line.console import OUTPUT_FILE, command
-from faultset.datasets.format.context import CONTEXT_FILE
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import RecordedTask
@@ -60,10 +59,11 @@ def serve(
     from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
     from faultset.datasets import EpisodeView
+    from faultset.datasets.dataset import episode_folder
     from faultset.datasets.tools.recording import ViewClock
     from faultset.datasets.tools.toolset import EpisodeTools
 
-    folder = _folder(dataset, episode_id, version)
+    folder = episode_folder(dataset, episode_id, version)
     view = EpisodeView(folder)
     context = view.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
@@ -97,22 +97,6 @@ def _read_token() -> str:
         token = secrets.token_urlsafe(24)
         click.echo(f"Token: {token}", err=True)
     return token
-
-
-def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:
-    """Return the episode's folder; `dataset` may be that folder itself."""
-    from faultset.core.errors import UsageError
-    from faultset.datasets import open_dataset
-
-    recording = (dataset / CONTEXT_FILE).is_file()
-    if recording and episode_id is None and version is None:
-        return dataset
-    if recording or episode_id is None:
-        raise UsageError(
-            "a dataset needs --episode, and the folder of a single episode takes neither --episode nor --version; "
-            "change one of them"
-        )
-    return open_dataset(dataset, version)[episode_id].path
 
 
 def _confine(episode: Path, out: Path | None) -> None:

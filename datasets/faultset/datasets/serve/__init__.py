@@ -1,0 +1,1 @@
+"""Recorded episodes behind the HTTP APIs of Prometheus, Jaeger and Loki."""

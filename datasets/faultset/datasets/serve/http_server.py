@@ -1,0 +1,142 @@
+"""The HTTP server of `faultset dataset serve`, on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from aiohttp import web
+
+from faultset.core.errors import FaultsetError, UsageError
+from faultset.datasets.serve.clock import ServedClock
+from faultset.datasets.serve.jaeger_api import JaegerApi
+from faultset.datasets.serve.loki_api import LokiApi
+from faultset.datasets.serve.prometheus_api import PrometheusApi
+from faultset.datasets.serve.telemetry import ServedTelemetry
+from faultset.datasets.views import EpisodeView
+
+HOST = "127.0.0.1"
+_LARGEST_BODY = 1 << 20
+_OPEN_EPISODES = 4
+_READY = ("-/ready", "-/healthy", "ready")
+OpenEpisode = Callable[[str], tuple[EpisodeView, ServedClock]]
+"""Return view and clock of an episode; "" is the only episode of a server. DataError if it does not exist."""
+Answer = Callable[[str, Mapping[str, list[str]]], tuple[int, Any]]
+
+
+class EpisodeApis:
+    """The three APIs of one episode.
+
+    Parameters
+    ----------
+    telemetry
+        The served episode.
+    """
+
+    def __init__(self, telemetry: ServedTelemetry) -> None:
+        self._apis: tuple[tuple[str, Answer], ...] = (
+            ("loki/api/v1/", LokiApi(telemetry).answer),
+            ("api/v1/", PrometheusApi(telemetry).answer),
+            ("api/", JaegerApi(telemetry).answer),
+        )
+
+    def answer(self, path: str, parameters: Mapping[str, list[str]]) -> tuple[int, Any]:
+        """Return HTTP status and document, or a text, for a path without a leading slash."""
+        for prefix, answer in self._apis:
+            if path.startswith(prefix):
+                return answer(path.removeprefix(prefix), parameters)
+        if path in _READY:
+            return 200, "ready"
+        return 404, "served are the paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
+
+
+def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Application:
+    """Return the application that answers requests about episodes.
+
+    Parameters
+    ----------
+    open_episode
+        Opens an episode by its id.
+    is_single
+        Whether the server has one episode at its root; otherwise the first segment of a path is the id of an episode.
+    """
+
+    lock = threading.Lock()  # tables are read once, and one query at a time needs memory
+
+    @lru_cache(maxsize=_OPEN_EPISODES)
+    def apis(episode: str) -> EpisodeApis:
+        return EpisodeApis(ServedTelemetry(*open_episode(episode)))
+
+    def answer(path: str, parameters: Mapping[str, list[str]]) -> tuple[int, Any]:
+        episode, _, rest = ("", "", path) if is_single else path.partition("/")
+        try:
+            with lock:
+                return apis(episode).answer(rest, parameters)
+        except FaultsetError as error:
+            return 404, str(error)
+
+    async def handle(request: web.Request) -> web.Response:
+        # DNS rebinding: the name of a foreign page may resolve to this machine
+        host = request.host.rpartition(":")[0] or request.host
+        if host not in (HOST, "localhost"):
+            raise web.HTTPForbidden(text=f"the host of the address must be {HOST} or localhost")
+        parameters = await _read_parameters(request)
+        status, document = await asyncio.to_thread(answer, request.match_info["path"], parameters)
+        if isinstance(document, str):
+            return web.Response(status=status, text=document)
+        response = web.Response(
+            status=status, text=json.dumps(document, separators=(",", ":")), content_type="application/json"
+        )
+        response.enable_compression()
+        return response
+
+    app = web.Application(client_max_size=_LARGEST_BODY)
+    app.router.add_get("/{path:.*}", handle)
+    app.router.add_post("/{path:.*}", handle)
+    return app
+
+
+async def _read_parameters(request: web.Request) -> dict[str, list[str]]:
+    """Return the parameters of the address and of a form in the body."""
+    parameters: dict[str, list[str]] = {}
+    form = await request.post() if request.method == "POST" else {}
+    for name, value in (*request.query.items(), *form.items()):
+        if isinstance(value, str):
+            parameters.setdefault(name, []).append(value)
+    return parameters
+
+
+async def serve(open_episode: OpenEpisode, *, is_single: bool, port: int = 0, started: Callable[[str], None]) -> None:
+    """Serve episodes on the loopback interface until the task is cancelled.
+
+    Parameters
+    ----------
+    open_episode, is_single
+        See `serving_app`.
+    port
+        Port to listen on; 0 chooses a free one.
+    started
+        Called with the address.
+
+    Raises
+    ------
+    UsageError
+        The port cannot be listened on.
+    """
+    runner = web.AppRunner(serving_app(open_episode, is_single=is_single), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, HOST, port).start()
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of {HOST} cannot be listened on ({error.strerror}); choose another --port"
+            ) from error
+        started(f"http://{HOST}:{runner.addresses[0][1]}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,194 @@
+"""Answers of Loki's HTTP API about an episode, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.datasets.serve.logql import Pipeline, extract_counts, is_pipeline, parse_pipeline
+from faultset.datasets.serve.promql.answers import answer_instant, answer_range
+from faultset.datasets.serve.promql.evaluation import read_matchers
+from faultset.datasets.serve.promql.series import NAME, LabelMatcher, QueryError, SeriesSet, build_series
+from faultset.datasets.serve.request_times import Parameters, duration_s, parse_time_ns, single
+from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
+
+_DEFAULT_LIMIT, _MOST_LINES = 100, 5_000
+"""Loki's own defaults."""
+_HOUR_NS = 3_600_000_000_000
+_STREAM = ("service", "pod", "container", "level")
+Rows = npt.NDArray[np.int64]
+
+
+class LokiApi:
+    """Answers requests below `/loki/api/v1/`.
+
+    Parameters
+    ----------
+    telemetry
+        The served episode. The labels of a stream are namespace, app and service_name (both the service), pod,
+        container and level; the ids of trace and span are structured metadata.
+    """
+
+    def __init__(self, telemetry: ServedTelemetry) -> None:
+        self._telemetry = telemetry
+        self._resources: Mapping[str, Callable[[Parameters], Any]] = {
+            "query": self._query,
+            "query_range": self._query_range,
+            "labels": self._labels,
+            "label": self._labels,
+            "series": self._series,
+            "index/stats": self._stats,
+            "status/buildinfo": lambda parameters: {"version": "3.0.0", "revision": "faultset"},
+        }
+
+    def answer(self, resource: str, parameters: Parameters) -> tuple[int, Any]:
+        """Return HTTP status and document for a request; errors are texts, as Loki's are.
+
+        Parameters
+        ----------
+        resource
+            Path below `/loki/api/v1/`, such as `query_range`.
+        parameters
+            Name of each parameter to its values.
+        """
+        words = resource.split("/")
+        try:
+            if len(words) == 3 and words[0] == "label" and words[2] == "values":
+                return 200, {"status": "success", "data": self._label_values(words[1], parameters)}
+            if resource not in self._resources:
+                return 404, f'"{resource}" is not served; use {", ".join(self._resources)} or label/NAME/values'
+            data = self._resources[resource](parameters)
+        except QueryError as error:
+            return 400, str(error)
+        bare = resource in ("index/stats", "status/buildinfo")
+        return 200, data if bare else {"status": "success", "data": data}
+
+    @cached_property
+    def _streams(self) -> tuple[list[dict[str, str]], Rows]:
+        """Labels of each stream, and the stream of each line."""
+        names = list(_STREAM)
+        frame = self._telemetry.logs
+        stream_of = np.asarray(frame.groupby(names, observed=True, dropna=False).ngroup(), dtype=np.int64)
+        first = np.unique(stream_of, return_index=True)[1]
+        labels = []
+        for row in frame.iloc[first][names].to_dict("records"):
+            words = {str(name): value for name, value in row.items() if isinstance(value, str)}
+            service = words.pop("service", None)
+            copies = {"app": service, "service_name": service} if service else {}
+            labels.append({"namespace": self._telemetry.namespace, **copies, **words})
+        return labels, stream_of
+
+    @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
+        return {name: self._telemetry.logs[name].tolist() for name in ("message", "trace_id", "span_id")}
+
+    @cached_property
+    def _times_ns(self) -> Rows:
+        return self._telemetry.logs["time"].to_numpy()
+
+    def _query(self, parameters: Parameters) -> Any:
+        now_ns = parse_time_ns(parameters, "time", self._telemetry.clock.now_ns)
+        query = single(parameters, "query")
+        if is_pipeline(query):
+            return self._lines(query, parameters, now_ns - _HOUR_NS, now_ns)
+        return answer_instant(*self._counted(query), now_ns // NS_PER_MS, self._now_ms)
+
+    def _query_range(self, parameters: Parameters) -> Any:
+        end_ns = parse_time_ns(parameters, "end", self._telemetry.clock.now_ns)
+        since = (parameters.get("since") or ["1h"])[0]
+        start_ns = parse_time_ns(parameters, "start", end_ns - round(1e9 * duration_s(since, "since")))
+        query = single(parameters, "query")
+        if is_pipeline(query):
+            return self._lines(query, parameters, start_ns, end_ns)
+        step = (parameters.get("step") or [str(max(1, (end_ns - start_ns) // (250 * 1_000_000_000)))])[0]
+        step_ms = round(1e3 * duration_s(step, "step"))
+        return answer_range(*self._counted(query), start_ns // NS_PER_MS, end_ns // NS_PER_MS, step_ms, self._now_ms)
+
+    @property
+    def _now_ms(self) -> int:
+        return self._telemetry.clock.now_ns // NS_PER_MS
+
+    def _counted(self, query: str) -> tuple[str, SeriesSet]:
+        """Return PromQL for a query that counts lines, and its series."""
+        series = []
+
+        def register(pipeline: Pipeline, counts_bytes: bool) -> str:
+            metric = f"faultset_lines_{len(series)}"
+            labels, stream_of = self._streams
+            rows = np.array(list(self._accepted(pipeline, np.arange(len(stream_of)))), dtype=np.int64)
+            for stream in np.unique(stream_of[rows]):
+                inside = rows[stream_of[rows] == stream]
+                times_ms, index = np.unique(self._times_ns[inside] // NS_PER_MS, return_inverse=True)
+                messages = self._columns["message"]
+                sizes = [len(messages[row].encode()) if counts_bytes else 1 for row in inside]
+                counts = np.bincount(index, weights=np.array(sizes, dtype=float)).astype(float)
+                series.append(build_series({**labels[stream], NAME: metric}, times_ms, counts))
+            return metric
+
+        return extract_counts(query, register), SeriesSet(series)
+
+    def _lines(self, query: str, parameters: Parameters, start_ns: int, end_ns: int) -> dict[str, Any]:
+        pipeline = parse_pipeline(query)
+        limit = _read_limit(parameters)
+        direction = (parameters.get("direction") or ["backward"])[0].lower()
+        if direction not in ("forward", "backward"):
+            raise QueryError(f'"direction" must be forward or backward, got "{direction}"')
+        end_ns = min(end_ns, self._telemetry.clock.now_ns)
+        first, stop = np.searchsorted(self._times_ns, [start_ns, end_ns])
+        rows = np.arange(first, stop)
+        streams: dict[tuple[tuple[str, str], ...], list[list[str]]] = {}
+        labels, stream_of = self._streams
+        accepted = self._accepted(pipeline, rows if direction == "forward" else rows[::-1])
+        for _, row in zip(range(limit), accepted, strict=False):
+            ids = {name: self._columns[name][row] for name in ("trace_id", "span_id")}
+            metadata = {name: value for name, value in ids.items() if isinstance(value, str) and value}
+            key = tuple(sorted((labels[stream_of[row]] | metadata).items()))
+            streams.setdefault(key, []).append([str(self._times_ns[row]), self._columns["message"][row]])
+        result = [{"stream": dict(key), "values": values} for key, values in streams.items()]
+        return {"resultType": "streams", "result": result, "stats": {}}
+
+    def _accepted(self, pipeline: Pipeline, rows: Rows) -> Iterator[int]:
+        labels, stream_of = self._streams
+        matching = np.array([_satisfies(item, pipeline.matchers) for item in labels] or [False])
+        messages = self._columns["message"]
+        return (int(row) for row in rows if matching[stream_of[row]] and pipeline.accepts(messages[row]))
+
+    def _selected(self, parameters: Parameters) -> list[dict[str, str]]:
+        """Return the labels of the streams with lines in the requested window that match any selector."""
+        labels, stream_of = self._streams
+        start_ns = parse_time_ns(parameters, "start", 0)
+        end_ns = min(parse_time_ns(parameters, "end", 1 << 62), self._telemetry.clock.now_ns)
+        first, stop = np.searchsorted(self._times_ns, [start_ns, end_ns])
+        present = [labels[stream] for stream in np.unique(stream_of[first:stop])]
+        selectors = [text for name in ("match[]", "match", "query") for text in parameters.get(name, ()) if text]
+        if not selectors:
+            return present
+        alternatives = [read_matchers(selector) for selector in selectors]
+        return [item for item in present if any(_satisfies(item, matchers) for matchers in alternatives)]
+
+    def _labels(self, parameters: Parameters) -> list[str]:
+        return sorted({name for labels in self._selected(parameters) for name in labels})
+
+    def _label_values(self, name: str, parameters: Parameters) -> list[str]:
+        return sorted({labels[name] for labels in self._selected(parameters) if name in labels})
+
+    def _series(self, parameters: Parameters) -> list[dict[str, str]]:
+        return self._selected(parameters)
+
+    def _stats(self, parameters: Parameters) -> dict[str, int]:
+        return {"streams": len(self._selected(parameters)), "chunks": 0, "bytes": 0, "entries": 0}
+
+
+def _satisfies(labels: Mapping[str, str], matchers: Sequence[LabelMatcher]) -> bool:
+    return all(matcher.matches(labels.get(matcher.name, "")) for matcher in matchers)
+
+
+def _read_limit(parameters: Parameters) -> int:
+    text = (parameters.get("limit") or [str(_DEFAULT_LIMIT)])[0]
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_LINES:
+        raise QueryError(f'"limit" must be from 1 to {_MOST_LINES}, got "{text[:20]}"')
+    return int(text)

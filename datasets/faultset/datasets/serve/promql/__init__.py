@@ -1,0 +1,1 @@
+"""PromQL over recorded series, without any I/O."""

@@ -1,0 +1,93 @@
+"""The telemetry of one episode in the terms of monitoring systems, without its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from faultset.datasets.metrics.prometheus_notation import series_labels
+from faultset.datasets.recorded_tables import read_frame, read_table
+from faultset.datasets.serve.clock import ServedClock
+from faultset.datasets.serve.promql.series import NAME, SampledSeries, SeriesSet, build_series
+from faultset.datasets.views import EpisodeView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NS_PER_MS = 1_000_000
+_SERIES = ("metric", "service", "pod", "container", "labels")
+_SPANS = (
+    "time", "trace_id", "span_id", "parent_span_id", "reported_service", "peer_service", "pod", "operation", "kind",
+    "duration_ns", "status", "status_code", "attributes",
+)  # fmt: skip
+_LOGS = ("time", "service", "pod", "container", "level", "message", "trace_id", "span_id")
+_SCRAPED_ELSEWHERE = ("container_", "kube_")
+"""Metrics of kubelets and kube-state-metrics, not of the pods themselves."""
+
+
+class ServedTelemetry:
+    """The tables of a view, read when they are needed.
+
+    Attributes
+    ----------
+    clock
+        Current time.
+    namespace
+        Namespace of all pods: the name of the application.
+    """
+
+    def __init__(self, view: EpisodeView, clock: ServedClock) -> None:
+        self.clock = clock
+        self.namespace = view.context.app
+        self.interval_s = view.context.source_intervals_s.get("metrics")
+        self._view = view
+
+    @cached_property
+    def series(self) -> SeriesSet:
+        """All series of metrics."""
+        table = read_table(self._view, "metrics", ["time", "value", *_SERIES]).unify_dictionaries()
+        times_ms = (table["time"].cast(pa.int64()).to_numpy() + self.clock.offset_ns) // NS_PER_MS
+        values = table["value"].to_numpy()
+        keys = table.select(list(_SERIES)).to_pandas().groupby(list(_SERIES), observed=True, dropna=False, sort=False)
+        return SeriesSet(
+            self._build_series(dict(zip(_SERIES, key, strict=True)), times_ms[rows], values[rows])
+            for key, rows in keys.indices.items()
+        )
+
+    def _build_series(self, key: Mapping[str, Any], times_ms: Any, values: Any) -> SampledSeries:
+        row = {name: value if isinstance(value, str) else "" for name, value in key.items()}
+        labels = series_labels(row["service"], row["pod"], row["container"], row["labels"])
+        if row["pod"] and not row["metric"].startswith(_SCRAPED_ELSEWHERE):
+            labels = {"job": row["service"], "instance": row["pod"]} | labels
+        labels = {"namespace": self.namespace} | labels | {NAME: row["metric"]}
+        return build_series(labels, times_ms, values, self.interval_s)
+
+    @cached_property
+    def metric_types(self) -> dict[str, str]:
+        """Type of each metric family."""
+        table = read_table(self._view, "metrics", ["metric", "kind"]).unify_dictionaries()
+        pairs = table.group_by(["metric", "kind"]).aggregate([]).to_pylist()
+        kinds = {pair["metric"]: pair["kind"] for pair in pairs}
+        types: dict[str, str] = {}
+        for metric, kind in sorted(kinds.items()):
+            family = metric.removesuffix(f"_{kind}")
+            if kind in ("bucket", "sum", "count") and family != metric:
+                types[family] = "histogram" if f"{family}_bucket" in kinds else "summary"
+            else:
+                types[metric] = "counter" if kind == "counter" else "gauge"
+        return types
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """All spans in order of their start, with times as served."""
+        frame = read_frame(self._view, "spans", _SPANS)
+        return frame.assign(time=frame["time"] + self.clock.offset_ns)
+
+    @cached_property
+    def logs(self) -> pd.DataFrame:
+        """All log lines in order of time, with times as served."""
+        frame = read_frame(self._view, "logs", _LOGS)
+        return frame.assign(time=frame["time"] + self.clock.offset_ns)
