@@ -13,9 +13,10 @@ from faultset.baselines.api.contract import Diagnosis, Ranking, Task, TrainingFr
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.view_ends import known_at
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import expected_answers
-from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
+from faultset.evaluators.execution.cut_episodes import CutCopies
 from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.leaderboards.formats import choose_columns, markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
