@@ -37,8 +37,9 @@ from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.file_records import sha256_of
 from faultset.datasets.format.manifests import FileRecord
-from faultset.datasets.format.versions import create_version, read_manifest, sha256_of, write_manifest
+from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import make_plan

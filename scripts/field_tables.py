@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES
+from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES
+
+SCHEMAS = CHUNK_TRUTH_TABLES | TABLES | TRUTH_TABLES
+"""Schemas by name; evidence is that of an episode."""
 
 
 def field_table(schema: pa.Schema) -> str:
@@ -39,7 +42,7 @@ def updated(text: str) -> str:
     """Return a document with the tables between each pair of marks written anew."""
 
     def written(match: re.Match[str]) -> str:
-        return f"<!-- fields: {match[1]} -->\n\n{field_table((TABLES | TRUTH_TABLES)[match[1]])}\n\n<!-- end -->"
+        return f"<!-- fields: {match[1]} -->\n\n{field_table(SCHEMAS[match[1]])}\n\n<!-- end -->"
 
     return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", written, text, flags=re.DOTALL)
 

@@ -12,10 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.json_text import canonical_json
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.schemas import TABLES, AddedTable
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.recordings.recording import Recording
+from tests.datasets.recorded_samples import TRUTH, context, write_chunks
 
 START_NS = 1_760_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -196,3 +201,20 @@ def log() -> Callable[..., dict[str, Any]]:
 def rows_of() -> Callable[[str, list[Mapping[str, Any]]], Any]:
     """Make an Arrow table of one of our tables from rows in which absent fields are null."""
     return _rows_of
+
+
+@pytest.fixture(scope="session")
+def recorded_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with a recording of 50 minutes, in two segments with a gap of 10 minutes, that no test changes."""
+    root = tmp_path_factory.mktemp("recorded")
+    write_chunks(RecordingWriter(root, context()), (0, 1, 2), TRUTH)
+    write_chunks(RecordingWriter(root, context()), (4, 5), TRUTH)
+    create_version(root, provenance={"synthetic": True})
+    return root
+
+
+@pytest.fixture
+def recording(recorded_root: Path) -> Recording[Dataset]:
+    """Its recording."""
+    (opened,) = open_dataset(recorded_root).recordings()
+    return opened

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, TRUTH_TABLES
+from faultset.datasets.format.context import EpisodeContext, RecordingContext
+from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, SCHEMA_VERSION, TABLES, TRUTH_TABLES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "dataset-format.md"
-SCHEMAS = TABLES | TRUTH_TABLES
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+DOCUMENT, RECORDINGS = FOLDER / "dataset-format.md", FOLDER / "recording-format.md"
+SCHEMAS = CHUNK_TRUTH_TABLES | TABLES | TRUTH_TABLES
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +19,21 @@ def text() -> str:
     return DOCUMENT.read_text(encoding="utf-8")
 
 
-def test_the_document_is_up_to_date(text, field_tables):
-    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/reference/dataset-format.md"
+@pytest.fixture(scope="module")
+def recording_text() -> str:
+    return RECORDINGS.read_text(encoding="utf-8")
+
+
+def test_the_documents_are_up_to_date(text, recording_text, field_tables):
+    for page, content in ((DOCUMENT, text), (RECORDINGS, recording_text)):
+        assert content == field_tables.updated(content), (
+            f"run: python scripts/field_tables.py docs/reference/{page.name}"
+        )
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_every_field_of_every_table_is_documented_and_no_other(text, table):
-    section = re.search(rf"<!-- fields: {table} -->(.*?)<!-- end -->", text, flags=re.DOTALL)
+def test_every_field_of_every_table_is_documented_and_no_other(text, recording_text, table):
+    section = re.search(rf"<!-- fields: {table} -->(.*?)<!-- end -->", text + recording_text, flags=re.DOTALL)
     assert section is not None
     assert re.findall(r"^\| `(\w+)`", section[1], flags=re.MULTILINE) == SCHEMAS[table].names
 
@@ -44,10 +53,15 @@ def test_every_key_of_the_context_is_documented(text):
     assert {*(field.name for field in fields(EpisodeContext)), "schema_version"} <= named
 
 
+def test_every_key_of_a_recordings_context_is_documented(recording_text):
+    added = {field.name for field in fields(RecordingContext)} - {field.name for field in fields(EpisodeContext)}
+    assert added <= set(re.findall(r"`(\w+)`", recording_text))
+
+
 def test_the_document_names_the_schema_version(text):
     assert f"describes schema version {SCHEMA_VERSION}." in text
 
 
-def test_the_python_examples_are_valid_code(text):
-    for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+def test_the_python_examples_are_valid_code(text, recording_text):
+    for code in re.findall(r"```python\n(.*?)```", text + recording_text, flags=re.DOTALL):
         compile(code, DOCUMENT.name, "exec")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime
 
 from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
@@ -65,3 +66,35 @@ def step_seconds(step: float | str) -> float:
             'give another one, for instance "1s"'
         )
     return seconds
+
+
+Time = int | str | datetime | None
+"""UTC nanoseconds, a timestamp, or an ISO text; UTC unless it has another zone."""
+
+
+def time_ns(time: Time, default_ns: int) -> int:
+    """Return a time in UTC nanoseconds; None is the default.
+
+    >>> time_ns("2025-10-09T08:53:20", 0)
+    1760000000000000000
+
+    Raises
+    ------
+    UsageError
+        It is not a time.
+    """
+    if time is None:
+        return default_ns
+    if isinstance(time, int) and not isinstance(time, bool):
+        return time
+    import pandas as pd
+
+    try:
+        stamp = pd.Timestamp(time)
+        if stamp is pd.NaT:
+            raise ValueError
+        return int((stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).as_unit("ns").value)
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(
+            f'a time must be UTC nanoseconds or a text such as "2025-10-09T08:53:20", got {quoted(time)}'
+        ) from None

@@ -1,7 +1,8 @@
 """Reading and writing datasets of labelled telemetry.
 
 `open_dataset` opens a version of a dataset, `verify` checks one, `import_dataset` and `export_dataset` read and write
-other formats, and `EpisodeWriter` with `create_version` makes a dataset. All return records and print nothing.
+other formats, and `EpisodeWriter` or `RecordingWriter` with `create_version` makes a dataset. All return records and
+print nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
     from faultset.datasets.checks.verification import verify
     from faultset.datasets.dataset import Dataset, Episode, open_dataset
     from faultset.datasets.exports.exporter import ExportOptions, ExportPlan, ExportResult, export_dataset
-    from faultset.datasets.format.context import EpisodeContext
+    from faultset.datasets.format.context import EpisodeContext, RecordingContext, Sampling
     from faultset.datasets.format.episodes import EpisodeWriter
+    from faultset.datasets.format.incidents import Incident
     from faultset.datasets.format.labels import Label, RootCause
-    from faultset.datasets.format.manifests import FileRecord, Manifest, Split
+    from faultset.datasets.format.manifests import FileRecord, Manifest, RecordingSplit, Split
+    from faultset.datasets.format.recordings import RecordingWriter
+    from faultset.datasets.format.stretches import Stretch
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
+    from faultset.datasets.recordings.recording import Recording
+    from faultset.datasets.recordings.view import RecordingView, TimeSlice
     from faultset.datasets.remote.publishing import PublishResult, publish_dataset
     from faultset.datasets.views import EpisodeView
 
@@ -41,12 +47,21 @@ __all__ = [
     "FileRecord",
     "Finding",
     "ImportResult",
+    "Incident",
     "Label",
     "Manifest",
     "PlatformError",
     "PublishResult",
+    "Recording",
+    "RecordingContext",
+    "RecordingSplit",
+    "RecordingView",
+    "RecordingWriter",
     "RootCause",
+    "Sampling",
     "Split",
+    "Stretch",
+    "TimeSlice",
     "UsageError",
     "compare_versions",
     "create_version",

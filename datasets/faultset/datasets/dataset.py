@@ -21,8 +21,10 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
-from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest
+from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest, RecordingSplit
+from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.validation import check_dataset_files
 from faultset.datasets.views import EpisodeView
 
@@ -190,18 +192,25 @@ class Dataset:
         Episode -> path below its folder -> record of the file.
     splits
         Name of a split -> {"train": ids, "test": ids}.
+    recording_files
+        Recording -> path below its folder -> record of the file.
+    recording_splits
+        Name of a split -> its `train`, `validation` and `test` stretches: recording, start and end in UTC nanoseconds.
     """
 
     def __init__(self, root: Path, manifest: Manifest) -> None:
         self.root = root
         self.manifest = manifest
         self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.episodes.items()))
+        self.recording_files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.recordings.items()))
+        self.recording_splits: Mapping[str, RecordingSplit] = manifest.recording_splits
         self.splits: dict[str, dict[str, list[str]]] = {
             name: {"train": list(split.train), "test": list(split.test)} for name, split in manifest.splits.items()
         }
 
     def __repr__(self) -> str:
-        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self)})"
+        recordings = f", recordings={len(self.recording_files)}" if self.recording_files else ""
+        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self)}{recordings})"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -235,6 +244,24 @@ class Dataset:
     def episodes(self) -> tuple[str, ...]:
         """Ids of the version's episodes, sorted."""
         return tuple(self.files)
+
+    def recordings(self) -> tuple[Recording[Dataset], ...]:
+        """Return the recordings of the version with their views and their truth, sorted by id."""
+        return tuple(map(self.recording, self.recording_files))
+
+    def recording(self, recording: str) -> Recording[Dataset]:
+        """Return a recording; raise DataError if the version lacks it."""
+        if recording not in self.recording_files:
+            raise DataError(
+                f"version {self.version} of {self.root} has no recording {quoted(recording)}; "
+                f"{suggest(recording, self.recording_files)}"
+            )
+        return Recording(
+            id=recording,
+            path=self.root / RECORDINGS / recording,
+            files=self.recording_files[recording],
+            open_cuts=open_dataset,
+        )
 
     def view(self, episode: str) -> EpisodeView:
         """Return the view of an episode."""
@@ -326,20 +353,18 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     root = dataset_folder(path)
     dataset = Dataset(root, read_manifest(root, version))
     missing, changed, total = [], [], 0
-    for episode, files in dataset.files.items():
-        folder = root / EPISODES / episode
-        for name, record in files.items():
-            total += 1
-            file = folder / name
-            try:
-                size = regular_stat(file, below=root).st_size
-            except DataError as error:
-                if not isinstance(error.__context__, FileNotFoundError):
-                    raise
-                missing.append(file)
-            else:
-                if size != record.bytes:
-                    changed.append(file)
+    for name, record in dataset.manifest.paths().items():
+        total += 1
+        file = root / name
+        try:
+            size = regular_stat(file, below=root).st_size
+        except DataError as error:
+            if not isinstance(error.__context__, FileNotFoundError):
+                raise
+            missing.append(file)
+        else:
+            if size != record.bytes:
+                changed.append(file)
     remedy = 'restore them, or open another version ("faultset dataset versions" lists them)'
     if missing:
         raise DataError(

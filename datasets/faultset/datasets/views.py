@@ -9,27 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from faultset.core.files import parquet_path
 from faultset.core.reading.regular_files import FileStamp
-from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext, read_context
-from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import open_table, translate_damage
+from faultset.datasets.format.table_folders import TELEMETRY, table_file
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
+from faultset.datasets.table_reading import Filters, read_columns, read_pieces, read_samples, schema_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_WIDE_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
-
-_PIECE_ROWS = 1 << 15
-"""Rows that are read in a fraction of a millisecond."""
 
 
 class EpisodeView:
@@ -166,7 +156,7 @@ class EpisodeView:
         self,
         name: str,
         columns: Sequence[str] | None = None,
-        filters: pc.Expression | list[Any] | None = None,
+        filters: Filters = None,
     ) -> pa.Table:
         """Read one table, or some of its columns and rows.
 
@@ -186,30 +176,11 @@ class EpisodeView:
         DataError
             The file is missing or damaged.
         """
-        schema = self._schema(name)
-        for column in columns or ():
-            if column not in schema.names:
-                raise unknown_name(f"column of table {name}", column, schema.names)
-        path = self._folder / table_file(name)
-        chosen = list(columns) if columns is not None else schema.names
-        dictionaries = [column for column in dictionary_columns(schema) if filters is not None or column in chosen]
-        if filters is None:
-            file = open_table(path, name, schema, dictionaries)
-            with translate_damage(path), file:
-                return file.read(columns=chosen).select(chosen)
-        open_table(path, name, schema).close()
-        with translate_damage(path):
-            return pq.read_table(parquet_path(path), columns=chosen, filters=filters, read_dictionary=dictionaries)
+        return read_columns(self._folder, name, self._schema(name), columns, filters)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         """Yield columns of a table in pieces, for readers that may stop early."""
-        schema = self._schema(name)
-        path = self._folder / table_file(name)
-        file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
-        with translate_damage(path), file:
-            for batch in file.iter_batches(_PIECE_ROWS, columns=list(columns), use_threads=False):
-                piece = pa.Table.from_batches([batch])
-                yield tuple(piece[column] for column in columns)
+        yield from read_pieces(self._folder, name, self._schema(name), columns)
 
     def metrics(self) -> pd.DataFrame:
         """Return all raw metric samples."""
@@ -271,45 +242,14 @@ class EpisodeView:
         from faultset.datasets.metrics.frames import wide_frame
 
         catalogue = self.catalogue
-        frame = wide_frame(self._samples(chosen, catalogue), *self.window, step_s, catalogue=catalogue)
+        frame = wide_frame(read_samples(self._folder, chosen, catalogue), *self.window, step_s, catalogue=catalogue)
         if chosen is None:
             return frame
         selected = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]
         return frame.loc[:, selected]
 
-    def _samples(self, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
-        """Read the samples from which wide columns of the roles are computed; histogram buckets are never used."""
-        path = self._folder / table_file("metrics")
-        file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
-        with translate_damage(path), file:
-            metric = file.read(columns=["metric"])["metric"].unify_dictionaries()
-            masks, groups = [], []
-            first = 0
-            names = metric.chunk(0).dictionary.to_pylist() if metric.num_chunks else []
-            useful = np.array([_is_useful(name, roles, catalogue) for name in names], dtype=bool)
-            codes = metric.combine_chunks().indices.to_numpy() if len(metric) else np.zeros(0, dtype=int)
-            keep = useful[codes] if len(names) else np.zeros(0, dtype=bool)
-            for group in range(file.num_row_groups):
-                last = first + file.metadata.row_group(group).num_rows
-                if keep[first:last].any():
-                    groups.append(group)
-                    masks.append(keep[first:last])
-                first = last
-            rows = file.read_row_groups(groups, columns=_WIDE_COLUMNS)
-        if not groups or all(mask.all() for mask in masks):
-            return rows
-        return rows.filter(pa.array(np.concatenate(masks)))
-
     def _schema(self, name: str) -> pa.Schema:
-        schemas = self._context.tables
-        if name not in schemas:
-            raise unknown_name("table", name, schemas)
-        return schemas[name]
+        return schema_of(name, self._context.tables)
 
     def _frame(self, name: str) -> pd.DataFrame:
         return self.table(name).unify_dictionaries().to_pandas()
-
-
-def _is_useful(metric: str, roles: frozenset[str] | None, catalogue: Catalogue) -> bool:
-    metric_roles = catalogue.stored_roles(metric)
-    return bool(metric_roles) if roles is None else bool(metric_roles & roles)

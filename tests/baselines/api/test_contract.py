@@ -13,7 +13,7 @@ from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_bas
 from faultset.baselines.networks import EXTRA, missing_packages
 from faultset.baselines.testing import CHECKS, BaselineTrial
 from faultset.baselines.testing.episodes import example_episodes, with_column
-from faultset.datasets.format.episodes import order_of
+from faultset.datasets.format.row_order import order_of
 from faultset.datasets.views import EpisodeView
 
 SPECS = list_baselines()

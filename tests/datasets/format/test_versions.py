@@ -10,6 +10,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.file_records import sha256_of
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.versions import (
@@ -17,7 +18,6 @@ from faultset.datasets.format.versions import (
     create_version,
     list_versions,
     read_manifest,
-    sha256_of,
     write_manifest,
 )
 

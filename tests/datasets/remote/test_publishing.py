@@ -20,7 +20,7 @@ from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset
-from faultset.datasets.format.versions import hashes_below
+from faultset.datasets.format.file_records import hashes_below
 from faultset.datasets.remote.file_systems import is_url, local_folder, local_path, remote_versions
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.datasets.remote.writing import RemoteFolder

@@ -13,10 +13,11 @@ from faultset.baselines.api.contract import Diagnosis, Ranking, Task, TrainingFr
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.view_ends import select_available_rows
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import list_expected_answers
 from faultset.evaluators.execution.settings import EvaluationSettings
-from faultset.evaluators.execution.truncated_episodes import TruncatedCopies, select_available_rows
+from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
 from faultset.evaluators.leaderboards.formats import choose_columns, markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import Setting, build_curves, score_episodes

@@ -21,7 +21,7 @@ from faultset.core.errors import PlatformError, in_one_sentence
 from faultset.core.plugins import load_plugin, require_class
 from faultset.datasets.kubectl.answers import ToolAnswer, found
 from faultset.datasets.kubectl.reader import answer_line
-from faultset.datasets.tools.recording import Recording, ViewClock
+from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.views import EpisodeView
 
@@ -213,4 +213,4 @@ class LiveTools(EpisodeTools):
     def _look(self) -> None:
         view = self._recorded()
         self.clock = ViewClock(view.context)
-        self.recording = Recording(view, self.clock)
+        self.recording = VisibleTables(view, self.clock)

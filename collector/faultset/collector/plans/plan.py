@@ -22,8 +22,8 @@ from faultset.core.json_text import read_json_lines
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
-from faultset.datasets.format.episodes import JOURNAL_FILE
 from faultset.datasets.format.labels import join_distinct
+from faultset.datasets.format.table_folders import JOURNAL_FILE
 
 OWN_INJECTOR = "agent"
 """Default injector on a cluster; None in plans."""

@@ -19,11 +19,13 @@ from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.checks.telemetry import journal_messages, reference_findings, telemetry_findings
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.format.context import IMPORTED, read_context
-from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, table_file
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.file_records import file_names
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
-from faultset.datasets.format.versions import file_names, read_manifest
+from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
+from faultset.datasets.format.versions import read_manifest
 from faultset.datasets.validation import content_problems, episode_files, record_problem, rows_problem
 from faultset.datasets.views import EpisodeView
 

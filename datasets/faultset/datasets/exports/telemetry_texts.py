@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
-from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.metrics.prometheus_notation import sample_text, series_labels
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.views import EpisodeView

@@ -14,8 +14,10 @@ from faultset.core.printable import printable
 from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
-from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
+from faultset.datasets.format.recording_summaries import RecordingSummary
+from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.stretches import Stretch
 
 CARD = "README.md"
 """File name of the card."""
@@ -29,14 +31,24 @@ def write_card(
     apps: Mapping[str, str],
     *,
     added_tables: Sequence[AddedTable] = (),
+    recordings: Mapping[str, RecordingSummary] | None = None,
 ) -> None:
     """Write `README.md` for a version; text below the keep mark of an older card is kept."""
     path = root / CARD
     user_text = ""
     if path.exists():
         user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
-    rates = build_base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
-    card = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
+    titles = {episode: _cell(app) for episode, app in apps.items()}
+    rates = build_base_rate_table(root, labels, titles) if labels else ""
+    card = card_text(
+        root.resolve().name,
+        manifest,
+        labels,
+        apps,
+        added_tables=added_tables,
+        base_rates=rates,
+        recordings=recording_sections(manifest, recordings or {}),
+    )
     with translate_disk_full(root):
         replace_text(path, card + user_text)
 
@@ -49,11 +61,13 @@ def card_text(
     *,
     added_tables: Sequence[AddedTable] = (),
     base_rates: str = "",
+    recordings: str = "",
 ) -> str:
     """Return the card of a version up to and including the keep mark."""
     added = [table.name for table in added_tables]
     synthetic = manifest.provenance.get("synthetic")
     notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
+    truth = [*(TRUTH_TABLES if labels else ()), *(CHUNK_TRUTH_TABLES if manifest.recordings else ())]
     compacted = _sampling(manifest.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
@@ -63,15 +77,15 @@ tags:
 - anomaly-detection
 - root-cause-analysis
 configs:
-{_configs(added)}
+{_configs(added, manifest)}
 ---
 
 # {name}
 
-Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest.version},
+Labelled telemetry of microservices, with and without faults: {_contents(labels, manifest)}, version {manifest.version},
 schema version {manifest.schema_version}.
 
-{notice}## Episodes
+{notice}{recordings}## Episodes
 
 | app | fault | verdict | episodes |
 |---|---|---|---|
@@ -84,7 +98,7 @@ changed, and *none* without a fault.
 
 | table | rows | MB |
 |---|---|---|
-{_table_rows(manifest, (*TABLES, *added, *TRUTH_TABLES))}
+{_table_rows(manifest, (*TABLES, *added, *truth))}
 
 `episodes/<id>/telemetry/` is the input of methods, `episodes/<id>/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
@@ -117,6 +131,12 @@ logs = load_dataset("<this folder>", "logs", split="train")
 """
 
 
+def _contents(labels: Mapping[str, Label], manifest: Manifest) -> str:
+    episodes = f"{len(labels)} episodes" if labels or not manifest.recordings else ""
+    recordings = f"{len(manifest.recordings)} recordings" if manifest.recordings else ""
+    return " and ".join(filter(None, (episodes, recordings)))
+
+
 def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     return "\n".join(
@@ -127,7 +147,7 @@ def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
 
 def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
     rows, sizes = Counter[str](), Counter[str]()
-    for files in manifest.episodes.values():
+    for files in (*manifest.episodes.values(), *manifest.recordings.values()):
         for path, record in files.items():
             if record.rows is not None:
                 rows[Path(path).stem] += record.rows
@@ -184,10 +204,62 @@ def _cell(text: str) -> str:
     return escape(printable(text)).replace("|", "&#124;").replace("`", "&#96;")
 
 
-def _configs(added: Sequence[str]) -> str:
-    folders = (("telemetry", [*TABLES, *added]), ("truth", TRUTH_TABLES))
+def _configs(added: Sequence[str], manifest: Manifest) -> str:
+    folders = []
+    if manifest.episodes:
+        folders += [("", "episodes/*/telemetry", [*TABLES, *added]), ("", "episodes/*/truth", [*TRUTH_TABLES])]
+    if manifest.recordings:
+        chunks, prefix = "recordings/*/chunks/*", "recording_" if manifest.episodes else ""
+        folders += [(prefix, f"{chunks}/telemetry", [*TABLES]), (prefix, f"{chunks}/truth", [*CHUNK_TRUTH_TABLES])]
     return "\n".join(
-        f"- config_name: {table}\n  data_files: episodes/*/{folder}/{table}.parquet"
-        for folder, tables in folders
+        f"- config_name: {prefix}{table}\n  data_files: {folder}/{table}.parquet"
+        for prefix, folder, tables in folders
         for table in tables
     )
+
+
+def recording_sections(manifest: Manifest, recordings: Mapping[str, RecordingSummary]) -> str:
+    """Return the sections about recordings; empty without any."""
+    if not recordings:
+        return ""
+    rows = "\n".join(
+        f"| {recording} | {_cell(summary.context.app_title)} | {summary.duration_s / 3600:.2f} | {len(summary.chunks)} "
+        f"| {summary.chunks[-1].segment} | {len(summary.incidents)} | {summary.context.sampling_step_s:g} "
+        f"| {_cell(str(summary.context.sampling))} |"
+        for recording, summary in sorted(recordings.items())
+    )
+    counts = Counter(
+        (summary.context.app_title, incident.fault or "", incident.verdict)
+        for summary in recordings.values()
+        for incident in summary.incidents
+    )
+    incidents = "\n".join(
+        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
+        for (app, fault, verdict), count in sorted(counts.items())
+    )
+    splits = "\n".join(
+        f"| {_cell(name)} | {_cell(split.key)} | {_hours(split.train)} | {_hours(split.validation)} "
+        f"| {_hours(split.test)} |"
+        for name, split in manifest.recording_splits.items()
+    )
+    return f"""## Recordings
+
+| recording | app | hours | chunks | segments | incidents | metrics every, s | kept |
+|---|---|---|---|---|---|---|---|
+{rows}
+
+| app | fault | verdict | incidents |
+|---|---|---|---|
+{incidents}
+
+| split of the recordings | separated by | train, h | validation, h | test, h |
+|---|---|---|---|---|
+{splits}
+
+`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+
+"""
+
+
+def _hours(stretches: Sequence[Stretch]) -> str:
+    return f"{sum(stretch.length_s for stretch in stretches) / 3600:.2f}"

@@ -1,4 +1,4 @@
-"""Facts about an episode that methods may use, without its telemetry."""
+"""Facts about an episode or a recording that methods may use, without its telemetry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import pyarrow as pa
 from pydantic import ConfigDict, Field
@@ -33,27 +33,15 @@ IMPORTED = "imported"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeContext:
-    """The content of an episode's `context.json`.
-
-    Times are UTC nanoseconds and windows are half-open: the view is `[view_start_ns, view_end_ns)`, and its healthy
-    reference is `[view_start_ns, reference_end_ns)`.
-    """
+class SystemContext:
+    """Facts about the system that an episode or a recording observes; content of its `context.json`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    episode: EpisodeId
-    """Opaque id."""
     app: Name
     """Name of the application."""
     platform: Name
     """Platform that it ran on."""
-    view_start_ns: TimeNs
-    """Start of the view."""
-    view_end_ns: TimeNs
-    """End of the view."""
-    reference_end_ns: TimeNs
-    """End of the healthy reference."""
     source_intervals_s: Mapping[Name, IntervalS | None]
     """Sampling interval of each table in seconds; None for tables of events."""
     services: tuple[Name, ...]
@@ -64,14 +52,65 @@ class EpisodeContext:
     """Service that receives the requests of clients."""
     metric_roles: tuple[Mapping[Name, Name], ...] = field(default=())
     """Roles of metrics that are missing in the built-in catalogue; see `faultset.datasets.metrics.roles`."""
-    reference_moved_ns: Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] = 0
-    """Time shift of the reference's telemetry; subtract it to get the original time stamps."""
     added_tables: tuple[AddedTable, ...] = field(default=())
     """Telemetry tables in addition to the standard ones."""
     workload: Mapping[Name, Any] = field(default_factory=dict[str, Any])
     """Load of the campaign: mix, mean rate, pattern, regions."""
     stores: Mapping[Name, Name] = field(default_factory=dict[str, str])
     """Server of each store; empty if all stores are Redis."""
+
+    @property
+    def app_title(self) -> str:
+        """Name of the application, and whether it used original stores."""
+        return f"{self.app}, original stores" if self.stores else self.app
+
+    @property
+    def sampling_step_s(self) -> float:
+        """Sampling interval of metrics in seconds; 1 if it is unknown."""
+        return self.source_intervals_s.get("metrics") or 1.0
+
+    @property
+    def tables(self) -> dict[str, pa.Schema]:
+        """Schemas of the telemetry tables by name."""
+        return TABLES | {added.name: added.schema for added in self.added_tables}
+
+    def to_json(self) -> str:
+        """Return the text of `context.json`."""
+        content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        for entry in fields(self):
+            content[entry.name] = getattr(self, entry.name)
+        content["metric_roles"] = [dict(row) for row in self.metric_roles]
+        content["added_tables"] = [asdict(added) for added in self.added_tables]
+        for name in ("source_intervals_s", "workload", "stores"):
+            content[name] = dict(content[name])
+        return json.dumps(content, indent=2, sort_keys=True, default=asdict) + "\n"
+
+    @classmethod
+    def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> Self:
+        """Parse the text of `context.json`; `origin` names it in errors."""
+        content = parse_object(text, origin)
+        check_schema_version(content.pop("schema_version", None), origin)
+        return check_type(content, cls, origin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeContext(SystemContext):
+    """The content of an episode's `context.json`.
+
+    Times are UTC nanoseconds and windows are half-open: the view is `[view_start_ns, view_end_ns)`, and its healthy
+    reference is `[view_start_ns, reference_end_ns)`.
+    """
+
+    episode: EpisodeId
+    """Opaque id."""
+    view_start_ns: TimeNs
+    """Start of the view."""
+    view_end_ns: TimeNs
+    """End of the view."""
+    reference_end_ns: TimeNs
+    """End of the healthy reference."""
+    reference_moved_ns: Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] = 0
+    """Time shift of the reference's telemetry; subtract it to get the original time stamps."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
@@ -86,42 +125,55 @@ class EpisodeContext:
             )
 
     @property
-    def app_title(self) -> str:
-        """Name of the application, and whether it used original stores."""
-        return f"{self.app}, original stores" if self.stores else self.app
-
-    @property
-    def sampling_step_s(self) -> float:
-        """Sampling interval of metrics in seconds; 1 if it is unknown."""
-        return self.source_intervals_s.get("metrics") or 1.0
-
-    @property
     def resolution_s(self) -> float:
         """Step in seconds to which methods resample metrics."""
         return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
 
-    @property
-    def tables(self) -> dict[str, pa.Schema]:
-        """Schemas of the episode's telemetry tables by name."""
-        return TABLES | {added.name: added.schema for added in self.added_tables}
 
-    def to_json(self) -> str:
-        """Return the text of `context.json`."""
-        content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-        for entry in fields(self):
-            content[entry.name] = getattr(self, entry.name)
-        content["metric_roles"] = [dict(row) for row in self.metric_roles]
-        content["added_tables"] = [asdict(added) for added in self.added_tables]
-        for name in ("source_intervals_s", "workload", "stores"):
-            content[name] = dict(content[name])
-        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+TraceShare = Annotated[float, Field(ge=0.0, le=1.0)]
 
-    @classmethod
-    def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
-        """Parse the text of `context.json`; `origin` names it in errors."""
-        content = parse_object(text, origin)
-        check_schema_version(content.pop("schema_version", None), origin)
-        return check_type(content, cls, origin)
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """What a recording keeps of the telemetry; the scrape interval is in `source_intervals_s`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    traces: TraceShare = 1.0
+    """Share of the ordinary traces that is kept, chosen by their ids."""
+    slow_traces_s: Annotated[float, Field(gt=0)] | None = None
+    """Traces of at least this duration are kept, and those with an error; None if they are sampled like others."""
+    log_levels: tuple[Name, ...] = ()
+    """Levels of the log lines that are kept; empty for all."""
+
+    def __str__(self) -> str:
+        """Describe the settings in one sentence."""
+        kept = "all traces" if self.traces >= 1 else f"{self.traces:.0%} of the traces"
+        if self.traces < 1 and self.slow_traces_s is not None:
+            kept += f" and all with an error or of at least {self.slow_traces_s:g} s"
+        logs = f"log lines of the levels {', '.join(self.log_levels)}" if self.log_levels else "all log lines"
+        return f"{kept}; {logs}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingContext(SystemContext):
+    """The content of a recording's `context.json`; its chunks say when it was recorded."""
+
+    recording: EpisodeId
+    """Opaque id."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """What is kept of the telemetry."""
+
+    def of_episode(self, episode: str, *, start_ns: int, end_ns: int, reference_end_ns: int) -> EpisodeContext:
+        """Return the context of an episode that is cut from the recording."""
+        shared = {entry.name: getattr(self, entry.name) for entry in fields(SystemContext)}
+        return EpisodeContext(
+            episode=episode,
+            view_start_ns=start_ns,
+            view_end_ns=end_ns,
+            reference_end_ns=reference_end_ns,
+            **shared,
+        )
 
 
 def resolution_s(step_s: float, reference_s: float) -> float:
@@ -141,6 +193,12 @@ def read_context(episode_path: Path) -> EpisodeContext:
             f"{episode_path} is not an episode: it has no {CONTEXT_FILE}; give a folder under DATASET/episodes"
         )
     return EpisodeContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
+
+
+def read_recording_context(recording_path: Path) -> RecordingContext:
+    """Read `context.json` of a recording's folder; raise DataError if it is missing or damaged."""
+    path = Path(recording_path) / CONTEXT_FILE
+    return RecordingContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
 
 
 def check_schema_version(version: object, origin: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import ConfigDict, Field
@@ -16,9 +16,9 @@ from faultset.core.printable import printable
 from faultset.core.reading.documents import STRICT, check_type, json_lines, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, EpisodeId, Name, TimeNs
 from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
+from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,17 +112,18 @@ class LabelledFault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Label:
-    """Ground truth of an episode. Times are UTC nanoseconds, or None for events that did not happen."""
+class LabelledProblem:
+    """A fault with its effects and its end: what the label of an episode and an incident of a recording share.
+
+    Times are UTC nanoseconds, or None for events that did not happen.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: EpisodeId
-    """Id of the episode."""
+    """Id of the episode or recording."""
     fault: Name | None
     """Name of the fault, several joined by " + "; None in a no-fault episode."""
-    no_fault_kind: NoFaultKind | None
-    """plain, disturbed or sham; None in a fault episode."""
     targets: tuple[Name, ...]
     """Services that the fault was applied to."""
     root_causes: tuple[RootCause, ...]
@@ -149,28 +150,85 @@ class Label:
     """Time when all changes were undone."""
     healthy_again_ns: TimeNs | None
     """Time when the application passed its health checks again."""
+    verdict: Verdict
+    """manifest, latent, silent or unknown; none without a fault."""
+    first_manifest_ns: TimeNs | None
+    """First second in which clients noticed the fault."""
+    seed: _Whole
+    """Seed of everything random in the episode or incident."""
+    faults: tuple[LabelledFault, ...] = ()
+    """Each fault; empty without faults, or if the source does not distinguish them."""
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether a fault was injected."""
+        return self.fault is not None
+
+    @property
+    def onset_ns(self) -> int | None:
+        """Time when the first fault started to act: at its injection, or later if all faults were delayed."""
+        delayed_ns = [fault.intervals[0].begin_ns for fault in self.faults if fault.is_delayed]
+        if self.fault is not None and delayed_ns and len(delayed_ns) == len(self.faults):
+            return min(delayed_ns)
+        return None if self.fault is None else self.inject_start_ns
+
+    @property
+    def fault_names(self) -> tuple[str, ...]:
+        """Names of the faults."""
+        if self.faults:
+            return tuple(fault.fault for fault in self.faults)
+        return () if self.fault is None else (self.fault,)
+
+    @property
+    def problems(self) -> tuple[tuple[str, ...], ...]:
+        """Name and target of each fault; one entry with all targets if the source does not distinguish them."""
+        if self.faults:
+            return tuple((fault.fault, fault.target) for fault in self.faults)
+        return () if self.fault is None else ((self.fault, *sorted(self.targets)),)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields as a row of the table, with times as integers."""
+        row = _without_suffix(asdict(self), PROBLEM_TIMES)
+        row["faults"] = [_fault_row(fault) for fault in row["faults"]] or None
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Self:
+        """Convert a row of the table, with times as integers and decoded JSON fields.
+
+        Raises
+        ------
+        DataError
+            A field is wrong; `origin` names the file.
+        """
+        fields = _with_suffix(row, PROBLEM_TIMES)
+        fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
+        for cause in row["root_causes"] or ():
+            if isinstance(cause, dict) and cause.get("accepted") is None:
+                cause["accepted"] = []
+        return check_type(fields, cls, origin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label(LabelledProblem):
+    """Ground truth of an episode. Times are UTC nanoseconds, or None for events that did not happen."""
+
+    no_fault_kind: NoFaultKind | None
+    """plain, disturbed or sham; None in a fault episode."""
     view_start_ns: TimeNs
     """Start of the view."""
     view_end_ns: TimeNs
     """End of the view, half-open."""
     reference_end_ns: TimeNs
     """End of the healthy reference."""
-    verdict: Verdict
-    """manifest, latent, silent or unknown; none without a fault."""
-    first_manifest_ns: TimeNs | None
-    """First second in which clients noticed the fault."""
     profile: Name
     """Lengths of the phases: quick, standard or custom."""
     workload: Mapping[str, Any]
     """Rate and mix of the load."""
-    seed: _Whole
-    """Seed of everything random in the episode."""
     host: Mapping[str, Any]
     """Load of the host while the episode ran."""
     clock_offsets: Mapping[Name, _Whole]
     """Offset of each source's clock in nanoseconds."""
-    faults: tuple[LabelledFault, ...] = ()
-    """Each fault; empty without faults, or if the source does not distinguish them."""
 
     def __repr__(self) -> str:
         onset_s = self.seconds_into_view(self.onset_ns)
@@ -213,33 +271,6 @@ class Label:
         return None if time_ns is None else (time_ns - self.view_start_ns) / SECOND_NS
 
     @property
-    def is_faulty(self) -> bool:
-        """Whether a fault was injected."""
-        return self.fault is not None
-
-    @property
-    def onset_ns(self) -> int | None:
-        """Time when the first fault started to act: at its injection, or later if all faults were delayed."""
-        delayed_ns = [fault.intervals[0].begin_ns for fault in self.faults if fault.is_delayed]
-        if self.fault is not None and delayed_ns and len(delayed_ns) == len(self.faults):
-            return min(delayed_ns)
-        return None if self.fault is None else self.inject_start_ns
-
-    @property
-    def fault_names(self) -> tuple[str, ...]:
-        """Names of the faults."""
-        if self.faults:
-            return tuple(fault.fault for fault in self.faults)
-        return () if self.fault is None else (self.fault,)
-
-    @property
-    def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Name and target of each fault; one entry with all targets if the source does not distinguish them."""
-        if self.faults:
-            return tuple((fault.fault, fault.target) for fault in self.faults)
-        return () if self.fault is None else ((self.fault, *sorted(self.targets)),)
-
-    @property
     def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm, from the parameter `alarm`; None if the source does not name it.
 
@@ -250,28 +281,6 @@ class Label:
         """
         alarm = self.parameters.get("alarm")
         return None if alarm is None else check_type(alarm, AlarmLocation, f"the parameter alarm of {self.episode}")
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:
-        """Convert a row of the table, with times as integers and decoded JSON fields, into a label.
-
-        Raises
-        ------
-        DataError
-            A field is wrong; `origin` names the file.
-        """
-        fields = _with_suffix(row, LABEL_TIMES)
-        fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
-        for cause in row["root_causes"] or ():
-            if isinstance(cause, dict) and cause.get("accepted") is None:
-                cause["accepted"] = []
-        return check_type(fields, cls, origin)
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the label as a row of the table, for `EpisodeWriter.write_truth`."""
-        row = _without_suffix(asdict(self), LABEL_TIMES)
-        row["faults"] = [_fault_row(fault) for fault in row["faults"]] or None
-        return row
 
 
 def join_distinct(names: Iterable[str]) -> str:
@@ -301,36 +310,47 @@ def _without_suffix(fields: Mapping[str, Any], times: frozenset[str]) -> dict[st
     return {name.removesuffix("_ns") if name[:-3] in times else name: value for name, value in fields.items()}
 
 
-def _times_of(kind: type) -> frozenset[str]:
-    return frozenset(name.removesuffix("_ns") for name in kind.__annotations__ if name.endswith("_ns"))
+def _times_of(*kinds: type) -> frozenset[str]:
+    names = [name for kind in kinds for name in kind.__annotations__]
+    return frozenset(name.removesuffix("_ns") for name in names if name.endswith("_ns"))
 
 
-LABEL_TIMES = _times_of(Label)
-"""Time columns of the label; their fields end in `_ns`."""
+PROBLEM_TIMES = _times_of(LabelledProblem, Label)
+"""Time columns of labels and incidents; their fields end in `_ns`."""
 FAULT_TIMES = _times_of(LabelledFault)
-"""Time columns of its faults."""
+"""Time columns of their faults."""
 INTERVAL_TIMES = _times_of(LabelledInterval)
-"""Time columns of their intervals."""
+"""Time columns of the faults' intervals."""
 
 
 def read_label(episode_path: Path | str) -> Label:
     """Read the label of an episode; raise DataError if the file is missing or damaged."""
     path = Path(episode_path) / table_file("label")
-    with open_table(path, "label", LABEL) as file, translate_damage(path):
-        rows = file.metadata.num_rows
-        if rows != 1:
-            raise DataError(f"{path} must have one row, but has {rows}; restore the file")
-        table = file.read(use_threads=False)
-        table.validate(full=True)
-        row = {
-            name: _with_numbers(column)[0].as_py()
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
-    for name in LABEL_JSON_FIELDS:
-        row[name] = parse_object(row[name] or "", f"field {name} of {path}")
-    for fault in row.get("faults") or ():
-        fault["parameters"] = parse_object(fault["parameters"] or "", f"parameters of a fault in {path}")
-    return Label.from_row(row, origin=str(path))
+    rows = decoded_rows(path, "label", LABEL, LABEL_JSON_FIELDS)
+    if len(rows) != 1:
+        raise DataError(f"{path} must have one row, but has {len(rows)}; restore the file")
+    return Label.from_row(rows[0], origin=str(path))
+
+
+def decoded_rows(path: Path, table: str, schema: pa.Schema, json_fields: Collection[str]) -> list[dict[str, Any]]:
+    """Read a truth table as rows with times as integers and decoded JSON.
+
+    Raises
+    ------
+    DataError
+        The file is missing or damaged.
+    """
+    with open_table(path, table, schema) as file, translate_damage(path):
+        content = file.read(use_threads=False)
+        content.validate(full=True)
+        columns = [_with_numbers(column).to_pylist() for column in content.columns]
+    rows = [dict(zip(content.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+    for row in rows:
+        for name in json_fields:
+            row[name] = parse_object(row[name] or "", f"field {name} of {path}")
+        for fault in row.get("faults") or ():
+            fault["parameters"] = parse_object(fault["parameters"] or "", f"parameters of a fault in {path}")
+    return rows
 
 
 def _with_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:

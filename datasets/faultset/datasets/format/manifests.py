@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -17,7 +18,8 @@ from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.context import check_schema_version
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.schemas import Count, EpisodeFile, EpisodeId, Name, VersionName
+from faultset.datasets.format.schemas import Count, EpisodeFile, EpisodeId, Name, RecordingFile, VersionName
+from faultset.datasets.format.stretches import Stretch
 
 VERSIONS = "versions"
 LIMIT_BYTES = 64 << 20
@@ -53,6 +55,22 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordingSplit:
+    """Training, validation and test stretches of the recordings."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    key: Name
+    """Property whose values are never on two sides."""
+    train: tuple[Stretch, ...]
+    """Stretches for training: recording, start and end, UTC nanoseconds."""
+    validation: tuple[Stretch, ...] = ()
+    """Stretches to choose settings with."""
+    test: tuple[Stretch, ...]
+    """Stretches for testing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The content of a version file."""
 
@@ -70,6 +88,22 @@ class Manifest:
     """Episode -> path in its folder -> record of the file."""
     splits: Mapping[Name, Split]
     """Name of a published split -> its two sides."""
+    recordings: Mapping[EpisodeId, Mapping[RecordingFile, FileRecord]] = field(
+        default_factory=dict[str, Mapping[str, FileRecord]]
+    )
+    """Recording -> path in its folder -> record of the file."""
+    recording_splits: Mapping[Name, RecordingSplit] = field(default_factory=dict[str, RecordingSplit])
+    """Name of a published split of the recordings -> its sides."""
+
+    def paths(self) -> dict[str, FileRecord]:
+        """Return the records of all files by their path below the dataset's folder."""
+        units = {"episodes": self.episodes, "recordings": self.recordings}
+        return {
+            f"{folder}/{unit}/{name}": record
+            for folder, files_of_unit in units.items()
+            for unit, files in sorted(files_of_unit.items())
+            for name, record in files.items()
+        }
 
     def to_json(self) -> str:
         """Return the text of the version file."""
@@ -99,6 +133,8 @@ class Manifest:
             raise DataError(f"{origin} must hold version {expected}, but holds {manifest.version}; restore the file")
         for name, split in manifest.splits.items():
             _check_split(name, split, manifest, origin)
+        for name, split in manifest.recording_splits.items():
+            _check_recording_split(name, split, manifest, origin)
         return manifest
 
 
@@ -118,6 +154,21 @@ def _check_split(name: str, split: Split, manifest: Manifest, origin: str) -> No
         raise DataError(f"{title} names an episode twice; restore the file")
 
 
+def _check_recording_split(name: str, split: RecordingSplit, manifest: Manifest, origin: str) -> None:
+    title = f"{origin}: split {quoted(name)} of the recordings"
+    stretches = sorted([*split.train, *split.validation, *split.test])
+    for stretch in stretches:
+        if stretch.recording not in manifest.recordings:
+            raise DataError(
+                f"{title} names the recording {stretch.recording}, which the version lacks; restore the file"
+            )
+        if stretch.start_ns >= stretch.end_ns:
+            raise DataError(f"{title} has a stretch of {stretch.recording} without a length; restore the file")
+    for first, second in pairwise(stretches):
+        if first.recording == second.recording and first.end_ns > second.start_ns:
+            raise DataError(f"{title} has two stretches of {first.recording} that overlap; restore the file")
+
+
 def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: int = 0) -> dict[str, Split]:
     """Return the splits of a version; a grouped split needs at least two groups.
 
@@ -130,6 +181,8 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
     seed
         Seed of the shuffling; equal seeds give equal splits.
     """
+    if not labels:
+        return {}
     faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
     healthy = [episode for episode in labels if episode not in faulty]
     healthy_sides = _deal_strata({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)

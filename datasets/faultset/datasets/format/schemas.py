@@ -42,6 +42,14 @@ EpisodeFile = Annotated[
     ),
 ]
 """Path of a file below its episode's folder."""
+RecordingFile = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(context\.json|chunks/\d{4}/(chunk\.json|telemetry/[a-z][a-z0-9_]{0,39}\.parquet"
+        r"|truth/[a-z]+\.(parquet|jsonl)))$"
+    ),
+]
+"""Path of a file below its recording's folder."""
 TimeNs = Annotated[int, Field(ge=0, lt=1 << 62)]
 """Nanoseconds since 1970."""
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -72,7 +80,7 @@ def _field(name: str, kind: pa.DataType, meaning: str, unit: str | None = None, 
     return pa.field(name, kind, nullable=nullable, metadata=metadata)
 
 
-_EPISODE = _field("episode", NAME, "opaque id of the episode", nullable=False)
+_EPISODE = _field("episode", NAME, "opaque id of the episode or recording", nullable=False)
 
 METRICS = pa.schema([
     _EPISODE,
@@ -198,7 +206,7 @@ _FAULT = pa.struct([
 ])  # fmt: skip
 
 LABEL = pa.schema([
-    _field("episode", pa.string(), "opaque id of the episode", nullable=False),
+    _field("episode", pa.string(), "opaque id of the episode or recording", nullable=False),
     _field("fault", pa.string(), "name of the fault, several joined by ' + '; null in a no-fault episode"),
     _field("no_fault_kind", pa.string(), "plain, disturbed or sham; null in a fault episode"),
     _field("targets", pa.list_(pa.string()), "services the fault was applied to", nullable=False),
@@ -228,7 +236,7 @@ LABEL = pa.schema([
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
-    _field("episode", pa.string(), "opaque id of the episode", nullable=False),
+    _field("episode", pa.string(), "opaque id of the episode or recording", nullable=False),
     _field(
         "check",
         pa.string(),
@@ -247,6 +255,63 @@ LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
 """Fields of the label that hold canonical JSON, like `parameters` of each of its faults."""
 
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
+"""Truth tables of an episode."""
+
+_INCIDENT = _field("incident", pa.string(), "opaque id of the incident; null for checks of the recording")
+_PARAMETERS = _field("parameters", pa.string(), "of the fault or of the decoy, as canonical JSON", nullable=False)
+_START = _field("start", TIME, "start of the interval", nullable=False)
+_END = _field("end", TIME, "end of the interval, half-open", nullable=False)
+
+INCIDENTS = pa.schema([
+    EVIDENCE.field("episode"),
+    _INCIDENT.with_nullable(False),
+    _field("fault", pa.string(), "name of the fault, or anomaly in an imported series", nullable=False),
+    *(LABEL.field(name) for name in ("targets", "root_causes", "system_level", "fault_type")),
+    *(LABEL.field(name) for name in ("paper_number", "category")),
+    _PARAMETERS,
+    LABEL.field("inject_start").with_nullable(False),
+    *(LABEL.field(name) for name in ("inject_done", "effective", "recover_start", "recover_done", "healthy_again")),
+    _field("verdict", pa.string(), "manifest, latent, silent or unknown", nullable=False),
+    *(LABEL.field(name) for name in ("first_manifest", "seed", "faults")),
+])  # fmt: skip
+
+RECORDING_EVIDENCE = EVIDENCE.insert(1, _INCIDENT)
+
+DECOYS = pa.schema([
+    EVIDENCE.field("episode"),
+    _field("decoy", pa.string(), "kind of the harmless change", nullable=False),
+    _field("service", pa.string(), "service that it changed"),
+    _START,
+    _END,
+    _PARAMETERS,
+])  # fmt: skip
+
+LOAD = pa.schema([
+    EVIDENCE.field("episode"),
+    _START,
+    _END,
+    _field("planned_rps", pa.float64(), "mean rate of the schedule, in requests per second", "1/s"),
+    _field("requests", pa.int64(), "requests that were due in the interval", nullable=False),
+])  # fmt: skip
+
+VOIDS = pa.schema([
+    EVIDENCE.field("episode"),
+    _START,
+    _END,
+    _field("reason", pa.string(), "host, clock, sleep, interrupted, health or unlabelled", nullable=False),
+    _field("detail", pa.string(), "reason in words", nullable=False),
+])  # fmt: skip
+
+CHUNK_TRUTH_TABLES: dict[str, pa.Schema] = {
+    "incidents": INCIDENTS,
+    "evidence": RECORDING_EVIDENCE,
+    "decoys": DECOYS,
+    "load": LOAD,
+    "voids": VOIDS,
+}
+"""Truth tables of a chunk of a recording."""
+TRUTH_NAMES = frozenset(TRUTH_TABLES | CHUNK_TRUTH_TABLES)
+"""Names of all truth tables."""
 
 
 @lru_cache
@@ -306,10 +371,10 @@ class AddedTable:
     columns: tuple[AddedColumn, ...]
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in TABLES | TRUTH_TABLES:
+        if not _NAME.fullmatch(self.name) or self.name in {*TABLES, *TRUTH_NAMES}:
             raise DataError(
                 f'"{self.name}" is not a valid name of an added table; use up to 40 of a-z, 0-9 and _, a letter first, '
-                f"and none of {', '.join(TABLES | TRUTH_TABLES)}"
+                f"and none of {', '.join([*TABLES, *sorted(TRUTH_NAMES)])}"
             )
         if not self.columns:
             raise DataError(f"table {self.name} must have columns in addition to its time; declare them")

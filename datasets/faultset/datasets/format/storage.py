@@ -18,7 +18,7 @@ from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored_schema
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
 """Sort columns; statistics of other columns take time to write and do not help readers skip row groups."""
@@ -148,8 +148,8 @@ _UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryE
 
 
 def limits_of(table: str) -> TableLimits:
-    """Return the limits of a table of an episode."""
-    return TRUTH_LIMITS if table in TRUTH_TABLES else TELEMETRY_LIMITS
+    """Return the limits of a table of an episode or chunk."""
+    return TRUTH_LIMITS if table in TRUTH_NAMES else TELEMETRY_LIMITS
 
 
 def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:

@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.reading.regular_files import FileStamp, unreadable
 from faultset.core.suggestions import suggest
 from faultset.datasets.cache import CheckedFile, remember
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.file_records import FileSummary, file_names, summarize_files
 from faultset.datasets.format.labels import Label, read_label
 from faultset.datasets.format.manifests import (
     LIMIT_BYTES,
     VERSIONS,
-    FileRecord,
     Manifest,
+    RecordingSplit,
     Split,
     make_splits,
     read_manifest_file,
 )
+from faultset.datasets.format.recording_summaries import make_recording_splits, summarize_recording
+from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, AddedTable, is_episode_id
-from faultset.datasets.format.storage import open_table, translate_disk_full
+from faultset.datasets.format.storage import translate_disk_full
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeSummary:
+class EpisodeSummary(FileSummary):
     """Facts about an episode that go into a version."""
 
     app: str
     label: Label
-    files: Mapping[str, FileRecord]
-    """Path in the episode -> record."""
-    stamps: Mapping[str, FileStamp]
-    """Path in the episode -> stamp, for the files in the dataset's folder."""
     app_title: str
     """`EpisodeContext.app_title`."""
     added_tables: tuple[AddedTable, ...] = ()
-    checked_for: str = ""
-    """Name of the content check that all files passed; empty if they were only hashed."""
 
 
 def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None) -> EpisodeSummary:
@@ -60,16 +53,7 @@ def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None)
         Row count of each Parquet file by its path in the episode; read from the files by default.
     """
     context = read_context(episode_path)
-    schemas = context.tables | TRUTH_TABLES
-    files, stamps = {}, {}
-    for name in file_names(episode_path):
-        path = episode_path / name
-        stamps[name] = FileStamp.of(path, episode_path)
-        files[name] = FileRecord(
-            bytes=stamps[name].bytes,
-            sha256=sha256_of(path),
-            rows=_rows(path, schemas) if rows is None else rows.get(name),
-        )
+    files, stamps = summarize_files(episode_path, file_names(episode_path), context.tables | TRUTH_TABLES, rows)
     return EpisodeSummary(
         app=context.app,
         label=read_label(episode_path),
@@ -78,42 +62,6 @@ def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None)
         added_tables=context.added_tables,
         app_title=context.app_title,
     )
-
-
-def file_names(folder: Path) -> list[str]:
-    """Return the sorted relative paths of everything below a folder except folders; links are not followed."""
-    return sorted(_walk(folder, ""))
-
-
-def _walk(folder: Path, prefix: str) -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
-        else:
-            yield prefix + entry.name
-
-
-def hashes_below(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder by its relative path."""
-    return {name: sha256_of(root / name) for name in file_names(root)}
-
-
-def sha256_of(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
-    if path.suffix != ".parquet":
-        return None
-    if path.stem not in schemas:
-        raise DataError(f"{path} holds a table that the context does not declare; remove it")
-    with open_table(path, path.stem, schemas[path.stem]) as file:
-        return file.metadata.num_rows
 
 
 Bump = Literal["major", "minor", "patch"]
@@ -161,6 +109,8 @@ def create_version(
     provenance: Mapping[str, Any],
     split_seed: int = 0,
     splits: Mapping[str, Split] | None = None,
+    recordings: Mapping[str, Collection[int]] | None = None,
+    recording_splits: Mapping[str, RecordingSplit] | None = None,
     created: datetime | None = None,
 ) -> str:
     """Write a new version and return its name: first 1.0.0, later the newest with `bump` applied.
@@ -181,26 +131,31 @@ def create_version(
         Seed of the train/test splits.
     splits
         Splits of another version with the same episodes; computed by default.
+    recordings
+        Recording -> numbers of its chunks; by default all complete ones in the folder.
+    recording_splits
+        Splits of the recordings; computed by default.
     created
         Time stamp of the version; now by default.
 
     Raises
     ------
     DataError
-        An episode is missing or damaged, or the dataset has none.
+        An episode or recording is missing or damaged, or the dataset has none.
     """
     root = Path(root)
     versions = list_versions(root)
     version = _next_version(versions[-1], bump) if versions else "1.0.0"
-    on_disk = complete_episodes(root)
-    chosen = sorted(set(episodes)) if episodes is not None else on_disk
-    for episode in chosen:
-        if episode not in on_disk:
-            raise DataError(f'{root} has no complete episode "{episode}"; {suggest(episode, on_disk)}')
-    if not chosen:
-        raise DataError(f"{root} has no complete episode for a version; collect some first")
     ready = summaries or {}
+    chosen = _chosen("episode", episodes, complete_episodes(root), root)
     contents = {episode: ready.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
+    chunks = recordings or {}
+    recorded = {
+        recording: summarize_recording(root / RECORDINGS / recording, chunks.get(recording))
+        for recording in _chosen("recording", recordings, complete_recordings(root), root)
+    }
+    if not contents and not recorded:
+        raise DataError(f"{root} has no complete episode or recording for a version; collect some first")
     labels = {episode: summary.label for episode, summary in contents.items()}
     apps = {episode: summary.app for episode, summary in contents.items()}
     manifest = Manifest(
@@ -210,18 +165,31 @@ def create_version(
         provenance=dict(provenance),
         episodes={episode: summary.files for episode, summary in contents.items()},
         splits=make_splits(labels, apps, seed=split_seed) if splits is None else splits,
+        recordings={recording: summary.files for recording, summary in recorded.items()},
+        recording_splits=make_recording_splits(recorded, seed=split_seed)
+        if recording_splits is None
+        else recording_splits,
     )
     write_manifest(root, manifest)
     added = {table.name: table for summary in contents.values() for table in summary.added_tables}
     titles = {episode: summary.app_title for episode, summary in contents.items()}
-    write_card(root, manifest, labels, titles, added_tables=list(added.values()))
-    remember(root, _checked_files(contents))
+    write_card(root, manifest, labels, titles, added_tables=list(added.values()), recordings=recorded)
+    remember(root, _checked_files(EPISODES, contents) | _checked_files(RECORDINGS, recorded))
     return version
 
 
-def _checked_files(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
+def _chosen(kind: str, names: Iterable[str] | None, on_disk: Sequence[str], root: Path) -> list[str]:
+    """Return the names sorted, by default all on the disk; raise DataError for one that is not there."""
+    chosen = sorted(set(names)) if names is not None else [*on_disk]
+    for name in chosen:
+        if name not in on_disk:
+            raise DataError(f'{root} has no complete {kind} "{name}"; {suggest(name, on_disk)}')
+    return chosen
+
+
+def _checked_files(folder: str, summaries: Mapping[str, FileSummary]) -> dict[str, CheckedFile]:
     return {
-        f"{EPISODES}/{episode}/{name}": CheckedFile(
+        f"{folder}/{episode}/{name}": CheckedFile(
             stamp=summary.stamps[name], sha256=record.sha256, checked_for=summary.checked_for
         )
         for episode, summary in summaries.items()
@@ -238,7 +206,8 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
             f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of {len(manifest.episodes)} "
-            f"episodes has {len(text) / 2**20:.0f}; divide them among several datasets"
+            f"episodes and {len(manifest.recordings)} recordings has {len(text) / 2**20:.0f}; divide them among "
+            "several datasets"
         )
     with translate_disk_full(root):
         folder.mkdir(exist_ok=True)
@@ -258,15 +227,16 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
     Returns
     -------
     list of dict
-        For each different episode, sorted by id: `change` (added, removed or changed), `episode`, and `files`, the
-        changed files.
+        For each different episode or recording, sorted by id: `change` (added, removed or changed), `episode`, its id,
+        and `files`, the changed files.
 
     Raises
     ------
     DataError
         The dataset or a version does not exist.
     """
-    before, after = read_manifest(root, old).episodes, read_manifest(root, new).episodes
+    manifests = read_manifest(root, old), read_manifest(root, new)
+    before, after = ({**manifest.episodes, **manifest.recordings} for manifest in manifests)
     changes = []
     for episode in sorted(before.keys() | after.keys()):
         first, second = before.get(episode, {}), after.get(episode, {})

@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
-from faultset.datasets.format.episodes import EpisodeWriter, table_file
+from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.labels import evidence_table
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat, input_evidence
 from faultset.datasets.imports.registry import load_format, reading

@@ -20,7 +20,7 @@ from faultset.core.errors import DataError
 from faultset.core.reading.regular_files import FileStamp, regular_stat
 from faultset.datasets.cache import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.format.episodes import table_file
+from faultset.datasets.format.table_folders import table_file
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.format.episodes import SERIES_COLUMNS, as_array, in_one_chunk
+from faultset.datasets.format.row_order import SERIES_COLUMNS, as_array, in_one_chunk
 
 Array = np.ndarray
 

@@ -14,8 +14,9 @@ from faultset.core.processes import scratch
 from faultset.core.suggestions import suggest
 from faultset.datasets.dataset import Dataset, dataset_folder, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES, table_file
+from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, Manifest
+from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.versions import list_versions, read_manifest, sorted_versions
 
 

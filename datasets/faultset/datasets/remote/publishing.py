@@ -15,8 +15,9 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
-from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
+from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
+from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.format.versions import sorted_versions
 from faultset.datasets.remote.file_systems import existing_versions, is_url, local_path, version_file
 from faultset.datasets.remote.writing import THREADS, RemoteFolder

@@ -9,7 +9,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset, load_layout, write_episodes
-from faultset.datasets.format.versions import hashes_below
+from faultset.datasets.format.file_records import hashes_below
 
 
 def check_exporter(name: str, dataset: Path | str | None = None) -> None:

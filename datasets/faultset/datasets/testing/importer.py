@@ -13,8 +13,9 @@ from faultset.core.errors import DataError, FaultsetError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.file_records import hashes_below
 from faultset.datasets.format.manifests import VERSIONS
-from faultset.datasets.format.versions import complete_episodes, hashes_below
+from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports.cases import try_import
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset

@@ -40,7 +40,7 @@ from faultset.datasets.kubectl.reader import (
     choose_objects,
     read_command,
 )
-from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
+from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
 _CHANGES = frozenset({
     "apply", "create", "delete", "edit", "patch", "replace", "scale", "set", "label", "annotate", "expose", "run",
@@ -57,7 +57,7 @@ _CPU, _MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_s
 _USAGE_WINDOW_S = 30.0
 
 
-def kubectl(recording: Recording, text: str) -> ToolAnswer:
+def kubectl(recording: VisibleTables, text: str) -> ToolAnswer:
     """Answer a command line from a recording without starting a process.
 
     Parameters
@@ -132,7 +132,7 @@ class RecordedState:
     is_partial = True
     kinds = RECORDED_KINDS
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: VisibleTables) -> None:
         self._recording = recording
         self.namespace = recording.namespace
 

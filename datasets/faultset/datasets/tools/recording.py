@@ -174,7 +174,7 @@ RECORDED_KINDS = (
 _ROWS = {"logs": "log lines"}
 
 
-class Recording:
+class VisibleTables:
     """A view up to the current time of a clock.
 
     Parameters

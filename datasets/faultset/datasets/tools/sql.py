@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.kubectl.answers import ToolAnswer, empty, folded_table, found, invalid, not_recorded, refused
-from faultset.datasets.tools.recording import Recording
+from faultset.datasets.tools.recording import VisibleTables
 
 MOST_ROWS = 200
 _SECONDS = 5.0
@@ -56,7 +56,7 @@ def sql_is_installed() -> bool:
     return find_spec("duckdb") is not None
 
 
-def query(recording: Recording, sql: str) -> ToolAnswer:
+def query(recording: VisibleTables, sql: str) -> ToolAnswer:
     """Run one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
     import duckdb
 
@@ -79,7 +79,7 @@ def query(recording: Recording, sql: str) -> ToolAnswer:
         connection.close()
 
 
-def _answer(connection: Any, recording: Recording, sql: str, used: list[str], tables: list[str]) -> ToolAnswer:
+def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str], tables: list[str]) -> ToolAnswer:
     import duckdb
 
     statements = connection.extract_statements(sql)
@@ -132,7 +132,7 @@ def _set_clock(connection: Any, now_ns: int) -> None:
     connection.execute(f"CREATE MACRO age(a) AS system.main.age({now}, a), (a, b) AS system.main.age(a, b)")
 
 
-def _rows(recording: Recording, name: str) -> pa.Table:
+def _rows(recording: VisibleTables, name: str) -> pa.Table:
     if name == "metrics":
         rows = recording.view.table(name).drop_columns(["episode"])
         is_past = pc.less(rows["time"].cast(pa.int64()), recording.clock.now_ns)  # type: ignore[attr-defined]

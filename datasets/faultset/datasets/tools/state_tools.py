@@ -9,7 +9,7 @@ from pydantic import Field
 from faultset.datasets.kubectl.answers import ToolAnswer, absent, empty, folded_table, found, invalid, not_recorded
 from faultset.datasets.kubectl.kinds import canonical_kind
 from faultset.datasets.kubectl.printing import stamp
-from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
+from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Only of this service.")]
@@ -25,7 +25,7 @@ _EVENT_COLUMNS = ("type", "reason", "kind", "name", "message")
 class StateTools:
     """Tools that read the context, the objects and the events."""
 
-    recording: Recording
+    recording: VisibleTables
 
     def describe_system(self) -> ToolAnswer:
         """Describe the system: services, calls between them, entry of clients, current time, and recorded tables."""

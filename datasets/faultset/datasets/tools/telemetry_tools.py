@@ -22,7 +22,7 @@ from faultset.datasets.kubectl.answers import (
 )
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.tools.recording import Recording
+from faultset.datasets.tools.recording import VisibleTables
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _PATTERNS = 40
 class LogTools:
     """Tools for log lines."""
 
-    recording: Recording
+    recording: VisibleTables
 
     def get_logs(
         self,
@@ -92,7 +92,7 @@ class LogTools:
         return found(_pattern_table(lines, self.recording))
 
 
-def _pattern_table(lines: pa.Table, recording: Recording) -> str:
+def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
     context, clock = recording.context, recording.clock
     later = pc.greater_equal(lines["time"], context.reference_end_ns)  # type: ignore[attr-defined]
     keys = ["service", "level", "pattern"]
@@ -134,7 +134,7 @@ _ROBUST_SIGMA = 1.4826
 class MetricTools:
     """Tools for metrics."""
 
-    recording: Recording
+    recording: VisibleTables
 
     def list_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """List the recorded metrics with their role and the number of services that have them."""
@@ -272,7 +272,7 @@ _MOST_SPANS = 200
 class TraceTools:
     """Tools for spans."""
 
-    recording: Recording
+    recording: VisibleTables
 
     def get_spans(
         self,

@@ -20,7 +20,7 @@ from faultset.core.printable import printable
 from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recorded_state import kubectl
-from faultset.datasets.tools.recording import Recording, ViewClock
+from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.sql import query, sql_is_installed
 from faultset.datasets.tools.state_tools import StateTools
 from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools
@@ -82,7 +82,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
 
     def __init__(self, view: EpisodeView, clock: ViewClock | None = None, *, algorithms: bool = True) -> None:
         self.clock = ViewClock(view.context) if clock is None else clock
-        self.recording = Recording(view, self.clock)
+        self.recording = VisibleTables(view, self.clock)
         self.counts: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.repeats = 0

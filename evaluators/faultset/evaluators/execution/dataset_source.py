@@ -22,9 +22,10 @@ from faultset.core.processes import make_scratch
 from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
+from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.manifests import VERSIONS
+from faultset.datasets.format.table_folders import TRUTH, table_file
 from faultset.datasets.remote.file_systems import fetch, is_url, local_path, opened_labels
 from faultset.datasets.validation import check_content
 from faultset.datasets.views import EpisodeView

@@ -1,0 +1,75 @@
+"""The truth of a recording: incidents, evidence, decoys, load and void stretches of its chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faultset.core.reading.documents import json_lines
+from faultset.core.reading.regular_files import read_regular
+from faultset.datasets.format.labels import LabelledProblem, decoded_rows
+from faultset.datasets.format.recordings import TRUTH_JSON_FIELDS, Chunk
+from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, EpisodeId
+from faultset.datasets.format.storage import TRUTH_LIMITS
+from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
+
+ANOMALY = "anomaly"
+"""Name of the fault of an incident in an imported series that does not name it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident(LabelledProblem):
+    """One fault of a recording, with its effects and its end. Times are UTC nanoseconds, or None if unknown.
+
+    An incident of an imported series has only `inject_start_ns` and `recover_start_ns`, its labelled bounds.
+    """
+
+    incident: EpisodeId
+    """Opaque id, unique in the recording."""
+
+    @property
+    def start_ns(self) -> int:
+        """Time when the fault started to act."""
+        return self.onset_ns or 0
+
+    @property
+    def end_ns(self) -> int | None:
+        """Time from which the system was healthy again; None if the recording ended before."""
+        return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
+
+    def __repr__(self) -> str:
+        end = "no end" if self.end_ns is None else f"{(self.end_ns - self.start_ns) / 1e9:.0f} s"
+        return f"<Incident {self.incident}: {self.fault} on {', '.join(self.targets)}, {self.verdict}, {end}>"
+
+
+def read_truth_rows(recording_path: Path, chunks: Iterable[Chunk], table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a truth table of several chunks, with times as integers.
+
+    Raises
+    ------
+    DataError
+        A file is missing or damaged.
+    """
+    for chunk in chunks:
+        path = recording_path / chunk.folder / table_file(table)
+        yield from decoded_rows(path, table, CHUNK_TRUTH_TABLES[table], TRUTH_JSON_FIELDS.get(table, ()))
+
+
+def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:
+    """Return the incidents of a recording in order of their start; the last row of an incident is valid."""
+    origin = f"incidents of {recording_path}"
+    rows = {row["incident"]: row for row in read_truth_rows(recording_path, chunks, "incidents")}
+    incidents = (Incident.from_row(row, origin=origin) for row in rows.values())
+    return tuple(sorted(incidents, key=lambda incident: incident.inject_start_ns or 0))
+
+
+def read_chunk_journals(recording_path: Path, chunks: Iterable[Chunk]) -> list[dict[str, Any]]:
+    """Return the recorded changes to the platform in order; lines that a crash has cut short are skipped."""
+    records = []
+    for chunk in chunks:
+        path = recording_path / chunk.folder / JOURNAL_FILE
+        content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
+        records += json_lines(content, str(path))
+    return records

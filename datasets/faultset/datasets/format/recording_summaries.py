@@ -1,0 +1,127 @@
+"""Facts about recordings that go into a version, and the splits of recordings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
+from faultset.datasets.format.file_records import FileSummary, summarize_files
+from faultset.datasets.format.incidents import Incident, read_incidents
+from faultset.datasets.format.manifests import RecordingSplit
+from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks
+from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
+from faultset.datasets.format.stretches import Stretch
+
+TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
+"""Shares of a recording's time in the split by time; the rest is for testing."""
+_SIDES = ("train", "test", "train", "validation")
+"""Sides of the recordings of an application, in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingSummary(FileSummary):
+    """Facts about a recording that go into a version."""
+
+    context: RecordingContext
+    chunks: tuple[Chunk, ...]
+    incidents: tuple[Incident, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of telemetry, without gaps."""
+        return sum(chunk.end_ns - chunk.start_ns for chunk in self.chunks) / 1e9
+
+
+def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> RecordingSummary:
+    """Read and hash the files of a recording.
+
+    Parameters
+    ----------
+    path
+        Folder of the recording.
+    numbers
+        Numbers of its chunks; by default all that are complete.
+    """
+    context, chunks = read_recording_context(path), read_chunks(path, numbers)
+    names = [CONTEXT_FILE, *(f"{chunk.folder}/{name}" for chunk in chunks for name in chunk_files(context.tables))]
+    files, stamps = summarize_files(path, sorted(names), context.tables | CHUNK_TRUTH_TABLES)
+    return RecordingSummary(
+        context=context, chunks=chunks, incidents=read_incidents(path, chunks), files=files, stamps=stamps
+    )
+
+
+def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: int = 0) -> dict[str, RecordingSplit]:
+    """Return the splits of the recordings of a version.
+
+    Parameters
+    ----------
+    recordings
+        Recording -> its summary.
+    seed
+        Seed of the shuffling; equal seeds give equal splits.
+    """
+    whole = {recording: _bounds(summary) for recording, summary in recordings.items()}
+    splits = {}
+    if len(recordings) > 1:
+        groups: defaultdict[str, list[str]] = defaultdict(list)
+        for recording, summary in recordings.items():
+            groups[summary.context.app].append(recording)
+        sides = {}
+        for members in groups.values():
+            for number, recording in enumerate(sorted(members, key=lambda name: _sort_key(name, seed))):
+                sides[recording] = _SIDES[number % len(_SIDES)]
+        if len({*sides.values()}) > 1:
+            splits["by-recording"] = _build("recording", [(whole[name], side) for name, side in sides.items()])
+        apps = sorted(groups, key=lambda name: _sort_key(name, seed))
+        if len(apps) > 1:
+            of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
+            splits["by-app"] = _build(
+                "app", [(whole[name], of_app[recordings[name].context.app]) for name in recordings]
+            )
+    by_time = [pair for recording, summary in recordings.items() for pair in _divide(whole[recording], summary)]
+    if by_time:
+        splits["by-time"] = _build("time", by_time)
+    return splits
+
+
+def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
+    sides: defaultdict[str, list[Stretch]] = defaultdict(list)
+    for stretch, side in pairs:
+        sides[side].append(stretch)
+    train, validation, test = (tuple(sorted(sides[name])) for name in ("train", "validation", "test"))
+    return RecordingSplit(key=key, train=train, validation=validation, test=test)
+
+
+def _bounds(summary: RecordingSummary) -> Stretch:
+    return Stretch(summary.context.recording, summary.chunks[0].start_ns, summary.chunks[-1].end_ns)
+
+
+def _divide(whole: Stretch, summary: RecordingSummary) -> list[tuple[Stretch, str]]:
+    """Divide a recording by time, at points without an incident; one side is missing if there is no such point."""
+    length_ns = whole.end_ns - whole.start_ns
+    points = [
+        _after_incidents(whole.start_ns + round(share * length_ns), summary)
+        for share in (TRAIN_SHARE, TRAIN_SHARE + VALIDATION_SHARE)
+    ]
+    bounds = [whole.start_ns, *(min(point, whole.end_ns) for point in points), whole.end_ns]
+    sides = zip(bounds, bounds[1:], ("train", "validation", "test"), strict=False)
+    return [(Stretch(whole.recording, start, end), side) for start, end, side in sides if start < end]
+
+
+def _after_incidents(point_ns: int, summary: RecordingSummary) -> int:
+    """Return the first time from a point on at which no incident is under way."""
+    for incident in summary.incidents:
+        start_ns = incident.inject_start_ns or 0
+        end_ns = summary.chunks[-1].end_ns if incident.end_ns is None else incident.end_ns
+        if start_ns <= point_ns < end_ns:
+            point_ns = end_ns
+    return point_ns
+
+
+def _sort_key(name: str, seed: int) -> str:
+    """Return a key that shuffles names reproducibly when they are sorted by it."""
+    return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()

@@ -1,0 +1,16 @@
+"""Read recordings: hours of telemetry with many incidents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faultset.core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.stretches import Stretch
+    from faultset.datasets.recordings.recording import Recording
+    from faultset.datasets.recordings.view import RecordingView, TimeSlice
+
+__all__ = ["Recording", "RecordingView", "Stretch", "TimeSlice"]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,0 +1,277 @@
+"""Cut ordinary episodes out of a recording: one around each incident, and episodes without a fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from faultset.core.errors import DataError, UsageError
+from faultset.core.files import translate_write_errors
+from faultset.core.locks import new_folder
+from faultset.core.times import SECOND_NS
+from faultset.datasets.cache import cached_path
+from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.incidents import Incident
+from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.recordings.truth import RecordingTruth
+from faultset.datasets.recordings.view import RecordingView
+from faultset.datasets.view_ends import select_available_rows
+from faultset.datasets.views import EpisodeView
+
+REVISION = 1
+"""Increment it when cuts of the same recording change."""
+ONSET_SPREAD = 0.2
+"""Largest distance of the onset from its mean, in units of the time before it."""
+REFERENCE_SHARE = 0.8
+"""Length of the reference in units of the mean time before the onset."""
+PROFILE = "cut"
+"""Profile of cut episodes."""
+_SHORTEST_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutLengths:
+    """Mean lengths of the healthy time before and of the view after the onset, in seconds."""
+
+    before_s: float
+    after_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("before_s", "after_s"):
+            if not getattr(self, name) >= _SHORTEST_S:
+                raise UsageError(
+                    f"{name} must be at least {_SHORTEST_S:g} s, got {getattr(self, name)!r}; give a longer time"
+                )
+
+    @property
+    def view_ns(self) -> int:
+        """Length of the view."""
+        return round((self.before_s + self.after_s) * SECOND_NS)
+
+    def before_ns(self, share: float) -> int:
+        """Return a share of the mean time before the onset."""
+        return round(share * self.before_s * SECOND_NS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Window of an episode, and its incident; None without a fault."""
+
+    start_ns: int
+    end_ns: int
+    reference_end_ns: int
+    incident: Incident | None = None
+
+    def episode_id(self, recording: str) -> str:
+        """Return the opaque id of the episode, the same for equal cuts."""
+        text = f"{recording}\0{self.start_ns}\0{self.end_ns}\0{self.reference_end_ns}"
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_cuts(
+    view: RecordingView,
+    truth: RecordingTruth,
+    lengths: CutLengths,
+    *,
+    healthy: int | None = None,
+    hashes: Sequence[str] = (),
+    out: Path | str | None = None,
+) -> Path:
+    """Write the episodes of a recording as a dataset, and return its folder; see `Recording.episodes`.
+
+    Parameters
+    ----------
+    hashes
+        Hashes of the recording's files, which identify the cuts in the cache.
+    """
+    root = view.folder.parent.parent
+    key = _key(view, lengths, healthy, hashes)
+    folder = (cached_path(root, f"cuts-{key}") if out is None else Path(out)).absolute()
+    if out is None and folder.is_dir() and any(folder.iterdir()):
+        return folder
+    cuts = [*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, healthy)]
+    if not cuts:
+        raise DataError(
+            f"recording {view.recording} has no incident and no healthy stretch for a view of {lengths.before_s:g} s "
+            f"before and {lengths.after_s:g} s after an onset; choose shorter times"
+        )
+    with translate_disk_full(folder.parent), translate_write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder, "cut") as scratch:
+            for cut in cuts:
+                write_cut(view, truth, cut, scratch)
+            source = {"recording": view.recording, **asdict(lengths), "healthy": healthy}
+            create_version(scratch, provenance={"cut_from": source})
+    return folder
+
+
+def _key(view: RecordingView, lengths: CutLengths, healthy: int | None, hashes: Sequence[str]) -> str:
+    chunks = [asdict(chunk) for chunk in view.chunks]
+    identity = json.dumps([REVISION, view.recording, chunks, [*hashes], asdict(lengths), healthy], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]:
+    """Yield the window of each incident that has enough healthy time before it and lasts long enough."""
+    bounds = {incident.incident: truth.bounds(incident) for incident in truth.incidents}
+    for incident in truth.incidents:
+        onset_ns = incident.start_ns
+        before = _healthy_before(truth.healthy_stretches, incident.inject_start_ns or onset_ns)
+        if before is None:
+            continue
+        last_ns = incident.recover_start_ns or bounds[incident.incident][1]
+        starts = [others for name, others in bounds.items() if name != incident.incident]
+        last_ns = min([last_ns, *(start_ns for start_ns, _ in starts if start_ns >= onset_ns)])
+        if any(start_ns < onset_ns < end_ns for start_ns, end_ns in starts):
+            continue
+        if any(void.overlaps(onset_ns, last_ns) for void in truth.void_stretches):
+            continue
+        start_ns = _draw_start(
+            _rng(incident.episode, incident.incident), lengths, onset_ns, before.start_ns, last_ns - lengths.view_ns
+        )
+        if start_ns is not None and start_ns + lengths.view_ns > onset_ns:
+            yield _cut(start_ns, lengths, incident)
+
+
+def _healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | None:
+    """Return the healthy stretch that ends with an onset; None if the system was not healthy then."""
+    return next((stretch for stretch in stretches if stretch.start_ns < onset_ns <= stretch.end_ns), None)
+
+
+def _draw_start(
+    rng: np.random.Generator, lengths: CutLengths, onset_ns: int, earliest_ns: int, latest_ns: int
+) -> int | None:
+    """Draw the start of a view as in collected episodes; if that does not fit, the latest start that does.
+
+    Returns
+    -------
+    int or None
+        None if the reference would not end before the onset.
+    """
+    low = max(earliest_ns, onset_ns - lengths.before_ns(1 + ONSET_SPREAD))
+    high = min(latest_ns, onset_ns - lengths.before_ns(1 - ONSET_SPREAD))
+    if low <= high:
+        return int(rng.integers(low, high + 1))
+    start_ns = min(latest_ns, onset_ns - lengths.before_ns(REFERENCE_SHARE))
+    return start_ns if start_ns >= earliest_ns else None
+
+
+def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, most: int | None) -> Iterator[Cut]:
+    """Yield consecutive windows of the healthy stretches, each stretch with a random start."""
+    starts = []
+    for stretch in truth.healthy_stretches:
+        count, rest_ns = divmod(stretch.end_ns - stretch.start_ns, lengths.view_ns)
+        if count:
+            first_ns = stretch.start_ns + int(_rng(stretch.recording, str(stretch.start_ns)).integers(0, rest_ns + 1))
+            starts += [first_ns + number * lengths.view_ns for number in range(count)]
+    if most is not None and most < len(starts):
+        starts = sorted(_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
+    for start_ns in starts:
+        yield _cut(start_ns, lengths, None)
+
+
+def _cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
+    return Cut(
+        start_ns=start_ns,
+        end_ns=start_ns + lengths.view_ns,
+        reference_end_ns=start_ns + lengths.before_ns(REFERENCE_SHARE),
+        incident=incident,
+    )
+
+
+def _rng(*names: str) -> np.random.Generator:
+    return np.random.default_rng(list(hashlib.sha256("\0".join(names).encode()).digest()[:16]))
+
+
+def write_cut(view: RecordingView, truth: RecordingTruth, cut: Cut, root: Path) -> Path:
+    """Write an episode of a recording into `root/episodes/<id>`, and return that folder."""
+    evidence = []
+    if cut.incident is not None:
+        evidence = [
+            {name: value for name, value in row.items() if name not in ("episode", "incident")}
+            for row in truth.rows("evidence")
+            if row["incident"] == cut.incident.incident
+        ]
+    return _write(view, cut, root, label_of_cut(view, cut), evidence)
+
+
+def cut_view(
+    view: RecordingView, root: Path, *, start_ns: int, end_ns: int, reference_end_ns: int, episode: str | None = None
+) -> EpisodeView:
+    """Write any window of a recording as an episode with an unknown label, and return its view.
+
+    Parameters
+    ----------
+    root
+        Folder of the dataset that gets the episode, for instance a temporary folder.
+    start_ns, end_ns, reference_end_ns
+        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. Nothing that became
+        known after `end_ns` is in the view.
+    episode
+        Id of the episode; derived from the window by default.
+
+    Raises
+    ------
+    DataError
+        The window is not in one segment, or the reference does not end in the window.
+    """
+    if not any(segment.start_ns <= start_ns < end_ns <= segment.end_ns for segment in view.segments):
+        raise DataError(
+            f"the window [{start_ns}, {end_ns}) must be in one segment of recording {view.recording}; choose another"
+        )
+    cut = Cut(start_ns=start_ns, end_ns=end_ns, reference_end_ns=reference_end_ns)
+    label = label_of_cut(view, cut) | {"no_fault_kind": "unlabelled", "verdict": "unknown"}
+    return EpisodeView(_write(view, cut, root, label, (), episode))
+
+
+def _write(
+    view: RecordingView,
+    cut: Cut,
+    root: Path,
+    label: Mapping[str, Any],
+    evidence: Sequence[Mapping[str, Any]],
+    episode: str | None = None,
+) -> Path:
+    episode = episode or cut.episode_id(view.recording)
+    context = view.context.of_episode(
+        episode, start_ns=cut.start_ns, end_ns=cut.end_ns, reference_end_ns=cut.reference_end_ns
+    )
+    with EpisodeWriter(root, episode, quick=True, added_tables=context.added_tables) as writer:
+        for table in view.tables:
+            writer.write_table(
+                table, [select_available_rows(table, view.table(table, cut.start_ns, cut.end_ns), cut.end_ns)]
+            )
+        writer.write_context(context)
+        writer.write_truth({**label, "episode": episode}, evidence, None)
+        return writer.commit()
+
+
+def label_of_cut(view: RecordingView, cut: Cut) -> dict[str, Any]:
+    """Return the row of the label of a cut episode."""
+    window = {"view_start": cut.start_ns, "view_end": cut.end_ns, "reference_end": cut.reference_end_ns}
+    shared = {"profile": PROFILE, "workload": dict(view.context.workload), "host": {}, "clock_offsets": {}}
+    if cut.incident is None:
+        return {
+            "no_fault_kind": "plain",
+            "targets": [],
+            "root_causes": [],
+            "parameters": {},
+            "verdict": "none",
+            "seed": 0,
+            **window,
+            **shared,
+        }
+    row = cut.incident.as_row()
+    del row["incident"]
+    for name in ("first_manifest", "effective"):
+        if row[name] is not None and row[name] >= cut.end_ns:
+            row[name] = None
+    return {**row, "no_fault_kind": None, **window, **shared}
