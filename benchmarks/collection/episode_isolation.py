@@ -1,11 +1,11 @@
 """Mutual disturbance of concurrent episodes: the correlation of their latencies second by second.
 
     collect --faults noop --no-fault plain --normal 20 --apps hotel --profile quick -j 2 --out two
-    python benchmarks/collection/episode_isolation.py two
+    python benchmarks/collection/episode_isolation.py two [DATASET...]
 
-For each pair of episodes whose views overlap by at least 20 s before an injection, when only the host is common to
-both, the script correlates the changes from second to second of the mean logarithm of client latencies. Changes are
-free of trends, such as a warm-up, which correlate by chance.
+Datasets that were collected at the same time count as one. For each pair of episodes whose views overlap by at least
+20 s before an injection, when only the host is common to both, the script correlates the changes from second to second
+of the mean logarithm of client latencies. Changes are free of trends, such as a warm-up, which correlate by chance.
 
 The correlations by chance are those after a circular shift of one of the two by a random number of seconds, at least
 five. A mean correlation of at most 0.1 counts as undisturbed.
@@ -14,7 +14,7 @@ five. A mean correlation of at most 0.1 counts as undisturbed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import click
 import numpy as np
@@ -76,26 +76,34 @@ def chance_interval(pairs: list[tuple[Changes, Changes]], rng: np.random.Generat
     return float(low), float(high)
 
 
+def mean_concurrency(episodes: list[Episode]) -> float:
+    """Return how many views overlap on average while at least one is recorded."""
+    windows = [episode.view.window for episode in episodes]
+    bounds = sorted([(start_ns, 1) for start_ns, _ in windows] + [(end_ns, -1) for _, end_ns in windows])
+    busy_ns = total_ns = running = 0
+    for (time_ns, sign), (next_ns, _) in pairwise(bounds):
+        running += sign
+        busy_ns += (next_ns - time_ns) * (running > 0)
+        total_ns += (next_ns - time_ns) * running
+    return total_ns / busy_ns
+
+
 @click.command()
 @click.argument("datasets", nargs=-1, required=True)
 def main(datasets: tuple[str, ...]) -> None:
-    """Print the mean correlation of each dataset and the range by chance."""
-    click.echo("| dataset | at a time | episodes | pairs | mean r | by chance (95 %) | undisturbed |")
-    click.echo("|---|---|---|---|---|---|---|")
-    for path in datasets:
-        dataset = open_dataset(path)
-        episodes = [dataset[name] for name in dataset.episodes]
-        pairs = overlapping_changes({episode.id: latency_by_second(episode) for episode in episodes})
-        if not pairs:
-            click.echo(f"| {dataset.root.name} | no episodes overlap for more than {LEAST_SECONDS} s |")
-            continue
-        mean = mean_correlation(pairs)
-        low, high = chance_interval(pairs, np.random.default_rng(0))
-        parallel = max(int(episode.label.host.get("parallel", 1)) for episode in episodes)
-        click.echo(
-            f"| {dataset.root.name} | {parallel} | {len(episodes)} | {len(pairs)} | {mean:.3f} "
-            f"| {low:.3f} to {high:.3f} | {'yes' if mean <= HIGHEST_MEAN else 'no'} |"
-        )
+    """Print the mean correlation of all overlapping episodes, and the range by chance."""
+    episodes = [dataset[name] for dataset in map(open_dataset, datasets) for name in dataset.episodes]
+    pairs = overlapping_changes({episode.id: latency_by_second(episode) for episode in episodes})
+    if not pairs:
+        raise SystemExit(f"no episodes overlap for more than {LEAST_SECONDS} s; collect some with -j 2 or more")
+    mean = mean_correlation(pairs)
+    low, high = chance_interval(pairs, np.random.default_rng(0))
+    click.echo("| episodes | at a time | pairs | mean r | by chance (95 %) | undisturbed |")
+    click.echo("|---|---|---|---|---|---|")
+    click.echo(
+        f"| {len(episodes)} | {mean_concurrency(episodes):.1f} | {len(pairs)} | {mean:.3f} | {low:.3f} to {high:.3f} "
+        f"| {'yes' if mean <= HIGHEST_MEAN else 'no'} |"
+    )
 
 
 if __name__ == "__main__":
