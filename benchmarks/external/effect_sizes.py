@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -56,14 +56,20 @@ def family_of(fault: str) -> str:
     return next((family for family, pattern in FAMILIES.items() if re.search(pattern, fault)), OTHER)
 
 
-def service_groups(view: EpisodeView, targets: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the services of each group, without the targets in the last three."""
+def service_groups(view: EpisodeView, targets: Iterable[str], serving: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return the services of each group, without the targets in the last three.
+
+    Parameters
+    ----------
+    serving
+        Services with server spans; a load generator has none.
+    """
     targets = frozenset(targets)
-    callers, callees = {a for a, _ in view.calls}, {b for _, b in view.calls}
+    callers, callees = {a for a, _ in view.calls}, {b for a, b in view.calls if a in serving}
     related = _reachable(targets, view.calls) | _reachable(targets, [(b, a) for a, b in view.calls])
     groups = {
         "callers": {caller for caller, callee in view.calls if callee in targets},
-        "entry": callers - callees,
+        "entry": callers & set(serving) - callees,
         "unrelated": set(view.services) - related,
     }
     return {"target": targets} | {group: frozenset(names) - targets for group, names in groups.items()}
@@ -86,6 +92,7 @@ class Tables:
         spans = view.table("spans", ["time", "service", "duration_ns", "status", "kind"]).to_pandas()
         self.spans = spans[spans["kind"] == "server"].drop(columns="kind")
         self.spans["time"] = self.spans["time"].astype("int64")
+        self.serving = frozenset(self.spans["service"].astype(str))
         logs = view.table("logs", ["time", "service"]).to_pandas()
         self.logs = logs.assign(time=logs["time"].astype("int64"))
         self.wide = view.wide(1.0, roles=["cpu", "memory", "latency"])
@@ -138,7 +145,7 @@ class DatasetEffects:
         if label.fault is None or onset_ns is None:
             return
         after = tables.values((onset_ns, min(end_ns, onset_ns + middle_ns - start_ns)))
-        for group, services in service_groups(view, label.targets).items():
+        for group, services in service_groups(view, label.targets, tables.serving).items():
             for service in services:
                 for measure in MEASURES:
                     key = (service, measure)
@@ -148,7 +155,7 @@ class DatasetEffects:
 
     def _add_healthy(self, view: EpisodeView, tables: Tables, before: Values) -> None:
         start_ns, end_ns = view.reference
-        entries = service_groups(view, ())["entry"]
+        entries = service_groups(view, (), tables.serving)["entry"]
         at_entry = tables.spans[tables.spans["service"].astype(str).isin(entries) & (tables.spans["time"] < end_ns)]
         if len(at_entry) >= LEAST_SPANS:
             for share in (0.5, 0.9):
