@@ -114,3 +114,19 @@ def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPa
 def test_a_file_that_is_no_calibration_is_one_sentence(text: str) -> None:
     with pytest.raises(DataError):
         latent.from_json(text, "calibration.json")
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_gone"),
+    [("container_cpu_usage_seconds_total", True), ("http_server_request_duration_seconds_mean", False)],
+)
+def test_a_container_whose_irregular_readings_end_is_gone_but_not_a_rarely_called_operation(
+    metric: str, is_gone: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(1.0, 0.01, 90)
+    values[5:36:6] = np.nan
+    values[60:] = np.nan
+    frame = pd.DataFrame({("geo", metric): values}, index=pd.to_datetime(np.arange(90) * 10**9, utc=True))
+    (score,) = latent.service_scores(frame, reference_end_ns=36 * 10**9, onset_ns=40 * 10**9)
+    assert (score.score == latent.CAP) == is_gone

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from faultset.collector.runtime.http.client import MAX_AGE_S, Names
 from faultset.collector.runtime.http.status import ErrorTexts, FailedDial, RpcError, SpanStyle
-from faultset.collector.runtime.signals import Level, Log, LogFormat
+from faultset.collector.runtime.signals import Level, Log, LogFormat, RequestHistogram
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 Event = Literal[
@@ -95,6 +95,8 @@ class Persona(ErrorTexts, LogFormat):
         Attributes and status of spans.
     connection_age_s
         Age in seconds after which a connection to another service is no longer reused.
+    request_histograms
+        Histograms of requests that original programs export, by service.
     request_level
         Level of the line that a frontend logs for each request.
     login_pause_s
@@ -107,6 +109,7 @@ class Persona(ErrorTexts, LogFormat):
     spans: SpanStyle = SpanStyle()
     connection_age_s: float = MAX_AGE_S
     login_pause_s: float | None = None
+    request_histograms: Mapping[str, RequestHistogram] = MappingProxyType({})
     request_level: Level = "trace"
 
     def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:

@@ -129,7 +129,7 @@ def rpc_handler(
                 if style.is_server_error(code):
                     fail(span, message)
             span.end()
-            metrics.server(path, "POST", str(http_status(code))).observe(time.perf_counter() - start)
+            metrics.observe_request(path, "POST", str(http_status(code)), time.perf_counter() - start)
         return failed(code, message)
 
     return handle
@@ -148,7 +148,7 @@ def http_handler(
             log.warning(request.path, f"no operation serves {method} {request.path}")
             span, _ = tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404})
             span.end()
-            metrics.server("unknown", method, "404").observe(0.0)
+            metrics.observe_request("unknown", method, "404", 0.0)
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
@@ -169,7 +169,7 @@ def http_handler(
             if persona.spans.is_endpoint_error(status):
                 span.set_status(StatusCode.ERROR)
             span.end()
-            metrics.server(path, method, str(status)).observe(time.perf_counter() - start)
+            metrics.observe_request(path, method, str(status), time.perf_counter() - start)
 
     async def answer(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
         try:

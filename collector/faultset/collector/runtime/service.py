@@ -118,7 +118,7 @@ class _RunningService:
         self.names = Names(
             settings.hosts, {name: host for name in app.services if (host := settings.host_instead(name)) is not None}
         )
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.persona.request_histograms.get(service.name))
         self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)
         resource = pod_resource(service.name, settings.pod, settings.namespace)
         sender = SpanSender(resource, settings.telemetry, settings.address) if settings.telemetry else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
@@ -101,17 +101,45 @@ def _second(time_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
 
 
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+DATABASE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
+"""Upper bounds that OpenTelemetry's semantic conventions advise for durations of HTTP requests and of database calls.
+
+https://opentelemetry.io/docs/specs/semconv/http/http-metrics/,
+https://opentelemetry.io/docs/specs/semconv/database/database-metrics/
+"""
 NO_RESPONSE = "0"
 """Status code of a request that got no answer."""
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 
-class Metrics:
-    """Metrics of one process, with a cache of label sets."""
+class RequestHistogram(NamedTuple):
+    """A histogram of served requests as an original program exports it, in seconds.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    label, values
+        Name of its only label, and the label's value for each route. Other routes are left out.
+    """
+
+    name: str
+    text: str
+    label: str
+    values: Mapping[str, str]
+    buckets: tuple[float, ...]
+
+
+class Metrics:
+    """Metrics of one process, with a cache of label sets.
+
+    Parameters
+    ----------
+    original
+        Histogram of requests in addition to that of HTTP.
+    """
+
+    def __init__(self, original: RequestHistogram | None = None) -> None:
         disable_created_metrics()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -119,21 +147,21 @@ class Metrics:
             "http_server_request_duration_seconds",
             "Duration of HTTP server requests.",
             ["http_route", "http_request_method", "http_response_status_code"],
-            buckets=BUCKETS,
+            buckets=HTTP_BUCKETS,
             registry=self.registry,
         )
         client = Histogram(
             "http_client_request_duration_seconds",
             "Duration of HTTP client requests.",
             ["server_address", "http_route", "http_request_method", "http_response_status_code"],
-            buckets=BUCKETS,
+            buckets=HTTP_BUCKETS,
             registry=self.registry,
         )
         database = Histogram(
             "db_client_operation_duration_seconds",
             "Duration of database client operations.",
             ["server_address", "db_system_name", "db_operation_name", "db_response_status_code"],
-            buckets=BUCKETS,
+            buckets=DATABASE_BUCKETS,
             registry=self.registry,
         )
         active = Gauge(
@@ -143,10 +171,22 @@ class Metrics:
             registry=self.registry,
         )
         self._named: dict[str, Counter | Gauge | Histogram] = {}
-        self.server = lru_cache(maxsize=None)(server.labels)
+        self._server = lru_cache(maxsize=None)(server.labels)
+        self._original: dict[str, Histogram] = {}
+        if original is not None:
+            histogram = Histogram(
+                original.name, original.text, [original.label], buckets=original.buckets, registry=self.registry
+            )
+            self._original = {route: histogram.labels(value) for route, value in original.values.items()}
         self.client = lru_cache(maxsize=None)(client.labels)
         self.database = lru_cache(maxsize=None)(database.labels)
         self.active = lru_cache(maxsize=None)(active.labels)
+
+    def observe_request(self, route: str, method: str, status: str, duration_s: float) -> None:
+        """Add a served request."""
+        self._server(route, method, status).observe(duration_s)
+        if (original := self._original.get(route)) is not None:
+            original.observe(duration_s)
 
     def counter(self, name: str, labels: Sequence[str], text: str) -> Counter:
         """Return the counter of this name, the same for every caller; Prometheus adds `_total` to the name."""
@@ -158,7 +198,7 @@ class Metrics:
 
     def histogram(self, name: str, labels: Sequence[str], text: str) -> Histogram:
         """Return the histogram of this name, in seconds, the same for every caller."""
-        return self._get(Histogram, name, labels, text, buckets=BUCKETS)
+        return self._get(Histogram, name, labels, text, buckets=Histogram.DEFAULT_BUCKETS)
 
     def _get(self, kind: type[Metric], name: str, labels: Sequence[str], text: str, **options: Any) -> Metric:
         if name not in self._named:

@@ -2,7 +2,8 @@
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
-with gaps, such as the latency of a rarely called operation, does not. 1 % of the windows without a fault exceed the
+with gaps, such as the latency of a rarely called operation, does not. Readings of containers have irregular times, so
+single steps without one are no gap. 1 % of the windows without a fault exceed the
 threshold; it is stored with these windows.
 """
 
@@ -18,6 +19,7 @@ from importlib.resources import files
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import ConfigDict
 from scipy import stats
@@ -77,9 +79,11 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
             [np.nanmedian(np.abs(c - m)) if p else np.nan for c, m, p in zip(reference.T, median, present, strict=True)]
         )
         spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
+    # without requests there is no mean duration, but always a reading of a container
+    is_read = np.array([not str(metric).endswith("_mean") for _, metric in wide.columns])
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
     z = np.abs(after - median) / scale
-    gone = np.isnan(after) & (np.isfinite(reference).mean(axis=0) >= _STEADY)
+    gone = np.isnan(after) & (_is_steady(reference) | (is_read & ~_has_gaps(reference)))
     z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
     lasting = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
     best = np.where(present, lasting.max(axis=0), 0.0)
@@ -89,6 +93,17 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
         if largest is None or score > largest.score:
             scores[service] = LatentScore(service=str(service), score=float(score), series=str(metric))
     return list(scores.values())
+
+
+def _is_steady(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which columns have a value in almost every step."""
+    return np.asarray(np.isfinite(reference).mean(axis=0) >= _STEADY)
+
+
+def _has_gaps(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which columns have no value in two steps in a row."""
+    missing = np.isnan(reference)
+    return (missing[1:] & missing[:-1]).any(axis=0)
 
 
 def _is_considered(metric: str) -> bool:

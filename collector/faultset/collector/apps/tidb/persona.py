@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.apps.tidb import control_loop
+from faultset.collector.apps.tidb.sessions import COMMIT, PREWRITE, READ, ROLL_BACK, SUM, TIMESTAMP
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona, Program
-from faultset.collector.runtime.signals import Level
+from faultset.collector.runtime.signals import Level, RequestHistogram
 
 _LEVELS: dict[Level, str] = {
     "trace": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "fatal": "FATAL", "panic": "FATAL",
@@ -28,12 +29,56 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 }
 
 
+def _doubling_from(lowest_s: float, count: int) -> tuple[float, ...]:
+    return tuple(lowest_s * 2**power for power in range(count))
+
+
+_HISTOGRAMS = {
+    # pkg/metrics/server.go of TiDB
+    "tidb": RequestHistogram(
+        "tidb_server_handle_query_duration_seconds",
+        "Time of handling queries.",
+        "sql_type",
+        {
+            "/account/{id}": "Select",
+            "/branch/{id}/total": "Select",
+            "/deposit": "Update",
+            "/transfer": "Commit",
+        },
+        _doubling_from(0.0005, 29),
+    ),
+    # src/server/metrics.rs of TiKV
+    "tikv": RequestHistogram(
+        "tikv_grpc_msg_duration_seconds",
+        "Time of handling gRPC messages.",
+        "type",
+        {
+            READ: "kv_batch_get",
+            SUM: "coprocessor",
+            PREWRITE: "kv_prewrite",
+            COMMIT: "kv_commit",
+            ROLL_BACK: "kv_batch_rollback",
+        },
+        _doubling_from(0.00005, 22),
+    ),
+    # server/metrics.go of PD
+    "pd": RequestHistogram(
+        "pd_server_handle_tso_duration_seconds",
+        "Time of handling requests for timestamps.",
+        "group",
+        {TIMESTAMP: "default"},
+        _doubling_from(0.0005, 13),
+    ),
+}
+
+
 class TidbPersona(GoErrorTexts, Persona):
     """Lines as `[time] [LEVEL] [file:line] ["text"]`."""
 
     lines = MappingProxyType(_LINES)
     programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": control_loop.serve})
     login_pause_s = 1.0
+    request_histograms = MappingProxyType(_HISTOGRAMS)
     request_level: Level = "info"
     """Like `tidb_general_log`, which logs every statement."""
 

@@ -86,8 +86,9 @@ class Execute(Request[ExecutionResult]):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSample(Message):
-    """A sample of a container with cAdvisor's metric name; `kind` is counter or gauge."""
+    """A sample of a container with cAdvisor's metric name and time; `kind` is counter or gauge."""
 
+    time_ns: int
     pod: str
     container: str
     metric: str
@@ -98,7 +99,15 @@ class ContainerSample(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSamples(Request[tuple[ContainerSample, ...]]):
-    """Sample all series of all running containers."""
+    """Return the last reading of all running containers, which are read at irregular times.
+
+    Attributes
+    ----------
+    interval_s
+        Time between two requests; containers are read at least that often.
+    """
+
+    interval_s: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

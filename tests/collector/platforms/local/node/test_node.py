@@ -32,6 +32,7 @@ from faultset.collector.platforms.local.messages import (
     ShutDown,
     SpawnContainer,
 )
+from faultset.collector.platforms.local.node.containers import Housekeeping
 from faultset.collector.platforms.local.node.resource_usage import PERIOD_S, Quota
 from faultset.collector.platforms.local.worker import Volumes
 from faultset.core.errors import PlatformError
@@ -117,6 +118,37 @@ def pods(tmp_path_factory):
 def test_the_exit_code_is_reported(pods, argv, code):
     report = pods.end_of(pods.start(*argv))
     assert (report.exit_code, report.out_of_memory) == (code, False)
+
+
+class ReadingTimes:
+    """A container that records when it is read."""
+
+    pod = name = "geo"
+    read_ns, usage, next_reading_at = 0, (), 0.0
+
+    def __init__(self):
+        self.count = 0
+
+    def read_usage(self):
+        self.count += 1
+
+
+def test_containers_are_read_at_irregular_times_and_once_per_interval_at_least():
+    container = ReadingTimes()
+    housekeeping = Housekeeping({"geo": container})
+    housekeeping.run(1.0)
+    assert container.count == 0, "nobody has asked for samples"
+    housekeeping.readings(ReadSamples(interval_s=2.0))
+    start = now = time.monotonic()
+    gaps = []
+    while container.count < 200:
+        pause_s = max(0.0, housekeeping.timeout_s(now))
+        now += pause_s
+        housekeeping.run(now)
+        gaps.append(pause_s)
+    assert 1.2 < (now - start) / 200 < 1.8
+    assert 0.9 < min(gaps[1:]) < 1.1
+    assert 1.9 < max(gaps) <= 2.0
 
 
 def test_an_unknown_program_is_an_error(pods):

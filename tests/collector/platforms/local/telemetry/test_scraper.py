@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -38,7 +39,7 @@ def run(
     *,
     node: Path | None = None,
     relay: Path | None = None,
-    phase: float = 0.0,
+    salt: float = 0.0,
 ) -> Rows:
     """Run the coroutine with a scraper and return all samples but those of the machine."""
 
@@ -49,7 +50,7 @@ def run(
             interval_s=INTERVAL_S,
             node=Peer(node) if node else None,
             relay=Peer(relay) if relay else None,
-            phase=phase,
+            salt=salt,
         )
         try:
             await work(scraper)
@@ -64,7 +65,7 @@ def run(
 
 
 def of(rows: Rows, metric: str) -> list[tuple[Any, ...]]:
-    return [(row["time"], row["pod"], row["value"]) for row in rows if row["metric"] == metric]
+    return [(row["pod"], row["value"]) for row in rows if row["metric"] == metric]
 
 
 def first(rows: Rows, metric: str, *columns: str) -> tuple[Any, ...]:
@@ -76,7 +77,7 @@ def values(rows: Rows, column: str) -> set[Any]:
     return {row[column] for row in rows}
 
 
-def test_samples_of_a_pod_carry_the_instant_of_the_grid_and_its_owner(serve_metrics: Serve) -> None:
+def test_samples_of_a_pod_carry_its_owner(serve_metrics: Serve) -> None:
     registry = CollectorRegistry()
     requests = Counter("requests", "x", ["route"], registry=registry)
     requests.labels("/hotels").inc(3)
@@ -89,8 +90,8 @@ def test_samples_of_a_pod_carry_the_instant_of_the_grid_and_its_owner(serve_metr
         await scraper.scrape(2000)
 
     rows = run(work)
-    assert of(rows, "requests_total") == [(1000, "geo-1", 3.0), (2000, "geo-1", 4.0)]
-    assert of(rows, "up") == [(1000, "geo-1", 1.0), (2000, "geo-1", 1.0)]
+    assert of(rows, "requests_total") == [("geo-1", 3.0), ("geo-1", 4.0)]
+    assert of(rows, "up") == [("geo-1", 1.0), ("geo-1", 1.0)]
     assert first(rows, "requests_total", "service", "container", "labels", "kind") == (
         "geo",
         "hotel-geo",
@@ -114,8 +115,8 @@ def test_a_pod_that_hangs_or_refuses_misses_only_its_own_samples(
         assert scraper.health.scrapes == 1
 
     rows = run(work)
-    assert sorted(of(rows, "up")) == [(1000, "geo-1", 0.0), (1000, "rate-1", 0.0), (1000, "user-1", 1.0)]
-    assert of(rows, "requests_total") == [(1000, "user-1", 0.0)]
+    assert sorted(of(rows, "up")) == [("geo-1", 0.0), ("rate-1", 0.0), ("user-1", 1.0)]
+    assert of(rows, "requests_total") == [("user-1", 0.0)]
 
 
 def test_an_answer_that_is_no_exposition_counts_as_a_failure(free_ip: Callable[[], str]) -> None:
@@ -132,7 +133,7 @@ def test_an_answer_that_is_no_exposition_counts_as_a_failure(free_ip: Callable[[
             await scraper.scrape(1000)
 
     rows = run(work)
-    assert of(rows, "up") == [(1000, "geo-1", 0.0)]
+    assert of(rows, "up") == [("geo-1", 0.0)]
     assert values(rows, "metric") == {"up"}
 
 
@@ -150,7 +151,7 @@ def test_series_of_a_pod_that_is_gone_end(serve_metrics: Serve) -> None:
         await scraper.scrape(2000)
 
     rows = run(work)
-    assert values(rows, "time") == {1000}
+    assert [len(of(rows, metric)) for metric in ("requests_total", "kube_pod_status_ready")] == [1, 1]
     assert values(rows, "service") == {"geo"}
 
 
@@ -165,13 +166,14 @@ def test_the_state_of_the_objects_is_repeated_until_it_is_replaced() -> None:
         await scraper.scrape(3000)
 
     rows = run(work)
-    assert of(rows, metric) == [(1000, None, 1.0), (2000, None, 1.0), (3000, None, 0.0)]
+    assert of(rows, metric) == [(None, 1.0), (None, 1.0), (None, 0.0)]
     assert values(rows, "labels") == {'{"deployment":"geo"}'}
     assert values(rows, "service") == {"geo"}
 
 
 def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: Path) -> None:
     container = ContainerSample(
+        time_ns=700,
         pod="geo-1",
         container="hotel-geo",
         metric="container_cpu_usage_seconds_total",
@@ -191,9 +193,11 @@ def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: 
             await scraper.scrape(2000)
 
     rows = run(work, node=tmp_path / "node.sock", relay=tmp_path / "relay.sock")
-    assert values(rows, "time") == {1000, 2000}
     assert values(rows, "service") == {"geo"}
-    assert of(rows, "container_cpu_usage_seconds_total") == [(1000, "geo-1", 1.5), (2000, "geo-1", 1.5)]
+    cpu = "container_cpu_usage_seconds_total"
+    # the same reading counts once, with its own time
+    assert of(rows, cpu) == [("geo-1", 1.5)]
+    assert first(rows, cpu, "time") == (700,)
     dropped = "container_network_transmit_packets_dropped_total"
     assert first(rows, dropped, "container", "labels", "kind", "value") == (
         None,
@@ -201,7 +205,7 @@ def test_node_and_relay_are_asked_and_named_as_the_kubelet_names_them(tmp_path: 
         "counter",
         2.0,
     )
-    assert of(rows, "container_network_receive_bytes_total")[0] == (1000, "geo-1", 10.0)
+    assert of(rows, "container_network_receive_bytes_total") == [("geo-1", 10.0)] * 2
 
 
 def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
@@ -222,9 +226,11 @@ def test_a_peer_that_answers_too_late_is_asked_anew(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-@pytest.mark.parametrize("phase", [0.0, 0.4])
-def test_scrapes_fall_on_a_regular_grid_in_the_phase_of_the_scraper(phase: float) -> None:
+def test_every_target_is_scraped_at_its_own_regular_moment(serve_metrics: Serve) -> None:
+    addresses = [serve_metrics(CollectorRegistry()) for _ in range(6)]
+
     async def work(scraper: Scraper) -> None:
+        scraper.configure([pod(f"service{number}", address) for number, address in enumerate(addresses)])
         scraper.set_state([state("x", 1)])
         task = asyncio.create_task(scraper.run())
         while scraper.health.scrapes < 3:
@@ -232,9 +238,15 @@ def test_scrapes_fall_on_a_regular_grid_in_the_phase_of_the_scraper(phase: float
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    rows = run(work, phase=phase)
     step_ns = round(INTERVAL_S * 1e9)
-    times = [row["time"] for row in rows]
-    assert len(times) >= 3
-    assert {time_ns % step_ns for time_ns in times} == {round(phase * step_ns)}
-    assert len(set(times)) == len(times)
+    moments: list[dict[str | None, float]] = []
+    for salt in (0.1, 0.2):
+        rows = [row for row in run(work, salt=salt) if row["metric"] in ("up", "x")]
+        phases: dict[str | None, list[float]] = {}
+        for row in rows:
+            phases.setdefault(row["pod"], []).append(row["time"] % step_ns / step_ns)
+        assert all(len(sample) >= 3 for sample in phases.values())
+        moments.append({name: min(sample) for name, sample in phases.items()})
+        assert len({row["time"] for row in rows}) == len(rows)
+        assert np.ptp([*moments[-1].values()]) > 0.2
+    assert all(moments[0][name] != moments[1][name] for name in moments[0])

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from faultset.collector.ipc.processes import DeferredAnswer
 from faultset.collector.platforms.cluster.context import ContainerExited
-from faultset.collector.platforms.local.messages import JobExited, PollExits, SpawnContainer
+from faultset.collector.platforms.local.messages import (
+    ContainerSample,
+    JobExited,
+    PollExits,
+    ReadSamples,
+    SpawnContainer,
+)
 from faultset.collector.platforms.local.node.resource_usage import (
     PERIOD_S,
     ProcessTable,
@@ -110,6 +118,9 @@ class Container:
         self._ended_disk = [0, 0]
         self._disk: dict[int, tuple[int, int]] = {}
         self._highest: dict[str, float] = {}
+        self.next_reading_at = 0.0
+        self.read_ns = 0
+        self.usage: list[tuple[str, dict[str, str], str, float]] = []
 
     def signal(self, number: int) -> None:
         """Send a signal to all processes of the container."""
@@ -152,7 +163,11 @@ class Container:
         """Return the resident memory of all members in bytes."""
         return sum(resident_bytes(pid)[0] for pid in self.members)
 
-    def samples(self) -> list[tuple[str, dict[str, str], str, float]]:
+    def read_usage(self) -> None:
+        """Read the resource usage now."""
+        self.read_ns, self.usage = time.time_ns(), self._samples()
+
+    def _samples(self) -> list[tuple[str, dict[str, str], str, float]]:
         """Return `(metric, labels, kind, value)` with cAdvisor's metric names."""
         uses = {pid: use for pid in self.members if (use := process_use(pid)) is not None}
         self._count_disk(uses)
@@ -302,6 +317,56 @@ def _apply(container: Container, stop: bool | None) -> None:
 
 
 _READ = 1 << 16
+
+
+class Housekeeping:
+    """Reads the resource usage of a node's containers at irregular times, as cAdvisor does.
+
+    Each container has its own times. After each reading the next one follows in the interval times 1 to 2, as in
+    cAdvisor's `jitter`; the interval is half of that between two requests.
+
+    Parameters
+    ----------
+    containers
+        The node's containers, updated by the node.
+    """
+
+    def __init__(self, containers: Mapping[Any, Container]):
+        self._containers = containers
+        self._interval_s: float | None = None
+        self._next_at = math.inf
+
+    def run(self, now: float) -> None:
+        """Read the containers that are due; `now` is in monotonic seconds."""
+        if self._interval_s is None or now < self._next_at:
+            return
+        for container in self._containers.values():
+            if now >= container.next_reading_at:
+                container.read_usage()
+                container.next_reading_at = now + self._interval_s * random.uniform(1, 2)
+        self._next_at = min((container.next_reading_at for container in self._containers.values()), default=math.inf)
+
+    def readings(self, request: ReadSamples) -> tuple[ContainerSample, ...]:
+        """Return the last reading of each container; new containers are read at once."""
+        self._interval_s, self._next_at = request.interval_s / 2, 0.0
+        self.run(time.monotonic())
+        return tuple(
+            ContainerSample(
+                time_ns=container.read_ns,
+                pod=container.pod,
+                container=container.name,
+                metric=metric,
+                labels=labels,
+                kind=kind,
+                value=float(value),
+            )
+            for container in self._containers.values()
+            for metric, labels, kind, value in container.usage
+        )
+
+    def timeout_s(self, now: float) -> float:
+        """Return in how many seconds `run` must be called again."""
+        return self._next_at - now
 
 
 class Outputs:

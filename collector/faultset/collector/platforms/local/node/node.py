@@ -22,7 +22,6 @@ from faultset.collector.ipc.processes import DeferredAnswer, Server, call
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.messages import (
     ContainerProcess,
-    ContainerSample,
     Execute,
     ExecutionResult,
     JobExited,
@@ -35,6 +34,7 @@ from faultset.collector.platforms.local.messages import (
 )
 from faultset.collector.platforms.local.node.containers import (
     Container,
+    Housekeeping,
     Limiter,
     Outputs,
     Reports,
@@ -75,6 +75,7 @@ class Node:
         self._stopping = False
         self._table = ProcessTable(os.getpid())
         self._limiter = Limiter(self._table, self._by_group)
+        self._housekeeping = Housekeeping(self._containers)
         self._reaper = Reaper(self._selector, self._handle_exit, self._finish_containers)
         handlers: Handlers = {
             SpawnContainer: self.spawn,
@@ -82,7 +83,7 @@ class Node:
             LimitContainer: self.limit,
             PollExits: self._reports.poll,
             Execute: self.execute,
-            ReadSamples: self.samples,
+            ReadSamples: self._housekeeping.readings,
             RunJob: self.run_job,
             SignalJob: self.signal_job,
             ShutDown: self.shut_down,
@@ -97,6 +98,7 @@ class Node:
                 key.data(mask)
             now = time.monotonic()
             self._limiter.run(now)
+            self._housekeeping.run(now)
             self._reports.answer(now)
             for execution in self._executions.values():
                 execution.expire(now)
@@ -156,22 +158,6 @@ class Node:
             pid, container, reply, deadline=deadline, output=output[0], selector=self._selector
         )
         return reply
-
-    def samples(self, request: ReadSamples) -> tuple[ContainerSample, ...]:
-        """Return samples of all running containers with cAdvisor's metric names."""
-        self._limiter.find_members()
-        return tuple(
-            ContainerSample(
-                pod=container.pod,
-                container=container.name,
-                metric=metric,
-                labels=labels,
-                kind=kind,
-                value=float(value),
-            )
-            for container in self._containers.values()
-            for metric, labels, kind, value in container.samples()
-        )
 
     def run_job(self, request: RunJob) -> int:
         """Start a process outside pods, such as the load; its end is reported by name."""
@@ -253,7 +239,7 @@ class Node:
 
     def _timeout(self) -> float:
         now = time.monotonic()
-        return max(0.0, min(self._limiter.timeout_s(now), self._reports.timeout_s(now)))
+        return max(0.0, min(task.timeout_s(now) for task in (self._limiter, self._housekeeping, self._reports)))
 
 
 def main(socket_path: str, preload: Sequence[str] = PRELOADED) -> None:

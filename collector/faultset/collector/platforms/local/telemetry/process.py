@@ -70,11 +70,11 @@ _BATCH_ROWS = 1 << 16
 class TelemetryServer:
     """Handles the requests of the telemetry process. Needs a running event loop."""
 
-    def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path, phase: float):
+    def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path, salt: float):
         self._metrics = MetricStore()
         self._spans = SpanStore()
         self._folder = folder
-        self._scraper = Scraper(self._metrics, interval_s=interval_s, node=node, relay=relay, phase=phase)
+        self._scraper = Scraper(self._metrics, interval_s=interval_s, node=node, relay=relay, salt=salt)
         self._receiver = Receiver(self._spans)
 
     async def run(self, otlp_ip: str, otlp_port: int, socket_path: Path) -> None:
@@ -156,7 +156,7 @@ async def _run(
     node = None if node_socket is None else Peer(Path(node_socket))
     relay = None if relay_socket is None else Peer(Path(relay_socket))
     telemetry = TelemetryServer(
-        node=node, relay=relay, interval_s=interval_s, folder=Path(folder), phase=random.random()
+        node=node, relay=relay, interval_s=interval_s, folder=Path(folder), salt=random.random()
     )
     await telemetry.run(otlp_ip, otlp_port, Path(socket_path))
 

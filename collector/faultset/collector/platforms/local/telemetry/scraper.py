@@ -1,10 +1,16 @@
-"""Scrapes all metrics at a fixed interval; all samples of a scrape have the same timestamp."""
+"""Scrapes all targets at a fixed interval, each at its own moment, as Prometheus does.
+
+The moment follows from the target's name. A sample has the time of its scrape, except those of containers, which have
+the time at which the node read them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,7 +27,8 @@ from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 _TIMEOUT_SHARE = 0.8
-_SPREAD_SHARE = 0.1
+_TOLERANCE_NS = 2_000_000
+"""How late a scrape may begin to count as punctual, as in Prometheus."""
 _HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
 _NETWORK_LABELS = canonical_labels({"interface": "eth0"})
 
@@ -57,22 +64,22 @@ class Scraper:
 
     Parameters
     ----------
-    phase
-        Offset of the scrapes as a share of the interval; it differs between concurrent episodes, so that their scrapes
-        do not coincide.
+    salt
+        Decides the moments of targets together with their names, so that they differ between episodes.
     """
 
     def __init__(
-        self, store: MetricStore, *, interval_s: float, node: Peer | None, relay: Peer | None, phase: float = 0.0
+        self, store: MetricStore, *, interval_s: float, node: Peer | None, relay: Peer | None, salt: float = 0.0
     ):
         self._store = store
-        self._interval_s, self._phase = interval_s, phase
+        self._interval_s, self._salt = interval_s, salt
         self._node = node
         self._relay = relay
         self._pods: dict[str, ScrapedPod] = {}
         self._session: aiohttp.ClientSession | None = None
         self._state: tuple[list[int], list[float]] = ([], [])
         self._series_numbers: dict[tuple[Any, ...], int] = {}
+        self._last_readings: set[tuple[str, str, int]] = set()
         self._ticks: set[asyncio.Task[None]] = set()
         self.services: dict[str, str | None] = {}
         self.health = ScrapeHealth()
@@ -109,10 +116,9 @@ class Scraper:
     async def run(self) -> None:
         """Scrape at every interval until cancelled."""
         interval_ns = round(self._interval_s * 1e9)
-        phase_ns = round(self._phase * interval_ns)
 
         def latest_ns() -> int:
-            return (time.time_ns() - phase_ns) // interval_ns * interval_ns + phase_ns
+            return time.time_ns() // interval_ns * interval_ns
 
         tick_ns = latest_ns() + interval_ns
         while True:
@@ -126,18 +132,28 @@ class Scraper:
             tick_ns = max(tick_ns + interval_ns, latest_ns())
 
     async def scrape(self, tick_ns: int) -> None:
-        """Take all samples of one scrape."""
-        self._store.add(tick_ns, *self._state)
+        """Take one sample of each series in the interval that begins at `tick_ns`."""
         pods = [pod for pod in self._pods.values() if pod.url is not None]
-        pause_s = self._interval_s * _SPREAD_SHARE / max(len(pods), 1)
-        add_system_samples(self._store, tick_ns)
         await asyncio.gather(
+            self._scrape_states(tick_ns),
+            self._scrape_machine(tick_ns),
             self._scrape_node(tick_ns),
             self._scrape_relay(tick_ns),
-            *(self._scrape_pod(tick_ns, pod, pause_s * index) for index, pod in enumerate(pods)),
+            *(self._scrape_pod(tick_ns, pod) for pod in pods),
         )
         self.health.scrapes += 1
         self.health.last_scrape_ns = tick_ns
+
+    def offset_ns(self, target: str) -> int:
+        """Return when a target is scraped, in nanoseconds after the begin of each interval."""
+        return round(random.Random(f"{self._salt}/{target}").random() * self._interval_s * 1e9)
+
+    async def _await_moment(self, tick_ns: int, target: str) -> int:
+        """Wait until a target is due, and return the time of its samples."""
+        due_ns = tick_ns + self.offset_ns(target)
+        await asyncio.sleep(max(0, due_ns - time.time_ns()) / 1e9)
+        now_ns = time.time_ns()
+        return due_ns if now_ns - due_ns <= _TOLERANCE_NS else now_ns
 
     async def close(self) -> None:
         """Cancel running scrapes and close all connections."""
@@ -163,8 +179,15 @@ class Scraper:
             up=register("up", canonical_labels({}), "gauge"),
         )
 
-    async def _scrape_pod(self, tick_ns: int, pod: ScrapedPod, pause_s: float) -> None:
-        await asyncio.sleep(pause_s)
+    async def _scrape_states(self, tick_ns: int) -> None:
+        time_ns = await self._await_moment(tick_ns, "kube-state-metrics")
+        self._store.add(time_ns, *self._state)
+
+    async def _scrape_machine(self, tick_ns: int) -> None:
+        add_system_samples(self._store, await self._await_moment(tick_ns, "node-exporter"))
+
+    async def _scrape_pod(self, tick_ns: int, pod: ScrapedPod) -> None:
+        time_ns = await self._await_moment(tick_ns, pod.pod)
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_HEADERS)
         timeout = aiohttp.ClientTimeout(total=self._interval_s * _TIMEOUT_SHARE)
@@ -176,17 +199,17 @@ class Scraper:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             logger.debug("cannot scrape pod %s: %s", pod.pod, error)
             self.health.failures[pod.pod] = self.health.failures.get(pod.pod, 0) + 1
-            self._store.add(tick_ns, (pod.up,), (0.0,))
+            self._store.add(time_ns, (pod.up,), (0.0,))
             return
         numbers.append(pod.up)
         values.append(1.0)
-        self._store.add(tick_ns, numbers, values)
+        self._store.add(time_ns, numbers, values)
 
     async def _scrape_node(self, tick_ns: int) -> None:
-        numbers: list[int] = []
-        values: list[float] = []
+        await self._await_moment(tick_ns, "kubelet")
+        readings: dict[tuple[str, str, int], tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
         series_numbers = self._series_numbers
-        for sample in await self._ask(self._node, ReadSamples()) or ():
+        for sample in await self._ask(self._node, ReadSamples(interval_s=self._interval_s)) or ():
             key = (sample.pod, sample.container, sample.metric, *sample.labels.items())
             number = series_numbers.get(key)
             if number is None:
@@ -194,11 +217,15 @@ class Scraper:
                     None, sample.pod, sample.container, sample.metric, canonical_labels(sample.labels), sample.kind
                 )
                 number = series_numbers[key] = self._store.number(series)
+            numbers, values = readings[sample.pod, sample.container, sample.time_ns]
             numbers.append(number)
             values.append(sample.value)
-        self._store.add(tick_ns, numbers, values)
+        for reading in readings.keys() - self._last_readings:
+            self._store.add(reading[2], *readings[reading])
+        self._last_readings = set(readings)
 
     async def _scrape_relay(self, tick_ns: int) -> None:
+        time_ns = await self._await_moment(tick_ns, "relay")
         numbers: list[int] = []
         values: list[float] = []
         series_numbers = self._series_numbers
@@ -211,7 +238,7 @@ class Scraper:
                     number = series_numbers[pod, counter] = self._store.number(series)
                 numbers.append(number)
                 values.append(float(value))
-        self._store.add(tick_ns, numbers, values)
+        self._store.add(time_ns, numbers, values)
 
     async def _ask(self, peer: Peer | None, request: Request[AnswerT]) -> AnswerT | None:
         if peer is None:
