@@ -304,7 +304,5 @@ def test_a_service_that_is_no_candidate_is_invalid(session: Session, tmp_path: P
 
 def test_a_file_of_no_known_format_is_not_asked_to_be_restored(tmp_path: Path) -> None:
     (tmp_path / "foreign.json").write_text('{"foo": 1}')
-    with pytest.raises(
-        DataError, match=r"not a session of AIOpsLab: .*problem_id.*; give another file$"
-    ):
+    with pytest.raises(DataError, match=r"not a session of AIOpsLab: .*problem_id.*; give another file$"):
         import_runs("aiopslab", tmp_path, tmp_path / "out")
