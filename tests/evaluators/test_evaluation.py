@@ -57,6 +57,7 @@ def test_an_evaluation_prints_nothing_and_reports_its_progress(example_dataset: 
     assert (starts[0].episodes, starts[0].reused) == (4, 0)
     assert (starts[0].faulty, starts[0].answers, starts[0].workers) == (2, 6, 1)
     assert starts[0].expected_s > 0
+    assert 100_000 < starts[0].expected_bytes < 1_000_000
     assert steps[-1][0] == steps[-1][1] > starts[0].answers
     assert len([row for row in done.rows if row.protocol == "detected"]) == 4
 

@@ -46,6 +46,8 @@ class EvaluationStart:
     """Methods that run at a time."""
     expected_s: float
     """Estimated duration."""
+    expected_bytes: int
+    """Estimated size of the results."""
     reused: int
     """Answers taken from an interrupted evaluation."""
     changed: tuple[str, ...] = ()

@@ -217,6 +217,7 @@ def run_methods(
                 answers=plan.answers,
                 workers=engine.workers,
                 expected_s=plan.expected_s(engine.workers),
+                expected_bytes=plan.expected_bytes,
                 reused=len(plan.reused),
                 changed=changed,
                 dashboard=find_dashboard(client),

@@ -22,6 +22,7 @@ from faultset.agents.formats.aiopslab.session import (
     parse_action,
     submitted,
 )
+from faultset.core.errors import DataError
 from tests.agents.conftest import START_S, Session, said
 
 GEO = ActionCall("get_logs", ("ns", "geo"))
@@ -299,3 +300,9 @@ def test_the_status_says_how_a_run_ended(
 def test_a_service_that_is_no_candidate_is_invalid(session: Session, tmp_path: Path) -> None:
     file = session(said('submit(["geo2"])'), problem_id="misconfig_app_hotel_res-localization-1")
     assert score_answer(file, tmp_path, candidates=["geo", "rate"]).run.status == "invalid"
+
+
+def test_a_file_of_no_known_format_is_not_asked_to_be_restored(tmp_path: Path) -> None:
+    (tmp_path / "foreign.json").write_text('{"foo": 1}')
+    with pytest.raises(DataError, match=r"not a session of AIOpsLab: .*problem_id.*; give another file$"):
+        import_runs("aiopslab", tmp_path, tmp_path / "out")

@@ -246,6 +246,7 @@ def test_relative_folders_may_have_a_colon(tmp_path, monkeypatch, layout):
     code, _, errors = run("dataset", "export", "run-10:00", "export-10:00", "--as", layout)
     assert code == 0, errors
     if layout != "wide-parquet":
-        code, out, errors = run("dataset", "import", layout, "export-10:00", "my import:1")
-        assert code == 0, errors
-        assert "  evaluate 'my import:1'\n" in out
+        for target, command in (("import-10:00", "evaluate import-10:00"), ("my import:1", "evaluate 'my import:1'")):
+            code, out, errors = run("dataset", "import", layout, "export-10:00", target)
+            assert code == 0, errors
+            assert f"  {command}\n" in out

@@ -32,6 +32,18 @@ app.errors.Unavailable"""
 NODE = """Error: connect ECONNREFUSED
     at TCPConnectWrap.afterConnect [as oncomplete] (node:net:1555:16)
     at async main (app.js:3:5)"""
+GO = """panic: runtime error: invalid memory address or nil pointer dereference [recovered]
+\tpanic: runtime error: invalid memory address or nil pointer dereference
+[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x6f3a21]
+
+goroutine 34 [running]:
+testing.tRunner.func1.2({0x1c0b3a0, 0x25f6010})
+\t/usr/local/go/src/testing/testing.go:1545 +0x238
+main.(*server).search(0xc0000b2000, ...)
+\t/app/main.go:31 +0x1d
+created by net/http.(*Server).Serve in goroutine 1
+\t/usr/local/go/src/net/http/server.go:3086 +0x5cb
+exit status 2"""
 ALONE = """Traceback (most recent call last):
   File "app.py", line 1, in <module>
 ValueError: no"""
@@ -45,7 +57,9 @@ def texts(*lines: tuple[float, str, str, str], end_s: float = 100.0) -> list[str
     return [text for _, text in read_records(entries(*lines), START + round(end_s * SECOND))]
 
 
-@pytest.mark.parametrize("trace", [JAVA, PYTHON, NODE, ALONE], ids=["java", "python", "node", "without-a-message"])
+@pytest.mark.parametrize(
+    "trace", [JAVA, PYTHON, NODE, GO, ALONE], ids=["java", "python", "node", "go", "without-a-message"]
+)
 def test_a_stack_trace_is_one_record_at_the_time_of_its_first_line(trace: str) -> None:
     lines = [(at / 1e4, "stderr", "F", line) for at, line in enumerate(trace.splitlines())]
     end = (0.1, "stderr", "F", "2026-01-02T03:04:05Z INF a.go:1 > next")
@@ -65,6 +79,11 @@ def test_lines_with_a_shape_of_their_own_are_records_however_they_begin() -> Non
         "",
     ]
     assert texts(*((at / 10, "stdout", "F", line) for at, line in enumerate(lines))) == lines
+
+
+def test_lines_after_a_panic_that_are_no_trace_are_records_of_their_own() -> None:
+    lines = ["panic: no", "", "Listening on port (80)", "main.main()"]
+    assert texts(*((at / 10, "stderr", "F", line) for at, line in enumerate(lines))) == ["panic: no", *lines[2:]]
 
 
 def test_a_line_much_later_continues_nothing() -> None:

@@ -68,6 +68,15 @@ class Detection:
             lengths = (len(self.times_ns), len(self.scores), len(self.flags))
             raise ValueError(f"times, scores and flags of a detection must have the same length, got {lengths}")
 
+    def __repr__(self) -> str:
+        """Return the alarm and the number of flagged samples.
+
+        >>> Detection.from_scores(np.array([1_000_000_000, 2_000_000_000]), np.array([3.0, 4.0]), 2.5)
+        <Detection of 2 samples: alarm at 1970-01-01T00:00:02.000000000 UTC, 2 above 2.5>
+        """
+        alarm = "no alarm" if self.alarm_ns is None else f"alarm at {np.datetime64(self.alarm_ns, 'ns')} UTC"
+        return f"<Detection of {len(self.scores)} samples: {alarm}, {self.flags.sum()} above {self.threshold:.3g}>"
+
     @classmethod
     def from_scores(
         cls,

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label
@@ -50,7 +51,7 @@ def measure_base_rates(root: Path, label: Label) -> BaseRates:
         path = folder / f"{table}.parquet"
         if not path.exists():
             return []
-        rows = pq.read_table(path, columns=[time, column])
+        rows = pq.read_table(parquet_path(path), columns=[time, column])
         times = rows[time].cast(pa.int64()).to_numpy()
         inside = (times >= start_ns) & (times < end_ns)
         return [str(value).lower() for value in rows[column].filter(pa.array(inside)).to_pylist()]

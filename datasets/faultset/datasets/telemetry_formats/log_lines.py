@@ -179,6 +179,12 @@ _WITHIN = ("During handling of the above exception", "The above exception was th
 """Lines between two Python tracebacks."""
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:)?$")
 """The last line of a Python traceback."""
+_GO_PANIC = re.compile(r"(?:panic|fatal error): ")
+_GO_TRACE = re.compile(
+    r"\s*$|\s+\S|goroutine \d+ |created by |\[signal |panic: |exit status \d+$|\.\.\.additional frames elided\.\.\."
+    r"|[A-Za-z_][\w./*(){}\[\]·-]*\(.*\)$"
+)
+"""Lines of a Go stack trace; the last are calls, such as `main.(*server).search(0xc0, ...)`."""
 _PAUSE_NS = 1_000_000_000
 _MOST_LINES = 1_000
 
@@ -192,6 +198,11 @@ class _Record:
     """Whether a Python traceback has started and its exception line is still missing."""
 
     @property
+    def is_go_panic(self) -> bool:
+        """Whether the program is a Go program that has panicked."""
+        return _GO_PANIC.match(self.lines[0]) is not None
+
+    @property
     def text(self) -> str:
         return "\n".join(self.lines).rstrip("\n") if len(self.lines) > 1 else self.lines[0]
 
@@ -201,6 +212,7 @@ class _Record:
             return False
         ends = self.in_traceback and not line[:1].isspace() and _EXCEPTION.match(line) is not None
         continues = ends or _is_continuation(line) or (len(self.lines) > 1 and line.startswith(_WITHIN))
+        continues = continues or (self.is_go_panic and _GO_TRACE.match(line) is not None)
         if continues or (len(self.lines) > 1 and not line.strip()):
             self.lines.append(line)
             self.latest_ns = time_ns

@@ -160,5 +160,5 @@ class _GuardedAgentFormat:
             reason = (str(error).splitlines() or [""])[0][:200]
             raise DataError(
                 f"{printable(origin)} cannot be read as a run of {self.title} ({type(error).__name__}: "
-                f"{printable(reason)}); restore the file"
+                f"{printable(reason)}); give another file, or choose another format"
             ) from error

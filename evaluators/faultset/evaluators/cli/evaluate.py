@@ -14,6 +14,7 @@ import click
 from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
+from faultset.core.printable import size_text
 from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options, text_console, wrap
 
@@ -26,7 +27,6 @@ OWN_TRAINING = (
 )
 EVIDENCE = "10,30,60"
 """Default evidence budgets of the default methods."""
-NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 
 
 @command(
@@ -227,7 +227,8 @@ class _Progress:
         from faultset.evaluators.execution.plan import list_unchosen_slow
 
         click.echo(wrap(_describe_plan(start)), err=True)
-        click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
+        if start.dashboard:
+            click.echo(f"Dashboard: {start.dashboard}", err=True)
         if start.reused:
             click.echo(f"Resuming: {start.reused} answers are done; --fresh runs all again", err=True)
         if start.changed:
@@ -254,8 +255,7 @@ def _describe_plan(start: EvaluationStart) -> str:
     return (
         f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without), "
         f"{methods} {'method' if methods == 1 else 'methods'}, {start.answers:,} answers: about "
-        f"{duration_text(start.expected_s)}, "
-        f"{start.workers} at a time"
+        f"{duration_text(start.expected_s)} and {size_text(start.expected_bytes)}, {start.workers} at a time"
     )
 
 

@@ -242,7 +242,8 @@ class AIOpsLabSessions:
         try:
             session = _Session.model_validate(document)
         except ValidationError as problem:
-            raise DataError(f"{printable(file)}: {validation_sentence(problem)}; restore the file") from None
+            sentence = validation_sentence(problem)
+            raise DataError(f"{printable(file)} is not a session of AIOpsLab: {sentence}; give another file") from None
         problem_id = session.canonical_problem_id or session.problem_id
         grammar = choose_grammar(session.start_time or 0.0)
         trajectory = _trajectory(session, grammar, options)
