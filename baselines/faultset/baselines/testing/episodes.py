@@ -194,8 +194,8 @@ class DeclaredView(EpisodeView):
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
 
-    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
-        self._view.note_left_out(series)
+    def note_left_out(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
+        self._view.note_left_out(series, comparable=comparable)
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
         return self._view.silent_steps(step_ns)
