@@ -2,9 +2,9 @@
 
     python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--baselines NAMES] [--out DIR] [--workers N]
 
-Without SYSTEM=PATH it prints the published numbers only. PATH is a dataset, or the suite's downloaded folder or archive,
-which is imported. Each is evaluated with the true onset. Failures and empty answers count as misses; a second column
-leaves them out, as some published tables do. Repeat the command with the same --out to resume.
+Without SYSTEM=PATH it prints the published numbers only. PATH is a dataset, or the suite's downloaded folder or
+archive, which is imported. Each is evaluated with the true onset. Failures and empty answers count as misses; the last
+column leaves them out, as some published tables do. Repeat the command with the same --out to resume.
 
 The numbers of others are in published_numbers.csv, each with its source.
 """
@@ -111,13 +111,13 @@ def describe_run(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
     truths = list({row.truth.episode: row.truth for row in rows}.values())
     healthy_s = median((t.reference_end_ns - t.view_start_ns) / SECOND_NS for t in truths)
     after_s = median((t.view_end_ns - (t.onset_ns or t.reference_end_ns)) / SECOND_NS for t in truths)
-    inputs = dataset.version.provenance.get("inputs") or {}
+    inputs = dataset.provenance.get("inputs") or {}
     files = f"; input {json.dumps(inputs)}" if inputs else ""
     candidates = median(len(t.candidates) for t in truths)
     chance = sum(1 / len(t.candidates) for t in truths) / len(truths)
     return (
-        f"Ours: {len(truths)} faults, {candidates:g} candidates (chance of AC@1 {chance:.3f}), {healthy_s:g} s reference, "
-        f"{after_s:g} s after the onset{files}.\n\n"
+        f"Ours: {len(truths)} faults, {candidates:g} candidates (chance of AC@1 {chance:.3f}), "
+        f"{healthy_s:g} s reference, {after_s:g} s after the onset{files}.\n\n"
     )
 
 
@@ -137,16 +137,9 @@ def system_table(numbers: Sequence[PublishedNumber], ours: Sequence[ResultRow]) 
         answered = [score for score in scored[name] if score.blocks]
         means = [_format(_mean(scored[name], metric)) if metric in METRICS else "" for metric in metrics]
         without = f"AC@1 without failures {_format(_mean(answered, 'AC@1'))}" if answered else "no answer"
-        note = f"{len(scored[name]) - len(answered)} of {len(scored[name])} without an answer"
-        body.append(
-            [
-                f"`{name}`",
-                OURS,
-                *means,
-                "counted",
-                without if len(answered) == len(scored[name]) else f"{without}; {note}",
-            ]
-        )
+        if len(answered) < len(scored[name]):
+            without += f"; {len(scored[name]) - len(answered)} of {len(scored[name])} without an answer"
+        body.append([f"`{name}`", OURS, *means, "counted", without])
     head = ["method", "origin", *metrics, "failures", "source"]
     rule = ["---", "---", *["---:"] * len(metrics), "---", "---"]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [head, rule, *body])
