@@ -18,7 +18,7 @@ from pathlib import Path
 from petshop_traversal import traversal_answers
 from published_tables import read_published
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.datasets import Label
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpack
@@ -77,7 +77,8 @@ def evaluate_source(source: str, path: Path, out: Path, workers: int) -> tuple[D
 
     folder, results = out / source, out / f"{source}-results"
     import_dataset(source, path, folder, workers=workers)
-    arguments = ["--tasks", "localization"]
+    localizers = [name for name, spec in list_baselines().items() if spec.task == "localization" and not spec.extra]
+    arguments = ["--tasks", "localization", "--baselines", ",".join(localizers)]
     arguments += ["--protocol", "oracle" if source == "nezha" else "both", "--thresholds", "reference"]
     evaluate.main([str(folder), *arguments, "--out", str(results), "--workers", str(workers)], standalone_mode=False)
     return open_dataset(folder), read_rows(results / "results.parquet")

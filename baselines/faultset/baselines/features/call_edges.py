@@ -54,7 +54,7 @@ class CallEdges:
 
 
 def read_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
-    """Read the calls between services from spans; without spans there are no pairs."""
+    """Read the calls between services from spans; empty without spans."""
     return episode.once(("call edges", alarm_ns), lambda: _read(episode, alarm_ns))
 
 

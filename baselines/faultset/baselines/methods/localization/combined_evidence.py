@@ -179,7 +179,7 @@ class CombinedEvidence(TrainingFreeBaseline):
         )
         return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 
-    def place_alarm(self, episode: EpisodeView) -> AlarmPlace:
+    def locate_alarm(self, episode: EpisodeView) -> AlarmPlace:
         """Return the front end, whose clients notice a fault."""
         return AlarmPlace(service=episode.context.workload_entry)
 
@@ -189,8 +189,8 @@ class CombinedEvidence(TrainingFreeBaseline):
         if not calls.services and episode.calls and episode.context.workload_entry:
             # Without spans, symptoms cannot be followed, so services count that move with the metric of the alarm.
             metrics = [item for item in metrics if item.own]
-            place = self.place_alarm(episode)
-            metrics += _of_ranking(correlate_with_alarm(episode, alarm_ns, place), "correlation with the alarm", 1.0)
+            ranking = correlate_with_alarm(episode, alarm_ns, self.locate_alarm(episode))
+            metrics += _of_ranking(ranking, "correlation with the alarm", 1.0)
         evidence = [*metrics, *log_evidence(episode, alarm_ns)]
         evidence += _failed_calls(episode, alarm_ns, calls)
         evidence += _of_requests(episode, alarm_ns, rollouts)
@@ -217,9 +217,9 @@ class CombinedEvidenceAtAlarm(CombinedEvidence):
     None; our own.
     """
 
-    def place_alarm(self, episode: EpisodeView) -> AlarmPlace:
+    def locate_alarm(self, episode: EpisodeView) -> AlarmPlace:
         """Return the service and metric of the alarm, or the front end."""
-        return episode.alarm_place or super().place_alarm(episode)
+        return episode.alarm_place or super().locate_alarm(episode)
 
 
 def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:

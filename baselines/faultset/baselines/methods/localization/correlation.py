@@ -96,12 +96,12 @@ class RankedCorrelation(TrainingFreeBaseline):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by -log10 of their smallest p-value; the service of the alarm is not ranked."""
-        place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
-        return correlate_with_alarm(episode, alarm_ns, place, least_z=self.least_z)
+        source = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
+        return correlate_with_alarm(episode, alarm_ns, source, least_z=self.least_z)
 
 
 def correlate_with_alarm(
-    episode: EpisodeView, alarm_ns: int, place: AlarmPlace, *, least_z: float = LEAST_Z
+    episode: EpisodeView, alarm_ns: int, source: AlarmPlace, *, least_z: float = LEAST_Z
 ) -> Ranking:
     """Rank the other services by -log10 of the p-value of a metric's correlation with that of the alarm."""
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
@@ -110,14 +110,14 @@ def correlate_with_alarm(
         return Ranking.abstain()
     z = measure_anomalies(windows, alarm_ns)
     best: dict[str, tuple[float, str]] = {}
-    for target in _targets(episode, place, windows, alarm_ns):
+    for target in _targets(episode, source, windows, alarm_ns):
         comparable = _comparable(episode, windows, target)
         chosen = [column for column in comparable if z[column] > least_z]
         p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
         for column, p in zip(chosen, p_values.tolist(), strict=True):
             service, metric = windows.series[column]
             strength = -math.log10(max(p, _SMALLEST))
-            if service != place.service and strength > best.get(service, (0.0, ""))[0]:
+            if service != source.service and strength > best.get(service, (0.0, ""))[0]:
                 best[service] = strength, metric
     evidence = [
         Evidence(service=service, subject=metric, score=strength, detail="-log10 p of the correlation")
@@ -128,21 +128,21 @@ def correlate_with_alarm(
     return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def _targets(episode: EpisodeView, place: AlarmPlace, windows: Windows, alarm_ns: int) -> list[int]:
+def _targets(episode: EpisodeView, source: AlarmPlace, windows: Windows, alarm_ns: int) -> list[int]:
     """Return the columns of the metric of the alarm, or of latency and errors of its service, one that moved most each.
 
     Moves are in floored spreads, so that the first failed request in hours does not count most.
     """
-    own = [column for column, (service, _) in enumerate(windows.series) if service == place.service]
-    if place.metric is not None:
-        return [column for column in own if fnmatchcase(windows.series[column][1], place.metric)]
-    symptoms = [column for column in own if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
+    of_service = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
+    if source.metric is not None:
+        return [column for column in of_service if fnmatchcase(windows.series[column][1], source.metric)]
+    symptoms = [column for column in of_service if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
     center, spread = median_and_mad(windows.reference[:, symptoms])
     since = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
     moved = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
     furthest: dict[str, int] = {}
-    for place_of_column in np.argsort(-moved, kind="stable"):
-        column = symptoms[place_of_column]
+    for index in np.argsort(-moved, kind="stable"):
+        column = symptoms[index]
         furthest.setdefault(episode.catalogue.role_of(windows.series[column][1]), column)
     return list(furthest.values())
 
