@@ -10,9 +10,9 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.call_edges import MEASURES, CallEdges, read_call_edges
 from faultset.baselines.features.service_latency import correlations
 from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.traces.call_edges import MEASURES, CallEdges, read_call_edges
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
