@@ -21,9 +21,11 @@ from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.leaderboards.number_formats import p_value
 from faultset.evaluators.leaderboards.records import ALL_APPS
+from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
 from faultset.evaluators.scoring.metrics import BUDGETS_S
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
+RECORDS = Path(__file__).parents[1] / "evaluators" / "faultset" / "evaluators" / "leaderboards" / FILE
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,35 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
     return [*lines, ""]
 
 
+def record_results(frame: pd.DataFrame, section: Section, dataset: str) -> list[TrackRecord]:
+    """Return the figures of a table as records; none for localizers that get the alarm of a detector."""
+    chosen = frame[
+        (frame["task"] == section.task)
+        & (frame["protocol"] == section.protocol)
+        & (frame["verdict"] == "manifest")
+        & (frame["faults"] == "all")
+        & frame[section.figure].notna()
+    ]
+    if chosen.empty or (section.task, section.protocol) == ("localization", "detected"):
+        return []
+    whole = ALL_APPS if ALL_APPS in set(chosen["app"]) else str(chosen["app"].iloc[0])
+    chosen = chosen[chosen["app"] == whole]
+    best = chosen.loc[chosen[section.figure].idxmax()]
+    controls = chosen[chosen["kind"] == "control"][section.figure]
+    return [
+        TrackRecord(
+            baseline=str(row["baseline"]),
+            task=section.task,
+            dataset=dataset,
+            figure=section.title.rpartition(": ")[2],
+            value=float(row[section.figure]),
+            near_best=bool(row[section.figure] >= best[f"{section.figure}_low"]),
+            above_controls=bool(row["kind"] != "control" and row[section.figure] > controls.max()),
+        )
+        for row in chosen.to_dict("records")
+    ]
+
+
 def number(value: float, decimals: int = 2) -> str:
     """Format a figure; "never" if infinite, empty if missing."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
@@ -166,6 +197,8 @@ def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers:
     click.echo(text)
     if write:
         write_tables(Path(dataset).name, text)
+        records = [record for section in SECTIONS for record in record_results(frame, section, Path(dataset).name)]
+        replace_track_records(RECORDS, Path(dataset).name, records)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def evaluate(folder: Path, resolution: str) -> dict[str, Any]:
     subprocess.run(command, check=True)
     # without its cache, which would let one environment reuse the other's answers
     shutil.copytree(ROOT / "datasets" / "sample", folder / "sample", ignore=shutil.ignore_patterns(".cache"))
-    command = [folder / "bin/evaluate", "./sample", "--out", "results", "--workers", "1", "--quiet"]
+    options = ["--baselines", "all", "--out", "results", "--workers", "1", "--quiet"]
+    command = [folder / "bin/evaluate", "./sample", *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
     return json.loads((folder / "results" / "leaderboard.json").read_text())
 

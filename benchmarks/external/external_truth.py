@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from petshop_traversal import traversal_answers
+from published_tables import read_published
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.datasets import Label
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpack
@@ -28,17 +29,6 @@ from faultset.evaluators.statistics.intervals import Estimate, clustered_mean
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "comparisons.md"
 NEZHA_DEPTHS = (1, 3, 5)
-NEZHA_PUBLISHED: tuple[tuple[str, tuple[float, float, float]], ...] = (
-    ("MicroScope", (17.78, 26.67, 35.56)),
-    ("MicroRCA", (20.0, 31.11, 44.44)),
-    ("SBLD", (15.56, 22.22, 24.44)),
-    ("LogFaultFlagger", (17.78, 24.44, 24.44)),
-    ("MicroRank", (15.56, 24.44, 35.56)),
-    ("TraceAnomaly", (13.33, 28.89, 33.33)),
-    ("PDiagnose", (8.89, 13.33, 22.22)),
-    ("Nezha", (86.67, 97.78, 97.78)),
-)
-"""Train Ticket, both days, 45 faults; Yu et al., FSE 2023."""
 PETSHOP_PUBLISHED: Mapping[tuple[str, str], tuple[int, float, float, float]] = {
     ("low_traffic", "latency"): (14, 0.571, 0.571, 0.167),
     ("low_traffic", "availability"): (12, 0.833, 1.0, 1.0),
@@ -87,7 +77,8 @@ def evaluate_source(source: str, path: Path, out: Path, workers: int) -> tuple[D
 
     folder, results = out / source, out / f"{source}-results"
     import_dataset(source, path, folder, workers=workers)
-    arguments = ["--tasks", "localization"]
+    localizers = [name for name, spec in list_baselines().items() if spec.task == "localization" and not spec.extra]
+    arguments = ["--tasks", "localization", "--baselines", ",".join(localizers)]
     arguments += ["--protocol", "oracle" if source == "nezha" else "both", "--thresholds", "reference"]
     evaluate.main([str(folder), *arguments, "--out", str(results), "--workers", str(workers)], standalone_mode=False)
     return open_dataset(folder), read_rows(results / "results.parquet")
@@ -107,7 +98,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
     clusters = len({row.truth.cluster for row in given_onset})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
     head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %")
-    published = [(f"{name} *(published)*", *(f"{v:.1f}" for v in values), "") for name, values in NEZHA_PUBLISHED]
+    published = [(f"{name} *(published)*", *map(_share, values), "") for name, values in _nezha_paper()]
     return "\n".join([
         "Published, 45 faults of two days:",
         "",
@@ -117,6 +108,15 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         "",
         _ranked(head, lines),
     ])  # fmt: skip
+
+
+def _nezha_paper() -> list[tuple[str, list[float]]]:
+    """Return each method's AS@1, 3 and 5 on Train Ticket, both days, 45 faults (Yu et al., FSE 2023)."""
+    methods: dict[str, list[float]] = {}
+    for row in read_published("nezha", "Train Ticket"):
+        if row.source.startswith("Yu et al."):
+            methods.setdefault(row.method, []).append(row.value)
+    return list(methods.items())
 
 
 def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> str:

@@ -144,7 +144,7 @@ def test_where_the_alarm_was_seen_is_in_the_label_and_not_in_the_view(root: Path
         target.write_text(json.dumps(content))
     dataset = imported(root, tmp_path / "out")
     places = {dataset.label(episode).alarm_location for episode in faulty(dataset)}
-    assert places == {AlarmLocation(service=NODES[2], metric="latency_*")}
+    assert places == {AlarmLocation(service=NODES[2], metric="latency_Average")}
     assert {dataset.label(e).alarm_location for e in set(dataset.episodes) - set(faulty(dataset))} == {None}
     assert {dataset.view(e).alarm_location for e in dataset.episodes} == {None}
     assert {dataset.view(e).context.workload_entry for e in dataset.episodes} == {NODES[0]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.evaluation import EvaluationStart
-from faultset.evaluators.execution.plan import choose_baselines
+from faultset.evaluators.execution.plan import STRONGEST, choose_baselines
 from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.results.rows import read_rows
 
@@ -175,19 +176,20 @@ def test_groups_stand_for_baselines_and_mix_with_names():
 
 
 @pytest.mark.usefixtures("own_registries")
-def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
-    @baseline("slow-rule", title="S", task="localization", paper="none", kind="rule", tables=("metrics",), speed="slow")
-    class SlowRule(TrainingFreeBaseline):
+def test_the_default_is_the_named_the_controls_the_strongest_of_each_task_and_methods_of_others():
+    @baseline("other-rule", title="S", task="localization", paper="none", kind="rule", tables=("metrics",))
+    class OtherRule(TrainingFreeBaseline):
         def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
             return Ranking()
 
     everything = {spec.name: spec for spec in choose_baselines(["all"])}
-    default = {spec.name for spec in choose_baselines([])}
-    absent = [spec for name, spec in everything.items() if name not in default]
-    assert absent
-    left_out = [spec for spec in absent if not spec.extra]
-    assert left_out
-    assert all(spec.speed == "slow" and spec.kind in ("method", "own", "rule") for spec in left_out)
+    default = {spec.name: spec for spec in choose_baselines([])}
+    fixed = {spec.name for group in ("named", "controls") for spec in choose_baselines([group]) if not spec.extra}
+    assert default.keys() == fixed | STRONGEST | {"other-rule"}
+    strongest = [everything[name] for name in STRONGEST]
+    assert not [spec for spec in strongest if spec.extra or spec.kind == "control"]
+    per_task = Counter(spec.task for spec in strongest)
+    assert per_task == {"detection": 5, "localization": 5, "rca": 3}
 
 
 def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():

@@ -194,8 +194,8 @@ class DeclaredView(EpisodeView):
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
 
-    def note_skipped_series(self, series: Iterable[tuple[str, str]]) -> None:
-        self._view.note_skipped_series(series)
+    def note_skipped_series(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
+        self._view.note_skipped_series(series, comparable=comparable)
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
         return self._view.silent_steps(step_ns)

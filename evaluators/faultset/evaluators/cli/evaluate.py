@@ -52,7 +52,7 @@ EVIDENCE = "10,30,60"
     shell_complete=complete_names(
         "faultset.baselines", "default", "all", "named", "methods", "rules", "controls", "variants"
     ),
-    show_default="all except slow ones",
+    show_default="named, strongest and controls",
     help="Names, or default, all, named, methods, rules, controls, variants.",
 )
 @click.option(
@@ -224,7 +224,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.evaluators.execution.plan import list_unchosen_slow
+        from faultset.evaluators.execution.plan import count_left_out
 
         click.echo(wrap(_describe_plan(start)), err=True)
         if start.dashboard:
@@ -235,9 +235,9 @@ class _Progress:
             changed = " and ".join(start.changed)
             text = f"Changed since the last evaluation into this folder: {changed}; dependent answers run again"
             click.echo(wrap(text), err=True)
-        slow = list_unchosen_slow(start.baselines) if self._default_choice else []
-        if slow:
-            text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"
+        left_out = count_left_out(start.baselines) if self._default_choice else 0
+        if left_out:
+            text = f"Left out: {left_out} more methods; --baselines all runs them, faultset list baselines names them"
             click.echo(wrap(text), err=True)
 
     def show(self, done: int, total: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,6 +17,8 @@ from faultset.core.command_line.output import json_option, show_records
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs and costs.
 
+    The last column has the figure on core-1, as on the leaderboard page: balanced accuracy, AC@1 or both right.
+
     \b
     Example:
       faultset list baselines --task localization
@@ -23,6 +26,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     from faultset.baselines.api.registry import list_baselines
     from faultset.evaluators.execution.plan import inputs_beyond_telemetry
     from faultset.evaluators.leaderboards.scores import kind_rank
+    from faultset.evaluators.leaderboards.track_records import read_track_records
 
     if task is not None:
         from faultset.core.suggestions import unknown_name
@@ -32,6 +36,7 @@ def baselines(task: str | None, as_json: bool) -> None:
             raise unknown_name("task", task, TASKS)
     specs = [spec for spec in list_baselines().values() if task in (None, spec.task)]
     specs.sort(key=lambda spec: (spec.task, kind_rank(spec.kind), spec.name))
+    track_records = read_track_records()
     records: list[dict[str, Any]] = [
         {
             "name": spec.name,
@@ -45,11 +50,13 @@ def baselines(task: str | None, as_json: bool) -> None:
             "complexity": spec.complexity,
             "paper": spec.paper,
             "departures": list(spec.departures),
+            "results": [asdict(record) for record in track_records.get(spec.name, ())],
+            "core-1": next((str(record) for record in track_records.get(spec.name, ())), ""),
             "developed_on": None if spec.developed_on is None else list(spec.developed_on),
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "speed"), as_json=as_json)
+    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1"), as_json=as_json)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")

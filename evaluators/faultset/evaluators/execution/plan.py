@@ -432,6 +432,12 @@ def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls", "variants")
 """Group names accepted in place of method names; "variants" are reconstructed methods with other settings."""
+STRONGEST = frozenset({
+    "baro-change-point", "trace-errors", "sli-rule-detector", "missing-edge", "autoencoder",
+    "combined-evidence", "boosted-ranker", "epsilon-diagnosis", "tracerca", "nsigma-two-sided",
+    "nearest-signature", "rca-tree", "rca-forest",
+})  # fmt: skip
+"""The strongest five methods of each task on core-1, without extras and controls; see docs/results/leaderboard.md."""
 _KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 
@@ -440,8 +446,8 @@ def choose_baselines(
 ) -> list[BaselineSpec]:
     """Look up methods by name or group; accept specs, registered classes and functions as they are.
 
-    An empty argument means the group "default": all methods that need no extra, without slow ones unless they are
-    named methods or controls. Groups leave out methods whose extra is not installed.
+    An empty argument means the group "default": the named methods, the controls, `STRONGEST`, and methods of other
+    distributions. Groups leave out methods whose extra is not installed.
 
     Raises
     ------
@@ -492,14 +498,13 @@ def lacks_extra(spec: BaselineSpec) -> bool:
     return spec.extra == EXTRA and bool(missing_packages())
 
 
-def list_unchosen_slow(chosen: Iterable[str]) -> list[str]:
-    """Return the slow baselines, and those of an extra, that were not chosen."""
-    names = set(chosen)
-    slow = [name for name, spec in list_baselines().items() if spec.speed == "slow" or spec.extra]
-    return [name for name in slow if name not in names]
+def count_left_out(chosen: Iterable[str]) -> int:
+    """Return the number of baselines that were not chosen."""
+    return len(list_baselines().keys() - set(chosen))
 
 
 def _belongs(spec: BaselineSpec, group: str) -> bool:
     if group == "default":
-        return not spec.extra and (spec.speed != "slow" or spec.kind in ("named", "control"))
+        built_in = spec.factory.__module__.startswith("faultset.")
+        return not spec.extra and (spec.kind in ("named", "control") or spec.name in STRONGEST or not built_in)
     return group == "all" or spec.kind in _KINDS[group]

@@ -10,9 +10,9 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.call_edges import MEASURES, CallEdges, read_call_edges
 from faultset.baselines.features.service_latency import correlations
 from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.traces.call_edges import MEASURES, CallEdges, read_call_edges
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -175,7 +175,7 @@ def build_transitions(
     """Return MicroDig's transition matrix over calls and then services, and the services.
 
     A call leads to the calls of its callee by their similarity, back by a part of it, and to its caller and callee. The
-    more suspicious of these gets a share of 0.5 + beta. A service keeps the walk by its largest incoming weight. A row
+    more suspicious service gets a share of 0.5 + beta. A service keeps the walk by its largest incoming weight. A row
     without weights is zero; there the walk ends.
 
     Parameters
@@ -191,7 +191,7 @@ def build_transitions(
     (['a', 'b', 'c'], [0.0, 0.6, 0.16, 0.24, 0.0], [0.333, 0.0, 0.0, 0.4, 0.267])
     """
     services = sorted({name for pair in pairs for name in pair})
-    position = {name: len(pairs) + place for place, name in enumerate(services)}
+    position = {name: index for index, name in enumerate(services, start=len(pairs))}
     weights = np.zeros((len(pairs) + len(services),) * 2)
     for first, (_, middle) in enumerate(pairs):
         for second, (caller, _) in enumerate(pairs):
@@ -204,8 +204,8 @@ def build_transitions(
         weights[edge, position[caller]] = total * (0.5 + lean)
         weights[edge, position[callee]] = total * (0.5 - lean)
     weights += np.where(weights == 0, backward * weights.T, 0.0)
-    for place in position.values():
-        weights[place, place] = weights[:, place].max()
+    for index in position.values():
+        weights[index, index] = weights[:, index].max()
     total_of_row = weights.sum(axis=1, keepdims=True)
     return np.divide(weights, total_of_row, out=np.zeros_like(weights), where=total_of_row > 0), services
 
@@ -216,10 +216,10 @@ def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matri
     >>> expect_visits(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([1.0, 0.0])).tolist()
     [0.0, 1.0]
     """
-    visits, here = np.zeros(len(start)), start
+    visits, share = np.zeros(len(start)), start
     for _ in range(steps):
-        here = here @ walk
-        visits += here
+        share = share @ walk
+        visits += share
     return visits / max(float(visits.sum()), 1e-12)
 
 

@@ -16,9 +16,10 @@ from faultset.baselines.evidence.line_evidence import count_evidence, log_eviden
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
 from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
 from faultset.baselines.features.service_latency import CallSeries, read_call_graph, read_call_series
-from faultset.baselines.methods.localization.graph_traversal import GraphTraversal
+from faultset.baselines.methods.localization.correlation import correlate_with_alarm
 from faultset.baselines.methods.localization.nezha import NezhaPatterns
 from faultset.baselines.methods.rules.state_rules import KubernetesState
+from faultset.datasets.format.labels import AlarmLocation
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -28,7 +29,6 @@ EXPLAINING = 0.5
 LEFT = 0.1
 CREDIT = 0.25
 STATE = 4.0
-TRAVERSAL = 0.5
 OBJECTS = "objects"
 _G_PER_TEN = 2 * float(np.log(10.0))
 
@@ -136,8 +136,8 @@ class CombinedEvidence(TrainingFreeBaseline):
 
     Each kind of telemetry contributes -log10 of its probability by chance: metrics by blocks and Student's t; error
     lines, failed calls and missing lines by rates; requests by conditional patterns (`nezha-patterns`); objects by
-    their state. Without spans, `graph-traversal` follows symptoms through metrics. Latency, errors, traffic and error
-    lines are symptoms.
+    their state. Latency, errors, traffic and error lines are symptoms. Without spans, correlations with the front end's
+    latency and errors replace symptoms (`ranked-correlation`).
 
     Parameters
     ----------
@@ -179,17 +179,47 @@ class CombinedEvidence(TrainingFreeBaseline):
         )
         return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 
+    def locate_alarm(self, episode: EpisodeView) -> AlarmLocation:
+        """Return the front end, whose clients notice a fault."""
+        return AlarmLocation(service=episode.context.workload_entry)
+
     def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
         rollouts = successful_rollouts(episode, alarm_ns)
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
-            # Without spans, follow symptoms through metrics along declared calls.
+            # Without spans, symptoms cannot be followed, so services count that move with the metric of the alarm.
             metrics = [item for item in metrics if item.own]
-            metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
+            ranking = correlate_with_alarm(episode, alarm_ns, self.locate_alarm(episode))
+            metrics += _of_ranking(ranking, "correlation with the alarm", 1.0)
         evidence = [*metrics, *log_evidence(episode, alarm_ns)]
         evidence += _failed_calls(episode, alarm_ns, calls)
         evidence += _of_requests(episode, alarm_ns, rollouts)
         return [*evidence, *_of_objects(episode, alarm_ns, rollouts)]
+
+
+@baseline(
+    "combined-evidence-at-alarm",
+    title="Combined evidence, at the alarm",
+    task="localization",
+    paper="None; our own",
+    kind="own",
+    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, CORE),
+    tables=("metrics", "logs", "spans", "objects"),
+    needs=("alarm_location",),
+    speed="fast",
+    complexity="O(S·T + (N + L)·log(N + L) + E)",
+)
+class CombinedEvidenceAtAlarm(CombinedEvidence):
+    """Rank services as `combined-evidence` does, from the service and metric of the alarm if the source names them.
+
+    References
+    ----------
+    None; our own.
+    """
+
+    def locate_alarm(self, episode: EpisodeView) -> AlarmLocation:
+        """Return the service and metric of the alarm, or the front end."""
+        return episode.alarm_location or super().locate_alarm(episode)
 
 
 def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:

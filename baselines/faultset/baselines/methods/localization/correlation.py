@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBasel
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.windows import Windows, localization_windows
-from faultset.baselines.stats.scaling import Matrix, median_and_mad
+from faultset.baselines.stats.scaling import MAD_TO_SD, Matrix, deviations, median_and_mad, quantiles
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import AlarmLocation
 
@@ -47,6 +47,18 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
     return p_values
 
 
+def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
+    """Return the largest deviation of each series since the alarm in median absolute deviations.
+
+    A series that was constant deviates infinitely by any change, as in the published code.
+    """
+    (center,) = quantiles(windows.reference, (0.5,))
+    (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
+    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
+    away = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
+    return np.divide(away, spread, out=np.where(away > 0, np.inf, 0.0), where=spread > 0)
+
+
 @baseline(
     "ranked-correlation",
     title="Ranked correlation",
@@ -62,7 +74,7 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
         "Data are those since the end of the reference; on PetShop these are the published method's abnormal data.",
         "A series is anomalous if any sample since the alarm is; the published method tests one sample.",
         "If the source gives a pattern of metrics, a service has its best statistic.",
-        "Without the metric of the alarm, it is the latency or errors of the front end, whichever moved further. "
+        "Without the metric of the alarm, latency and errors of the front end are compared, one series of each. "
         "Services without a metric of that name are compared by metrics of its role.",
     ),
 )
@@ -84,43 +96,55 @@ class RankedCorrelation(TrainingFreeBaseline):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by -log10 of their smallest p-value; the service of the alarm is not ranked."""
-        gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
-        windows = localization_windows(
-            episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s))
-        )
-        if windows.empty:
-            return Ranking.abstain()
-        location = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
-        center, spread = median_and_mad(windows.reference)
-        away = np.abs(np.where(np.isfinite(windows.values), windows.values, center) - center)
-        recent = away[windows.times_ns > alarm_ns - windows.step_ns]
-        z = np.divide(recent.max(axis=0, initial=0.0), spread, out=np.zeros(len(spread)), where=spread > 0)
-        best: dict[str, tuple[float, str]] = {}
-        for target in _targets(episode, location, windows, z):
-            comparable = _comparable(episode, windows, target)
-            chosen = [column for column in comparable if z[column] > self.least_z]
-            p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
-            for column, p in zip(chosen, p_values.tolist(), strict=True):
-                service, metric = windows.series[column]
-                strength = -math.log10(max(p, _SMALLEST))
-                if service != location.service and strength > best.get(service, (0.0, ""))[0]:
-                    best[service] = strength, metric
-        evidence = [
-            Evidence(service=service, subject=metric, score=strength, detail="-log10 p of the correlation")
-            for service, (strength, metric) in sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:10]
-        ]
-        scores = {service: strength for service, (strength, _) in best.items()}
-        metrics = {(service, metric): strength for service, (strength, metric) in best.items()}
-        return Ranking.of(scores, episode.services, evidence, metrics)
+        source = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
+        return correlate_with_alarm(episode, alarm_ns, source, least_z=self.least_z)
 
 
-def _targets(episode: EpisodeView, location: AlarmLocation, windows: Windows, z: Matrix) -> list[int]:
-    """Return the columns of the metric of the alarm, or of the symptom in which its service moved further."""
-    own = [column for column, (service, _) in enumerate(windows.series) if service == location.service]
-    if location.metric is not None:
-        return [column for column in own if fnmatchcase(windows.series[column][1], location.metric)]
-    symptoms = [column for column in own if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
-    return sorted(symptoms, key=lambda column: (-z[column], column))[:1]
+def correlate_with_alarm(
+    episode: EpisodeView, alarm_ns: int, source: AlarmLocation, *, least_z: float = LEAST_Z
+) -> Ranking:
+    """Rank the other services by -log10 of the p-value of a metric's correlation with that of the alarm."""
+    gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
+    windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
+    if windows.empty:
+        return Ranking.abstain()
+    z = measure_anomalies(windows, alarm_ns)
+    best: dict[str, tuple[float, str]] = {}
+    for target in _targets(episode, source, windows, alarm_ns):
+        comparable = _comparable(episode, windows, target)
+        chosen = [column for column in comparable if z[column] > least_z]
+        p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
+        for column, p in zip(chosen, p_values.tolist(), strict=True):
+            service, metric = windows.series[column]
+            strength = -math.log10(max(p, _SMALLEST))
+            if service != source.service and strength > best.get(service, (0.0, ""))[0]:
+                best[service] = strength, metric
+    evidence = [
+        Evidence(service=service, subject=metric, score=strength, detail="-log10 p of the correlation")
+        for service, (strength, metric) in sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:10]
+    ]
+    scores = {service: strength for service, (strength, _) in best.items()}
+    metrics = {(service, metric): strength for service, (strength, metric) in best.items()}
+    return Ranking.of(scores, episode.services, evidence, metrics)
+
+
+def _targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alarm_ns: int) -> list[int]:
+    """Return the columns of the metric of the alarm, or of latency and errors of its service, one that moved most each.
+
+    Moves are in floored spreads, so that the first failed request in hours does not count most.
+    """
+    of_service = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
+    if source.metric is not None:
+        return [column for column in of_service if fnmatchcase(windows.series[column][1], source.metric)]
+    symptoms = [column for column in of_service if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
+    center, spread = median_and_mad(windows.reference[:, symptoms])
+    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
+    moved = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
+    furthest: dict[str, int] = {}
+    for index in np.argsort(-moved, kind="stable"):
+        column = symptoms[index]
+        furthest.setdefault(episode.catalogue.role_of(windows.series[column][1]), column)
+    return list(furthest.values())
 
 
 def _comparable(episode: EpisodeView, windows: Windows, target: int) -> list[int]:

@@ -153,7 +153,9 @@ class ShapleyIQ(TrainingFreeBaseline):
         segments, delays_ns = _measure_delays(spans, healthy_end_ns)
         chosen = np.flatnonzero(health.abnormal[spans.trace[segments.row]] & (delays_ns > 0))
         rows = segments.row[chosen]
-        value_ns = share_delays(spans.trace[rows], segments.end_ns[chosen].astype(float), delays_ns[chosen])
+        # Numbers since the epoch would lose nanoseconds.
+        ends_ns = (segments.end_ns[chosen] - episode.window[0]).astype(float)
+        value_ns = share_delays(spans.trace[rows], ends_ns, delays_ns[chosen])
         owner = attribute_spans(spans)[rows]
         inside = owner >= 0
         total_ns = np.bincount(owner[inside], weights=value_ns[inside], minlength=len(spans.names))

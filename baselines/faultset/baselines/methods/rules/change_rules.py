@@ -19,7 +19,6 @@ SIGMAS = 3.0
 LEAST_PERCENT = 5.0
 LEAST_SAMPLES = 3
 _PAPER = "Probe of the audit of pooled leaderboards, arXiv 2606.29159"
-_TINY = 1e-8
 
 
 def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
@@ -39,7 +38,7 @@ def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     sd = np.sqrt(squares / np.maximum(count - 1, 1))
     away = np.abs(np.where(np.isfinite(values), values - mean, 0.0)).max(axis=0, initial=0.0)
     z = np.divide(away, sd, out=np.zeros(len(sd)), where=usable & (sd > 0))
-    return z, np.where(usable, 100 * away / (np.abs(mean) + _TINY), 0.0)
+    return z, np.divide(100 * away, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
 
 
 class _ByPeaks(TrainingFreeBaseline):

@@ -246,7 +246,10 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
         "parameters": {
             "command": command,
             "target": dict(target["target"]),
-            "alarm": {"service": str(target["target"]["node"]), "metric": f"{target['target']['metric']}_*"},
+            "alarm": {
+                "service": str(target["target"]["node"]),
+                "metric": f"{target['target']['metric']}_{target['target'].get('agg', '*')}",
+            },
         },
     }
 

@@ -54,7 +54,7 @@ class CallEdges:
 
 
 def read_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
-    """Read the calls between services from spans; without spans there are no pairs."""
+    """Read the calls between services from spans; empty without spans."""
     return episode.once(("call edges", alarm_ns), lambda: _read(episode, alarm_ns))
 
 
@@ -72,7 +72,7 @@ def _read(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     shape, size = (steps, len(edges)), steps * len(edges)
     count = np.bincount(cell, minlength=size).reshape(shape).astype(float)
     took = np.bincount(cell, weights=spans.duration_ns[calls.row[rows]] / SECOND_NS, minlength=size).reshape(shape)
-    failed = np.bincount(cell, weights=spans.error[calls.row[rows]], minlength=size).reshape(shape)
+    failed = np.bincount(cell, weights=spans.error[calls.row[rows]].astype(float), minlength=size).reshape(shape)
     ends_ns = start_ns + step_ns * np.arange(1, steps + 1)
     is_healthy = ends_ns <= min(episode.reference[1], alarm_ns)
     busy = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))

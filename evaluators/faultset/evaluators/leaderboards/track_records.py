@@ -1,0 +1,60 @@
+"""Results of the built-in methods on the datasets of the leaderboard pages.
+
+The file is written by `python benchmarks/dataset_leaderboard.py DATASET --write`.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+
+FILE = "track_records.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackRecord:
+    """The figure of a method in the table of its task, given the true onset for localizers."""
+
+    baseline: str
+    task: str
+    dataset: str
+    figure: str
+    """Name of the metric."""
+    value: float
+    near_best: bool
+    """Whether the value lies in the 95 % interval of the best method."""
+    above_controls: bool
+    """Whether the value is above that of every control; false for controls."""
+
+    def __str__(self) -> str:
+        remarks = [text for text, holds in (("best", self.near_best), ("above controls", self.above_controls)) if holds]
+        return " ".join([f"{self.value:.2f}", *([f"({', '.join(remarks)})"] if remarks else [])])
+
+
+@functools.cache
+def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
+    """Return baseline -> its records, one per dataset."""
+    records: dict[str, list[TrackRecord]] = {}
+    with (files(__package__) / FILE).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            flags = {name: row[name] == "yes" for name in ("near_best", "above_controls")}
+            record = TrackRecord(**{**row, **flags, "value": float(row["value"])})  # type: ignore[arg-type]
+            records.setdefault(record.baseline, []).append(record)
+    return records
+
+
+def replace_track_records(path: Path, dataset: str, records: Sequence[TrackRecord]) -> None:
+    """Write the records of a dataset, and keep those of other datasets."""
+    kept = [record for rows in read_track_records().values() for record in rows if record.dataset != dataset]
+    lines = sorted([*kept, *records], key=lambda record: (record.dataset, record.task, -record.value, record.baseline))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(TrackRecord.__dataclass_fields__), lineterminator="\n")
+        writer.writeheader()
+        for record in lines:
+            row = asdict(record)
+            flags = {name: "yes" if row[name] else "" for name in ("near_best", "above_controls")}
+            writer.writerow(row | flags | {"value": f"{record.value:.4g}"})

@@ -1,0 +1,35 @@
+"""Records of methods on the datasets of the leaderboard pages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from faultset.baselines.api.registry import list_baselines
+from faultset.evaluators.leaderboards.track_records import read_track_records, replace_track_records
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_records_name_installed_methods_of_the_task_and_figures_of_the_page() -> None:
+    specs = list_baselines()
+    page = (ROOT / "docs" / "results" / "leaderboard.md").read_text("utf-8")
+    for name, records in read_track_records().items():
+        for record in records:
+            assert specs[name].task == record.task
+            assert 0 <= record.value <= 1
+            assert not (record.above_controls and specs[name].kind == "control")
+            assert any(f"`{name}`" in line and f"| {record.value:.2f} [" in line for line in page.splitlines()), name
+
+
+def test_new_records_of_a_dataset_replace_the_old_ones_and_keep_those_of_others(tmp_path: Path) -> None:
+    (old,) = read_track_records()["max-z"]
+    path = tmp_path / "records.csv"
+    replace_track_records(path, "other", [replace(old, dataset="other", value=0.5)])
+    lines = path.read_text("utf-8").splitlines()
+    assert lines[-1] == "max-z,localization,other,AC@1,0.5,,"
+    everything = sum(len(records) for records in read_track_records().values())
+    assert len(lines) == 1 + everything + 1
+    replace_track_records(path, "core-1", [old])
+    assert len(path.read_text("utf-8").splitlines()) == 2
+    assert str(replace(old, near_best=True, above_controls=True)) == "0.35 (best, above controls)"
