@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from faultset.baselines.features.windows import Windows, cut_windows, list_step_ends, localization_windows
+from faultset.baselines.features.windows import (
+    Windows,
+    cut_windows,
+    detection_windows,
+    list_step_ends,
+    localization_windows,
+)
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     deviations,
@@ -18,7 +27,10 @@ from faultset.baselines.stats.scaling import (
     with_floor,
     with_metric_floor,
 )
+from faultset.core.times import SECOND_NS
+from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import resolution_s
+from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000
 
@@ -157,3 +169,20 @@ def test_an_early_alarm_shortens_the_reference(example, faulty) -> None:
     view = example.view(faulty)
     windows = localization_windows(view, view.window[0] + 10 * SECOND)
     assert len(windows.reference) == 10
+
+
+def test_steps_that_a_missing_minute_cuts_are_left_out_like_those_within(tmp_path: Path) -> None:
+    write_example_dataset(tmp_path, episodes=1, seed=3, baseline_s=240, fault_s=120)
+    [folder] = (tmp_path / "episodes").iterdir()
+    metrics = pq.read_table(folder / "telemetry" / "metrics.parquet")
+    start_ns = EpisodeView(folder).reference[1] + 10 * SECOND_NS
+    end_ns = start_ns + 60 * SECOND_NS
+    times = metrics["time"].cast(pa.int64()).to_numpy()
+    kept = metrics.filter(pa.array((times < start_ns) | (times >= end_ns)))
+    pq.write_table(kept, folder / "telemetry" / "metrics.parquet")
+    view = EpisodeView(folder)
+    windows = detection_windows(view)
+    assert windows.step_ns == 4 * SECOND_NS
+    ends = windows.times_ns
+    assert ((ends <= start_ns) | (ends - windows.step_ns >= end_ns)).all()
+    assert len(ends) == len(list_step_ends(view)) - 16

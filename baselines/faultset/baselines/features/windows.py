@@ -139,10 +139,9 @@ def _read_windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
 ) -> Windows:
     wide: Any = read_wide(episode, step_s)
-    # If all series stop at once, the collector failed. Skip such steps.
     recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
     if not recorded.all():
-        wide = wide.loc[recorded]
+        wide = wide.loc[recorded & ~_border_collector_gaps(recorded)]
     windows = cut_windows(
         wide.iloc[:, _health_columns(wide.columns, episode.catalogue)],
         step_ns=round(step_s * SECOND_NS),
@@ -156,6 +155,18 @@ def _read_windows(
     for matrix in (windows.reference, windows.values, windows.absent, windows.times_ns):
         matrix.flags.writeable = False
     return windows
+
+
+def _border_collector_gaps(recorded: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the steps before and after a gap of all series, in which samples of a part of the step are missing.
+
+    If all series stop at once, the collector failed. Gaps of up to `FILL_STEPS` steps may be late samples.
+    """
+    steps = np.flatnonzero(recorded)
+    long = np.flatnonzero(np.diff(steps) > FILL_STEPS + 1)
+    borders = np.zeros(len(recorded), dtype=bool)
+    borders[steps[long]] = borders[steps[long + 1]] = True
+    return borders
 
 
 def _health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:

@@ -196,7 +196,7 @@ def find_majority_label(truths: Sequence[Truth]) -> tuple[str, str] | None:
 _PIECES_PER_WORKER = 3
 _STEP_S = 0.05
 """Worker time per fit or answer, measured with the default methods: 0.06 s on the sample, 0.05 s on core-1."""
-_ANSWER_BYTES, _TABLES_BYTES, _REPORT_BYTES = 150, 40_000, 300_000
+_ANSWER_BYTES, _TABLES_BYTES, _BASE_BYTES = 150, 50_000, 300_000
 """Size of an answer, of a method's tables of an application and of the rest; measured on the sample and core-1."""
 _SLOW_SHARE = 2.0 / 360
 """Minimum time per answer of a method declared slow, as a share of the view's length."""
@@ -239,8 +239,7 @@ class EvaluationPlan:
     def expected_bytes(self) -> int:
         """Estimate the size of all files of results."""
         apps = len({truth.app for truth in self.scope.source.truths})
-        tables = len(self.specs) * (apps + 1 if apps > 1 else 1)
-        return _REPORT_BYTES + tables * _TABLES_BYTES + (self.answers + len(self.reused)) * _ANSWER_BYTES
+        return _BASE_BYTES + len(self.specs) * apps * _TABLES_BYTES + (self.answers + len(self.reused)) * _ANSWER_BYTES
 
 
 def make_plan(
