@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from faultset.collector.platforms.objects import parse_rfc3339_ns, quantity, rfc3339_ns
+from faultset.collector.platforms.objects import rfc3339_ns
+from faultset.datasets.telemetry_formats.kubernetes_objects import parse_rfc3339_ns, quantity
 
 SECOND = 1_000_000_000
 

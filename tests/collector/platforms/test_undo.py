@@ -15,9 +15,10 @@ from faultset.collector.platforms.base import NotSupported, Platform
 from faultset.collector.platforms.impairments import Impairment, Partition
 from faultset.collector.platforms.journal import Journal, undo_of_secret
 from faultset.collector.platforms.journaled import JournaledObjects
-from faultset.collector.platforms.objects import Object, ObjectNotFound, waits_in_back_off
+from faultset.collector.platforms.objects import ObjectNotFound, waits_in_back_off
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
 

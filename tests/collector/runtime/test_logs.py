@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.telemetry_sources import parse_line
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals import Log
+from faultset.datasets.telemetry_formats.log_lines import parse_line
 
 
 def test_the_level_of_a_neutral_line_is_recognised_when_it_is_collected(capfd: pytest.CaptureFixture[str]) -> None:

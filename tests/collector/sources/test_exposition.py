@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summ
 from prometheus_client.parser import text_string_to_metric_families
 
 from faultset.collector.sources.exposition import ExpositionReader
-from faultset.collector.sources.metric_store import canonical_labels
+from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 
 class Register:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from faultset.collector.sources.metric_store import MetricStore, SeriesKey
-from faultset.collector.sources.otlp import SpanRow
 from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.telemetry_formats.otlp_spans import SpanRow
 
 
 def without_episode(table: str) -> pa.Schema:

@@ -20,8 +20,9 @@ from faultset.collector.faults.pods import container_status, last_end, last_erro
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import calling_services, logic_services, networked_services, store_users
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object, is_ready
+from faultset.collector.platforms.objects import is_ready
 from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _SCALED_S = 30.0
 _SHARES = [*(defect.failing_share for defect in FAILING), *(defect.waiting_share for defect in SLOWED)]

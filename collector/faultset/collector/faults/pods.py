@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def pods_of(platform: Platform, service: str) -> list[Object]:

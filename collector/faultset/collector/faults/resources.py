@@ -17,8 +17,8 @@ from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import quantity
 from faultset.collector.sources.contract import SeriesReader
+from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 
 def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:

@@ -12,8 +12,9 @@ from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object, ObjectNotFound, is_ready
+from faultset.collector.platforms.objects import ObjectNotFound, is_ready
 from faultset.collector.spec.containers import METRICS_PORT
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

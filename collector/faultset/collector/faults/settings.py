@@ -15,10 +15,10 @@ from faultset.collector.faults.pods import last_end, last_event, pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import calling_services, networked_services
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object
 from faultset.collector.runtime.environment import host_variable
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.core.times import SECOND_NS
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 Use = Literal["variable", "group", "file", "folder"]
 

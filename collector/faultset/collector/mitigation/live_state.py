@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from faultset.collector.faults.resources import counter_now, cpu_cores
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.journal import merge_patch
-from faultset.collector.platforms.objects import Object, ObjectNotFound, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.core.suggestions import suggest
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.answers import NegativeAnswer, absent
@@ -30,6 +30,7 @@ from faultset.datasets.kubectl.kinds import (
 )
 from faultset.datasets.kubectl.object_tables import Cells
 from faultset.datasets.kubectl.printing import Event, last_occurrences
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, parse_rfc3339_ns
 
 WORKLOADS = ("Deployment", "StatefulSet")
 """Kinds with a pod template."""

@@ -17,8 +17,9 @@ from typing import Any
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.messages import OraclePartResult, Part
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object, is_active
+from faultset.collector.platforms.objects import is_active
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 from faultset.datasets.views import EpisodeView
 
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.impairments import Impairment, impairment_record
-from faultset.collector.platforms.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 Capability = Literal[
     "loss",

@@ -19,7 +19,7 @@ from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal, UndoOperation
 from faultset.collector.platforms.journaled import JournaledPlatform
-from faultset.collector.platforms.objects import Object, copied
+from faultset.collector.platforms.objects import copied
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
@@ -27,6 +27,7 @@ from faultset.collector.spec.credentials import SecretKey
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:

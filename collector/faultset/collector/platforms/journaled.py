@@ -19,11 +19,12 @@ from faultset.collector.platforms.journal import (
     undo_of_patch,
     undo_of_secret,
 )
-from faultset.collector.platforms.objects import Object, ObjectNotFound, is_active, waits_in_back_off
+from faultset.collector.platforms.objects import ObjectNotFound, is_active, waits_in_back_off
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey, encoded
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 class UndoFailed(PlatformError):

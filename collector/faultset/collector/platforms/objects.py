@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import calendar
 import functools
-import hashlib
-import json
 import pickle
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from faultset.core.errors import PlatformError
-from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
-
-Object = dict[str, Any]
-"""A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
+from faultset.datasets.telemetry_formats.kubernetes_objects import (
+    RECORDED_KINDS,
+    Object,
+    is_custom,
+    record_state,
+    render_texts,
+)
 
 T = TypeVar("T")
 
@@ -116,20 +115,6 @@ def is_applied(resource: Object) -> bool:
     return is_seen and bool(conditions) and all(status == "True" for status in conditions.values())
 
 
-_SUFFIXES = {
-    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
-}  # fmt: skip
-
-
-def quantity(text: str | float) -> float:
-    """Return a Kubernetes quantity as a number: `"250m"` is 0.25, `"64Mi"` is 67108864."""
-    match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)", str(text))
-    if not match or match[2] not in _SUFFIXES:
-        raise ValueError(f"{text!r} is not a Kubernetes quantity")
-    return float(match[1]) * _SUFFIXES[match[2]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class EventRecord:
     """An occurrence of an event."""
@@ -190,12 +175,6 @@ class EventRecorder:
         self.events.append(event)
 
 
-LARGEST_TEXTS = 256 * 1024
-"""Maximum recorded size of a ConfigMap in characters; Kubernetes allows 1 MiB."""
-HIDDEN = "<hidden>"
-_SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[-_.]?key", re.IGNORECASE)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ObjectState:
     """The state of an object from a time on; None after deletion. `data` contains the texts of a ConfigMap."""
@@ -228,10 +207,9 @@ class ChangeLog:
     def record(self, kind: str, name: str, resource: Object | None) -> None:
         """Record the state of an object if it differs from the last recorded state."""
         last = self._last.get((kind, name))
-        whitelist = WHITELISTS.get(kind) or (_custom_resource if last or is_custom(resource) else None)
-        if whitelist is None:
+        if last is None and kind not in RECORDED_KINDS and not is_custom(resource):
             return
-        state = None if resource is None else json.dumps(whitelist(resource), sort_keys=True, separators=(",", ":"))
+        state = None if resource is None else record_state(resource, kind)
         if last is not None and last.state == state:
             return
         service = (
@@ -270,136 +248,6 @@ def _restamp(current: Mapping[tuple[str, str], ObjectState], time_ns: int) -> It
         yield replace(observation, time_ns=time_ns)
 
 
-def render_texts(config_map: Mapping[str, Any]) -> str | None:
-    """Return the texts of a ConfigMap as canonical JSON; None if they are too long.
-
-    Texts under keys that look like those of secrets are hidden.
-    """
-    texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
-    rendered = canonical_json(texts)
-    return rendered if len(rendered) <= LARGEST_TEXTS else None
-
-
-def _deployment(workload: Object) -> dict[str, Any]:
-    spec, status = workload["spec"]["template"]["spec"], workload.get("status", {})
-    container = spec["containers"][0]
-    limits = (container.get("resources") or {}).get("limits") or {}
-    return {
-        "replicas": workload["spec"]["replicas"],
-        "readyReplicas": status.get("readyReplicas", 0),
-        "availableReplicas": status.get("availableReplicas", 0),
-        "generation": workload["metadata"]["generation"],
-        "image": container["image"],
-        "command": [*(container.get("command") or ()), *(container.get("args") or ())],
-        "nodeSelector": spec.get("nodeSelector") or {},
-        "cpu_limit": quantity(limits["cpu"]) if "cpu" in limits else None,
-        "memory_limit": quantity(limits["memory"]) if "memory" in limits else None,
-    }
-
-
-def _pod(pod: Object) -> dict[str, Any]:
-    status = pod.get("status", {})
-    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    initial = status.get("initContainerStatuses") or []
-    reason = conditions.get("PodScheduled", {}).get("reason")
-    if pod["metadata"].get("deletionTimestamp"):
-        reason = "Terminating"
-    return {
-        "phase": status.get("phase", "Pending"),
-        "node": pod["spec"].get("nodeName"),
-        "ready": conditions.get("Ready", {}).get("status") == "True",
-        "reason": reason,
-        "containers": [_container(container) for container in status.get("containerStatuses", [])],
-        **({"initContainers": [_container(container) for container in initial]} if initial else {}),
-    }
-
-
-def _container(status: dict[str, Any]) -> dict[str, Any]:
-    (state, detail), *_ = status["state"].items()
-    ended = status["state"].get("terminated") or status.get("lastState", {}).get("terminated") or {}
-    return {
-        "name": status["name"],
-        "image": status["image"],
-        "ready": status["ready"],
-        "restartCount": status["restartCount"],
-        "state": state,
-        "reason": detail.get("reason") or ended.get("reason"),
-        "exitCode": ended.get("exitCode"),
-    }
-
-
-def _service(service: Object) -> dict[str, Any]:
-    ports = [{"port": port["port"], "targetPort": port["targetPort"]} for port in service["spec"].get("ports", [])]
-    return {"ports": ports, "selector": service["spec"].get("selector") or {}}
-
-
-def _endpoints(endpoints: Object) -> dict[str, Any]:
-    subsets = endpoints.get("subsets") or []
-    return {
-        "ready": sum(len(subset.get("addresses") or ()) for subset in subsets),
-        "notReady": sum(len(subset.get("notReadyAddresses") or ()) for subset in subsets),
-        "ports": sorted({port["port"] for subset in subsets for port in subset.get("ports") or ()}),
-    }
-
-
-def _claim(claim: Object) -> dict[str, Any]:
-    return {"phase": claim.get("status", {}).get("phase"), "volume": claim["spec"].get("volumeName")}
-
-
-def _volume(volume: Object) -> dict[str, Any]:
-    claim = (volume["spec"].get("claimRef") or {}).get("name")
-    return {"phase": volume.get("status", {}).get("phase"), "claim": claim}
-
-
-def _data(resource: Object) -> dict[str, Any]:
-    texts = {key: resource[key] for key in ("data", "stringData", "binaryData") if resource.get(key)}
-    return {"digest": hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]}
-
-
-def _replica_set(replica_set: Object) -> dict[str, Any]:
-    return {
-        "replicas": replica_set["spec"]["replicas"],
-        "readyReplicas": replica_set.get("status", {}).get("readyReplicas", 0),
-        "image": replica_set["spec"]["template"]["spec"]["containers"][0]["image"],
-    }
-
-
-def is_custom(resource: Object | None) -> bool:
-    """Return whether an object is a custom resource, by its API group.
-
-    >>> is_custom({"apiVersion": "pingcap.com/v1alpha1"}), is_custom({"apiVersion": "storage.k8s.io/v1"})
-    (True, False)
-    """
-    group = "" if resource is None else resource.get("apiVersion", "").rpartition("/")[0]
-    return "." in group and not group.endswith(".k8s.io")
-
-
-def _custom_resource(resource: Object) -> dict[str, Any]:
-    status = resource.get("status") or {}
-    conditions = [
-        {key: condition.get(key) for key in ("type", "status", "reason", "message")}
-        for condition in status.get("conditions") or ()
-    ]
-    phases = {
-        component: state["phase"] for component, state in status.items() if isinstance(state, dict) and "phase" in state
-    }
-    generation = resource["metadata"].get("generation")
-    return {"generation": generation, "spec": resource.get("spec") or {}, "conditions": conditions, "phases": phases}
-
-
-WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
-    "Deployment": _deployment,
-    "StatefulSet": _deployment,
-    "ReplicaSet": _replica_set,
-    "Pod": _pod,
-    "Service": _service,
-    "Endpoints": _endpoints,
-    "PersistentVolumeClaim": _claim,
-    "PersistentVolume": _volume,
-    "ConfigMap": _data,
-}
-
-
 def rfc3339(time_ns: int) -> str:
     """Return a time in whole seconds in the format of `metadata.creationTimestamp`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // SECOND_NS))
@@ -414,10 +262,3 @@ def rfc3339_ns(time_ns: int) -> str:
 @functools.lru_cache(maxsize=4)
 def _format_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-def parse_rfc3339_ns(text: str) -> int:
-    """Return nanoseconds since 1970 of a UTC time with nine decimals."""
-    date, _, rest = text.rstrip("Z").partition(".")
-    numbers = [int(date[start:end]) for start, end in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
-    return calendar.timegm((*numbers, 0, 0, 0)) * SECOND_NS + int(rest.ljust(9, "0")[:9] or 0)

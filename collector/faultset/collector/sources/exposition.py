@@ -6,25 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from faultset.collector.sources.metric_store import canonical_labels
-
-_SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
-
-
-def sample_kind(name: str, family: str, family_type: str) -> str:
-    """Return the kind of a sample: counter, gauge, bucket, sum or count.
-
-    >>> sample_kind("request_seconds_bucket", "request_seconds", "histogram")
-    'bucket'
-    >>> sample_kind("requests_total", "requests_total", "counter")
-    'counter'
-    """
-    if family_type in ("histogram", "summary"):
-        for suffix, kind in _SUFFIX_KINDS:
-            if name == family + suffix:
-                return kind
-        return "gauge"
-    return "counter" if family_type == "counter" else "gauge"
+from faultset.datasets.telemetry_formats.prometheus import canonical_labels, sample_kind
 
 
 class ExpositionReader:

@@ -10,11 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.collector.sources.columns import Numbers, Words, frozen, name_array
-from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import METRICS, TIME, without_episode
-
-DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
-"""Labels that differ between runs of the same application and do not identify a series."""
 
 
 class SeriesKey(NamedTuple):
@@ -26,11 +22,6 @@ class SeriesKey(NamedTuple):
     metric: str
     labels: str
     kind: str
-
-
-def canonical_labels(labels: Mapping[str, str]) -> str:
-    """Return the identifying labels of a series as canonical JSON."""
-    return canonical_json({name: value for name, value in labels.items() if name not in DROPPED_LABELS})
 
 
 SCHEMA = without_episode(METRICS)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from faultset.collector.sources.contract import SourceTarget
-from faultset.collector.sources.metric_store import canonical_labels
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.metrics.roles import MetricRole
+from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 
 class SampledSource(ABC):

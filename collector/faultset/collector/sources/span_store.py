@@ -15,8 +15,8 @@ from faultset.collector.sources.columns import (
     hex_array,
     name_array,
 )
-from faultset.collector.sources.otlp import SpanRow
 from faultset.datasets.format.schemas import SPANS, TIME, without_episode
+from faultset.datasets.telemetry_formats.otlp_spans import SpanRow
 
 SCHEMA = without_episode(SPANS)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultset.core.command_line.console import DURATION, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
 from faultset.core.printable import size_text
 from faultset.core.times import duration_text
+from faultset.datasets.cli.telemetry import import_files, show_cost
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
     from faultset.datasets.exports.exporter import ExportPlan
+    from faultset.datasets.imports.importer import ImportResult
 
 
 @command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
@@ -60,11 +63,11 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
 
 @command(
     "import",
-    short_help="Read another benchmark's data into a dataset.",
+    short_help="Read another benchmark's data, or your own telemetry, into a dataset.",
     epilog=f"Formats: {', '.join(plugins('faultset.importers'))}.",
 )
 @click.argument("name", metavar="FORMAT")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.", show_default="cores")
 @click.option(
@@ -74,34 +77,71 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     help='File to read if a case has several with the same telemetry; "dataset doctor" lists them.',
 )
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable cases instead of creating no version.")
+@click.option("--incidents", metavar="FILE", help="telemetry: times and causes of incidents, one episode each.")
+@click.option("--mapping", metavar="FILE", help="telemetry: names of services, roles, columns.")
+@click.option("--at", metavar="TIME", help="telemetry: cut one episode around a time.")
+@click.option("--redact/--no-redact", default=True, help="telemetry: hide passwords and tokens.")
+@click.option("--redact-pattern", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more texts.")
+@click.option("--dry-run", is_flag=True, help="telemetry: recognise files and write a mapping file only.")
 @json_option
 def import_(
-    name: str, path: Path, out: Path, workers: int | None, input_file: str | None, skip_bad: bool, as_json: bool
+    name: str,
+    paths: tuple[Path, ...],
+    out: Path,
+    workers: int | None,
+    input_file: str | None,
+    skip_bad: bool,
+    as_json: bool,
+    **telemetry: Any,
 ) -> None:
     """Import the data at PATH, in FORMAT, into the dataset folder OUT.
 
     Each case becomes an episode; telemetry and truth are stored separately. Repeat the command to resume an
     interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
 
+    FORMAT telemetry reads any mix of files from your monitoring and writes OUT.mapping.yaml to edit.
+
     \b
     Example:
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
+      faultset dataset import telemetry traces/ metrics.json shop --incidents incidents.yaml
     """
-    from faultset.core.command_line.console import is_quiet
     from faultset.core.command_line.progress import report_progress
     from faultset.datasets import import_dataset
 
-    with report_progress("cases") as progress:
-        result = import_dataset(
-            name,
-            path,
-            out,
-            workers=workers,
-            skip_bad=skip_bad,
-            input_file=input_file,
-            progress=progress,
-            announce=lambda cost: None if is_quiet() else click.echo(f"{cost}.", err=True),
-        )
+    if name == "telemetry":
+        if input_file is not None:
+            raise UsageError("--input is for benchmarks and not for telemetry; leave it out")
+        result = import_files(paths, out, telemetry, workers=workers, skip_bad=skip_bad)
+        if result is None:
+            return
+    else:
+        path = _only_path(name, paths, telemetry)
+        with report_progress("cases") as progress:
+            result = import_dataset(
+                name,
+                path,
+                out,
+                workers=workers,
+                skip_bad=skip_bad,
+                input_file=input_file,
+                progress=progress,
+                announce=show_cost,
+            )
+    _show_import(result, out, as_json)
+
+
+def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
+    """Return the path of an import of another format; refuse what only telemetry has."""
+    if len(paths) > 1:
+        raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
+    for option, value in telemetry.items():
+        if value and option != "redact":
+            raise UsageError(f"--{option.replace('_patterns', '-pattern').replace('_', '-')} is only for telemetry")
+    return paths[0]
+
+
+def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
     if as_json:
         show_json(
             {
@@ -117,7 +157,8 @@ def import_(
         click.echo(f"Skipped {key}: {reason}", err=True)
     episodes = result.episodes - len(result.left_out)
     earlier = f" and {episodes - result.written} before" if result.written < episodes else ""
-    click.echo(f"{episodes} episodes in {out}: {result.written} written now{earlier}.")
+    noun = "episode" if episodes == 1 else "episodes"
+    click.echo(f"{episodes} {noun} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")

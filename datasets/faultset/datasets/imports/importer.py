@@ -115,6 +115,16 @@ class ImportResult:
     """Skipped case to the reason why it could not be imported."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportSource:
+    """What stands for the path in the records of an import that reads from a temporary folder."""
+
+    path: str
+    """Paths that the user gave."""
+    details: Mapping[str, Any]
+    """More fields of the provenance."""
+
+
 def import_dataset(
     name: str,
     path: Path | str,
@@ -125,6 +135,7 @@ def import_dataset(
     input_file: str | None = None,
     progress: Progress | None = None,
     announce: Callable[[ImportCost], None] | None = None,
+    source: ImportSource | None = None,
 ) -> ImportResult:
     """Import foreign data into a dataset and create a version.
 
@@ -149,6 +160,8 @@ def import_dataset(
         Called with the number of finished cases and of all cases; the last one finishes with the version.
     announce
         Called once with the estimated cost, after the first cases.
+    source
+        Source to record instead of `path`.
 
     Raises
     ------
@@ -173,7 +186,8 @@ def import_dataset(
             out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out, "import"):
         ids = {episode_id(name, case.key): case for case in cases}
-        _record_source(importer, path, out, ids)
+        source = source or ImportSource(path=str(path.resolve()), details={})
+        _record_source(importer, source, out, ids)
         existing = set(complete_episodes(out))
         waiting = [case for episode, case in ids.items() if episode not in existing]
         steps = StepCounter(len(cases), progress)
@@ -181,7 +195,7 @@ def import_dataset(
         left_out, summaries = _write_episodes(name, cases, waiting, out, workers, steps, announce)
         if left_out and (not skip_bad or len(left_out) == len(cases)):
             raise _failed_cases(left_out, len(cases))
-        version, is_new = _create_version(importer, path, out, cases, left_out, summaries)
+        version, is_new = _create_version(importer, source, out, cases, left_out, summaries)
         steps.add()
     return ImportResult(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
@@ -252,11 +266,10 @@ def _refuse_other_data(out: Path) -> None:
         raise DataError(f"{out} holds other data ({others[0]}); give a new folder for the imported dataset")
 
 
-def _record_source(importer: ImportFormat, path: Path, out: Path, cases: Mapping[str, Case]) -> None:
+def _record_source(importer: ImportFormat, source: ImportSource, out: Path, cases: Mapping[str, Case]) -> None:
     """Record the source of each case; refuse a case that was imported from another source or file."""
-    source = str(path.resolve())
     inputs = {episode: case.candidates[0] for episode, case in cases.items() if case.candidates}
-    name = hashlib.sha256(f"{importer.name}\0{source}".encode()).hexdigest()[:12]
+    name = hashlib.sha256(f"{importer.name}\0{source.path}".encode()).hexdigest()[:12]
     folder = out / IMPORTS
     with translate_disk_full(out):
         folder.mkdir(exist_ok=True)
@@ -272,13 +285,13 @@ def _record_source(importer: ImportFormat, path: Path, out: Path, cases: Mapping
                         "choose another folder for this import"
                     )
         keys = {episode: case.key for episode, case in cases.items()}
-        record = ImportRecord(format=importer.name, path=source, cases=keys, inputs=inputs)
+        record = ImportRecord(format=importer.name, path=source.path, cases=keys, inputs=inputs)
         replace_text(folder / f"{name}.json", json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
 
 
 def _create_version(
     importer: ImportFormat,
-    path: Path,
+    source: ImportSource,
     out: Path,
     cases: Sequence[Case],
     left_out: Mapping[str, str],
@@ -294,11 +307,12 @@ def _create_version(
         "import": {
             "format": importer.name,
             "title": importer.title,
-            "path": str(path.resolve()),
+            "path": source.path,
             "cases": len(cases),
             "inputs": count_inputs([case for case in cases if case.key not in left_out]),
             "left_out": dict(sorted(left_out.items())),
             "weakness": importer.weakness,
+            **source.details,
         }
     }
     return create_version(out, summaries=summaries, provenance=provenance), True

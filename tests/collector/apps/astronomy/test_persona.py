@@ -6,7 +6,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.astronomy.persona import PERSONA
-from faultset.collector.platforms.telemetry_sources import parse_line
+from faultset.datasets.telemetry_formats.log_lines import parse_line
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TEXT = f"could not charge the card trace_id={TRACE} span_id={SPAN}"

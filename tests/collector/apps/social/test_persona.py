@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.social.persona import PERSONA
-from faultset.collector.platforms.telemetry_sources import parse_line
 from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
+from faultset.datasets.telemetry_formats.log_lines import parse_line
 
 TIME_S = 1_758_739_269.830218
 REFUSED = FailedDial("user-service", 9090, ConnectionRefusedError())

@@ -6,8 +6,8 @@ import pytest
 
 from faultset.collector.apps.tidb.control_loop import klog
 from faultset.collector.apps.tidb.persona import PERSONA
-from faultset.collector.platforms.telemetry_sources import parse_line
 from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.datasets.telemetry_formats.log_lines import parse_line
 
 TIME_S = 1_758_739_269.83
 

@@ -14,8 +14,8 @@ from faultset.collector.platforms.cluster.context import (
     SignalContainer,
 )
 from faultset.collector.platforms.cluster.object_store import InvalidObject
-from faultset.collector.platforms.objects import WHITELISTS
 from faultset.datasets.kubectl.object_tables import object_cells, pod_status
+from faultset.datasets.telemetry_formats.kubernetes_objects import WHITELISTS
 
 PAUSE = "faultset/pause:3.9"
 

@@ -30,10 +30,10 @@ from faultset.collector.platforms.kubernetes.manifests import (
     resolve_image,
 )
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.objects import quantity
 from faultset.collector.runtime.builds import TAGS, installed_build
 from faultset.collector.runtime.environment import environment
 from faultset.collector.spec.manifests import manifests
+from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 HOTEL = load_app("hotel")
 

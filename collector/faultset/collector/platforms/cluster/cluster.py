@@ -33,9 +33,10 @@ from faultset.collector.platforms.cluster.workloads import (
     reconcile_replica_sets,
     reconcile_stateful_sets,
 )
-from faultset.collector.platforms.objects import ChangeLog, EventRecorder, Object, is_active, is_ready
+from faultset.collector.platforms.objects import ChangeLog, EventRecorder, is_active, is_ready
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 from faultset.core.times import SECOND_NS
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 HEADLESS = "None"
 """`clusterIP` of a headless Service, whose name resolves to the addresses of its pods."""

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from faultset.collector.ipc.channel import Message, Request
 from faultset.collector.platforms.cluster.object_store import ObjectStore
-from faultset.collector.platforms.objects import EventRecorder, Object
+from faultset.collector.platforms.objects import EventRecorder
 from faultset.core.times import SECOND_NS
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,8 +34,9 @@ from faultset.collector.platforms.cluster.pods import (
     probe_of,
 )
 from faultset.collector.platforms.cluster.scheduling import NODE
-from faultset.collector.platforms.objects import Object, rfc3339
+from faultset.collector.platforms.objects import rfc3339
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIRST_S = 10.0
 LONGEST_S = 300.0

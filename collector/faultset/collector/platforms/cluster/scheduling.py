@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
-from faultset.collector.platforms.objects import Object, quantity, rfc3339
+from faultset.collector.platforms.objects import rfc3339
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
 
 NODE = "node-1"
 HOSTNAME_LABEL = "kubernetes.io/hostname"

@@ -17,14 +17,14 @@ from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, Cluster
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import (
-    MetricTypes,
     SampleReader,
     Targets,
+    read_metric_types,
     scrape_interval_s,
 )
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import GAUGE_HISTOGRAM
-from faultset.collector.platforms.objects import quantity
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 CORES_PER_EPISODE = 1.5
 """Half a core while it runs; its start needs several for seconds, in which other episodes must stay healthy."""
@@ -209,7 +209,7 @@ def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
         names = reader.families(['__name__!=""'], now_ns - _RECENT_NS, now_ns)
     except PlatformError as error:
         return Requirement(check, False, str(error), "allow Prometheus to list its metric names", needed=False)
-    types = MetricTypes.read(endpoint)
+    types = read_metric_types(endpoint)
     native = [name for name in names if types.declares_histogram(name)]
     gauges = [name for name in native if types.holds_gauges(name)]
     state = f"{len(native) - len(gauges)} become buckets, sum and count" if len(native) > len(gauges) else "none"

@@ -20,9 +20,9 @@ from faultset.collector.platforms.kubernetes.impairer import (
     intersect_capabilities,
     uid_of,
 )
-from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _STRATEGIC = "application/strategic-merge-patch+json"
 _START_TIMEOUT_S = 60.0

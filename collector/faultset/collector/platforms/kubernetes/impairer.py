@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 from faultset.collector.platforms.impairments import Impairment, impairment_record
 from faultset.collector.platforms.kubernetes.client import Api, NotFound, run_in_pod
-from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 RENEW_S = 8.0
 PROGRAM = ("python3", "-m", "faultset.collector.agent.program")

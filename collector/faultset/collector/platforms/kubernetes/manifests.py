@@ -9,8 +9,9 @@ from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, pause_image
 from faultset.collector.platforms.kubernetes.namespaces import APP_NAMESPACE, MANAGED
-from faultset.collector.platforms.objects import Object, container_statuses, is_ready, quantity
+from faultset.collector.platforms.objects import container_statuses, is_ready
 from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
 
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}

@@ -19,8 +19,9 @@ from faultset.collector.platforms.kubernetes.impairer import (
 )
 from faultset.collector.platforms.kubernetes.manifests import describe_pod
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
-from faultset.collector.platforms.objects import Object, is_ready
+from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 AGENT_NAME = "faultset-agent"
 AGENT_LABELS = {**MANAGED, "app.kubernetes.io/name": AGENT_NAME}

@@ -18,12 +18,12 @@ from faultset.collector.platforms.kubernetes.client import (
     path_of,
 )
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
-from faultset.collector.platforms.objects import Object
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.custom_resources import resource_definition
 from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIELD_MANAGER = "faultset"
 _PAGE = 500

@@ -51,11 +51,11 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetr
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
 from faultset.collector.platforms.kubernetes.watches import LogStreams, Observer
-from faultset.collector.platforms.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _AGENT_TIMEOUT_S = 60.0
 

@@ -21,9 +21,9 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     remove_volumes,
 )
 from faultset.collector.platforms.kubernetes.objects import DEFINITION, Objects, remove_unused
-from faultset.collector.platforms.objects import Object
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def open_objects(api: Api, app: AppSpec, namespace: str) -> Objects:

@@ -12,9 +12,10 @@ from typing import Any
 from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.objects import ChangeLog, EventRecord, Object, container_statuses, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ChangeLog, EventRecord, container_statuses
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, event_time, parse_rfc3339_ns
 
 WATCHED = (
     "Pod",
@@ -195,7 +196,7 @@ class Observer:
             self._counted[name] = count
             self.events.append(
                 EventRecord(
-                    time_ns=_event_time_ns(event, series),
+                    time_ns=_event_time_ns(event),
                     type=event.get("type") or "Normal",
                     reason=event.get("reason") or "",
                     kind=about.get("kind") or "",
@@ -219,15 +220,14 @@ class Observer:
         return max(candidates, key=len) if candidates else None
 
 
-def _event_time_ns(event: Mapping[str, Any], series: Mapping[str, Any]) -> int:
+def _event_time_ns(event: Mapping[str, Any]) -> int:
     """Return when the event happened.
 
     Most timestamps are whole seconds. The time of arrival is more precise if it is within that second or the next.
     """
-    precise = series.get("lastObservedTime") or event.get("eventTime")
-    if precise and "." in precise:
-        return parse_rfc3339_ns(precise)
-    stamp = event.get("lastTimestamp") or event.get("firstTimestamp") or event["metadata"].get("creationTimestamp")
+    stamp = event_time(event)
+    if stamp and "." in stamp:
+        return parse_rfc3339_ns(stamp)
     now_ns = time.time_ns()
     if not stamp:
         return now_ns

@@ -26,7 +26,7 @@ from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.routing import AddressBlock
 from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
 from faultset.collector.platforms.local.worker import describe_unready
-from faultset.collector.platforms.objects import Object, copied
+from faultset.collector.platforms.objects import copied
 from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
@@ -36,6 +36,7 @@ from faultset.collector.spec.files import write
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _NAME = "load"
 _FUNCTION = "faultset.collector.load.process:main"

@@ -13,7 +13,7 @@ from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, RelayTarget
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
-from faultset.collector.platforms.objects import Object, is_active, is_ready
+from faultset.collector.platforms.objects import is_active, is_ready
 from faultset.collector.sources.metric_store import (
     CLAIM_PHASES,
     POD_PHASES,
@@ -23,6 +23,7 @@ from faultset.collector.sources.metric_store import (
 )
 from faultset.collector.spec.containers import METRICS_PORT, SPANS_PORT
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIRST_BLOCK, LAST_BLOCK = 10, 250
 _RESERVATION_PORT = 19_119

@@ -34,10 +34,11 @@ from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.cluster.pods import image_repository
 from faultset.collector.platforms.local.messages import SpawnContainer
 from faultset.collector.platforms.local.node.processes import PAUSE, search_path
-from faultset.collector.platforms.objects import Object, container_statuses, is_ready
+from faultset.collector.platforms.objects import container_statuses, is_ready
 from faultset.collector.runtime.environment import VARIABLE as MOUNTS
 from faultset.collector.spec.containers import DATA_PATH, PAUSE_REPOSITORY, SPEC_PATH
 from faultset.core.files import replace_text
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _PROBE_THREADS = 4
 

@@ -12,8 +12,8 @@ from typing import Any
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Impairment, Loss, Partition, Reset
 from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, NotFound, label_selector, path_of
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
-from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError, UsageError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 API_VERSION = "chaos-mesh.org/v1alpha1"
 RESOURCES = f"/apis/{API_VERSION}"

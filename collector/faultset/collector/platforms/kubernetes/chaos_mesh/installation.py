@@ -29,8 +29,9 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
 )
 from faultset.collector.platforms.kubernetes.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.permissions import Rule, missing_permissions
-from faultset.collector.platforms.objects import Object, is_ready
+from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 GROUP = "chaos-mesh.org"
 ROLE_RULES: tuple[Rule, ...] = (

@@ -23,7 +23,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
 )
 from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.impairer import Renewal, uid_of
-from faultset.collector.platforms.objects import Object, is_active
+from faultset.collector.platforms.objects import is_active
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LEASE_S = 420.0
 """Duration of an experiment; a successor replaces it before it ends."""

@@ -12,17 +12,15 @@ import pyarrow.compute as pc
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint, read_ahead
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import (
-    NAMESPACE_TAG,
     PATH,
     CollectedSpans,
     EarlyReading,
     KnownTraces,
-    ReceivedSpan,
     Traces,
     parse_traces,
-    read_jaeger_spans,
 )
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, ReceivedSpan, read_jaeger_spans
 
 TRACES_PER_PAGE = 1_000
 _PROBE = 50

@@ -10,15 +10,14 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.prometheus import Labels, MetricTypes, RawSeries, classic_histogram, read_pairs
 
 SAMPLES_PER_ANSWER = 150_000
 _FIRST_STEP_MS, _LEAST_STEP_MS, _MOST_STEP_MS = 60_000, 1_000, 3_600_000
@@ -218,9 +217,6 @@ _DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 
 
-_SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
-
-
 def duration_s(text: str) -> float:
     """Return a duration in Prometheus notation in seconds.
 
@@ -280,143 +276,9 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
     raise PlatformError(f"{endpoint.name} shows no scrape interval, neither in its targets nor in its configuration")
 
 
-class MetricTypes:
-    """Types and units of metrics that exporters declare."""
-
-    def __init__(self, metadata: Mapping[str, Any]):
-        self._types = {name: entries[0].get("type", "") for name, entries in metadata.items() if entries}
-        self.units = {
-            name: entries[0]["unit"] for name, entries in metadata.items() if entries and entries[0].get("unit")
-        }
-
-    @classmethod
-    def read(cls, endpoint: Endpoint) -> MetricTypes:
-        """Read the types from the server; if it has none, metric names decide."""
-        try:
-            return cls(endpoint.get("/api/v1/metadata")["data"] or {})
-        except (PlatformError, KeyError, TypeError):
-            return cls({})
-
-    def declares_histogram(self, metric: str) -> bool:
-        """Return whether a metric is declared as a histogram of cumulative counts or current values."""
-        return self._types.get(metric) in ("histogram", "gaugehistogram")
-
-    def holds_gauges(self, metric: str) -> bool:
-        """Return whether a metric is a histogram of current values, whose counts may decrease."""
-        return self._types.get(metric) == "gaugehistogram"
-
-    def kind(self, metric: str, labels: Mapping[str, str]) -> str:
-        """Return counter, gauge, bucket, sum or count.
-
-        OpenMetrics declares the type of `requests_total` under the name `requests`.
-        """
-        for suffix, kind in _SUFFIX_KINDS:
-            family = metric.removesuffix(suffix)
-            if family != metric and self._types.get(family) in ("histogram", "summary"):
-                return kind
-        declared = self._types.get(metric) or self._types.get(metric.removesuffix("_total"), "")
-        if declared == "counter":
-            return "counter"
-        if declared and declared != "unknown":
-            return "gauge"
-        if "le" in labels and metric.endswith("_bucket"):
-            return "bucket"
-        return "counter" if metric.endswith("_total") else "gauge"
-
-
-Labels = Mapping[str, str]
-
-
-Flags = npt.NDArray[np.bool_]
-
-
-Numbers = npt.NDArray[np.float64]
-
-
-_INFINITY = "+Inf"
-
-
-_NS_PER_MS = 1_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawSeries:
-    """A series of the server with its samples in order of time.
-
-    Attributes
-    ----------
-    times
-        int64, nanoseconds since 1970.
-    values
-        float64 without NaN, or objects for native histograms.
-    kind
-        bucket, sum or count for a series of a native histogram; None if the metric's type decides.
-    """
-
-    labels: Labels
-    times: npt.NDArray[np.int64]
-    values: npt.NDArray[Any]
-    kind: str | None = None
-
-    @property
-    def is_histogram(self) -> bool:
-        """Whether the samples are native histograms."""
-        return self.values.dtype == object
-
-    def select(self, mask: Flags) -> RawSeries:
-        """Return the samples that a mask selects."""
-        return replace(self, times=self.times[mask], values=self.values[mask])
-
-
-def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Return the series of an answer's pairs of time and value."""
-    flat = list(chain.from_iterable(pairs))
-    milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
-    if histograms:
-        values = np.fromiter(flat[1::2], object, len(pairs))
-    else:
-        values = np.fromiter(map(float, flat[1::2]), np.float64, len(pairs))
-    return RawSeries(labels=labels, times=milliseconds * _NS_PER_MS, values=values)
-
-
-def classic_histogram(series: RawSeries) -> list[RawSeries]:
-    """Return a native histogram as the buckets, sum and count of a classic one.
-
-    There is a cumulative bucket for each upper bound in the series. A sample has no value at a bound inside one of its
-    buckets, as after a change of resolution.
-
-    Raises
-    ------
-    ValueError
-        A histogram does not have the format of Prometheus' API.
-    """
+def read_metric_types(endpoint: Endpoint) -> MetricTypes:
+    """Read the types of metrics from a server; if it has none, metric names decide."""
     try:
-        counts = np.array([float(item["count"]) for item in series.values])
-        sums = np.array([float(item["sum"]) for item in series.values])
-        rows: list[list[Any]] = [list(item.get("buckets") or ()) for item in series.values]
-        texts = {float(upper): str(upper) for buckets in rows for _, _, upper, _ in buckets}
-        bounds = sorted(bound for bound in texts if np.isfinite(bound))
-        cumulative = np.array([_accumulate(buckets, bounds) for buckets in rows])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a histogram of Prometheus' API: {error!r}") from None
-    buckets = [_build_series(series, "bucket", cumulative[:, row], le=texts[bound]) for row, bound in enumerate(bounds)]
-    return [
-        *buckets,
-        _build_series(series, "bucket", counts, le=_INFINITY),
-        _build_series(series, "sum", sums),
-        _build_series(series, "count", counts),
-    ]
-
-
-def _accumulate(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
-    """Return the number of observations up to each bound; NaN if a bucket contains the bound."""
-    ordered = sorted((float(lower), float(upper), float(count)) for _, lower, upper, count in buckets)
-    totals = np.cumsum([0.0, *(count for _, _, count in ordered)])
-    ended = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
-    begun = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
-    return np.where(begun > ended, np.nan, totals[ended])
-
-
-def _build_series(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:
-    labels = {**series.labels, "__name__": f"{series.labels['__name__']}_{kind}", **labels}
-    return RawSeries(labels=labels, times=series.times, values=values, kind=kind).select(~np.isnan(values))
+        return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
+    except (PlatformError, KeyError, TypeError):
+        return MetricTypes({})

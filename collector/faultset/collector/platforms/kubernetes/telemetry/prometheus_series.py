@@ -12,14 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import MetricTypes, RawSeries, Targets
-from faultset.collector.sources.metric_store import (
-    TERMINATED_REASONS,
-    WAITING_REASONS,
-    MetricWindow,
-    SeriesKey,
-    canonical_labels,
-)
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import Targets
+from faultset.collector.sources.metric_store import TERMINATED_REASONS, WAITING_REASONS, MetricWindow, SeriesKey
+from faultset.datasets.telemetry_formats.prometheus import MetricTypes, RawSeries, canonical_labels
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
 """Labels of cAdvisor that describe the measurement rather than the container."""

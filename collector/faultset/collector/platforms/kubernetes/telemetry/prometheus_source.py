@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import (
-    MetricTypes,
-    RawSeries,
     SampleReader,
     Targets,
     match_any,
     quote,
+    read_metric_types,
     scrape_interval_s,
 )
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import (
@@ -26,6 +25,7 @@ from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import 
     merge_series,
 )
 from faultset.datasets.format.schemas import TIME
+from faultset.datasets.telemetry_formats.prometheus import MetricTypes, RawSeries
 
 GAUGE_HISTOGRAM = "it is a native histogram of current values, whose counts are not cumulative"
 _LATE_S = 12.0
@@ -90,7 +90,7 @@ class PrometheusSource:
         """
         self._await_samples(end_ns)
         self._targets.learn(self._endpoint)
-        types = MetricTypes.read(self._endpoint)
+        types = read_metric_types(self._endpoint)
         self._reader.unreadable.clear()
         raw = self._read_namespace(start_ns, end_ns, types) + self._read_volumes(start_ns, end_ns)
         samples = add_absent_states(merge_series(self._naming.name_series(raw, self._targets, types)))

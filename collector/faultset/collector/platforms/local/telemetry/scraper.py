@@ -16,8 +16,9 @@ from faultset.collector.platforms.local.messages import ReadCounters, ReadSample
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.platforms.local.telemetry.system_metrics import add_system_samples
 from faultset.collector.sources.exposition import ExpositionReader
-from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
+from faultset.collector.sources.metric_store import MetricStore, SeriesKey
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 _TIMEOUT_SHARE = 0.8
 _SPREAD_SHARE = 0.1

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
+from faultset.collector.sources.metric_store import MetricStore, SeriesKey
+from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _PRESSURE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultset.collector.platforms.objects import rfc3339_ns
-from faultset.collector.platforms.telemetry_sources import read_records
+from faultset.datasets.telemetry_formats.log_lines import read_records
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.telemetry_sources import parse_line
+from faultset.datasets.telemetry_formats.log_lines import parse_line
 
 SECOND = 1_000_000_000
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -1,0 +1,145 @@
+"""`faultset dataset import telemetry`: what was recognised, and the mapping file."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from faultset.core.command_line.console import is_quiet
+from faultset.core.printable import printable
+
+if TYPE_CHECKING:
+    from faultset.datasets.imports.importer import ImportResult
+    from faultset.datasets.imports.telemetry.call import TelemetryReport
+    from faultset.datasets.imports.telemetry.staging import FileFacts
+
+_MOST = 12
+"""Lines of a list to show."""
+_TABLES = ("metrics", "spans", "logs", "events", "objects")
+
+
+def show_cost(cost: object) -> None:
+    """Print the expected cost of an import."""
+    if not is_quiet():
+        click.echo(f"{cost}.", err=True)
+
+
+def import_files(
+    paths: Sequence[Path], out: Path, options: Mapping[str, Any], *, workers: int | None, skip_bad: bool
+) -> ImportResult | None:
+    """Import telemetry files and print what was recognised; None after a dry run."""
+    from faultset.core.command_line.progress import report_progress
+    from faultset.datasets.imports.telemetry.call import (
+        TelemetryOptions,
+        examine_telemetry,
+        import_telemetry,
+        staging_folder,
+        write_mapping,
+    )
+
+    chosen = dict(options)
+    dry_run = chosen.pop("dry_run")
+    telemetry = TelemetryOptions(**chosen)
+    mapping = out.parent / f"{out.name}.mapping.yaml"
+
+    def report(found: TelemetryReport) -> None:
+        show_report(found)
+        if telemetry.mapping is None:
+            state = write_mapping(mapping, found)
+            click.echo(f"{mapping} {state}.", err=True)
+
+    with report_progress("MB read") as progress:
+        if dry_run:
+            report(
+                examine_telemetry(paths, telemetry, folder=staging_folder(out), progress=progress, announce=show_cost)
+            )
+            names = " ".join(shlex.quote(str(path)) for path in paths)
+            click.echo(
+                f"Next:\n  faultset dataset import telemetry {names} {shlex.quote(str(out))} --mapping {mapping}"
+            )
+            return None
+        return import_telemetry(
+            paths,
+            out,
+            telemetry,
+            workers=workers,
+            skip_bad=skip_bad,
+            progress=progress,
+            announce=show_cost,
+            report=report,
+        )
+
+
+def show_report(report: TelemetryReport) -> None:
+    """Print formats, services, and what was refused, dropped or changed."""
+    from faultset.datasets.imports.telemetry.incidents import time_text
+
+    _echo(f"Recognised, from {time_text(report.start_ns)} to {time_text(report.end_ns)}:")
+    for line in _format_lines(report.files):
+        _echo(f"  {line}")
+    _echo(f"{len(report.names.services)} services:")
+    for service in report.names.services[:_MOST]:
+        _echo(f"  {service}: {_alias_text(report.names.aliases[service], service)}")
+    _rest(len(report.names.services))
+    for name, service, reason in report.names.linked[:_MOST]:
+        _echo(f"  {name} counts as {service}: {reason}")
+    _rest(len(report.names.linked))
+    for issue in report.issues:
+        _echo(f"Note: {issue}.")
+    for title, counts in (
+        ("Dropped", _sum(f.dropped for f in report.files)),
+        ("Changed", _sum(f.notes for f in report.files)),
+    ):
+        for reason, count in counts.most_common(_MOST):
+            _echo(f"{title} {count:,}: {reason}.")
+    redacted = sum(file.redacted for file in report.files)
+    if redacted:
+        _echo(f"Changed {redacted:,}: secrets are hidden (--no-redact keeps them).")
+    refused = [file.refusal for file in report.files if file.refusal]
+    for refusal in refused[:_MOST]:
+        _echo(f"Refused: {refusal}.")
+    _rest(len(refused))
+
+
+def _echo(text: str) -> None:
+    if not is_quiet():
+        click.echo(printable(text), err=True)
+
+
+def _rest(count: int) -> None:
+    if count > _MOST:
+        _echo(f"  and {count - _MOST:,} more")
+
+
+def _sum(all_counts: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counts in all_counts:
+        total.update(counts)
+    return total
+
+
+def _format_lines(files: Sequence[FileFacts]) -> list[str]:
+    grouped: dict[str, list[FileFacts]] = defaultdict(list)
+    for file in files:
+        if not file.refusal:
+            grouped[file.format].append(file)
+    lines = []
+    for name, members in sorted(grouped.items()):
+        rows = _sum(file.rows for file in members)
+        counts = ", ".join(f"{rows[table]:,} {table}" for table in _TABLES if rows[table]) or "declarations only"
+        lines.append(f"{name}: {len(members)} {'file' if len(members) == 1 else 'files'}, {counts}")
+    return lines
+
+
+def _alias_text(aliases: Mapping[str, Sequence[str]], service: str) -> str:
+    texts = []
+    for table in _TABLES:
+        others = [alias for alias in aliases.get(table, ()) if alias != service]
+        if table in aliases:
+            texts.append(f"{table} as {', '.join(others[:3])}" if others else table)
+    return ", ".join(texts)

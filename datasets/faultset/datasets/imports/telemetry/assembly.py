@@ -1,0 +1,241 @@
+"""Build episodes from staged rows: name services, complete spans and metrics, and cut windows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.dataset as pads
+
+from faultset.core.errors import DataError
+from faultset.core.files import replace_text
+from faultset.datasets.format.schemas import NAME, TABLES, TIME, without_episode
+from faultset.datasets.imports.columns import encode_words
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.telemetry.completion import (
+    call_graph,
+    complete_metrics,
+    complete_spans,
+    drop_exact_repeats,
+    interval_s,
+)
+from faultset.datasets.imports.telemetry.incidents import Window
+from faultset.datasets.imports.telemetry.rows import STAGED, Origin
+from faultset.datasets.imports.telemetry.staging import FileFacts
+from faultset.datasets.imports.windows import reference_end
+
+pc: Any = pyarrow.compute  # type checkers do not see its functions
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be assembled from a staging folder.
+
+    Attributes
+    ----------
+    app
+        Name of the application.
+    windows
+        Episodes.
+    folders
+        Table to the folders of staged files that have it, with first and last time.
+    services
+        Text of an origin to its service.
+    names
+        Name in the data to its service, for called services.
+    kinds
+        Metric to its kind, where files do not declare it.
+    roles
+        Rows of the catalogue for metrics that the built-in one lacks.
+    """
+
+    app: str
+    windows: tuple[Window, ...]
+    folders: Mapping[str, Sequence[tuple[str, int, int]]]
+    services: Mapping[str, str | None]
+    names: Mapping[str, str | None]
+    kinds: Mapping[str, str]
+    roles: Sequence[Mapping[str, str]]
+
+    def write(self, stage: Path) -> None:
+        """Write the plan into a staging folder."""
+        replace_text(stage / PLAN, json.dumps(asdict(self), sort_keys=True) + "\n")
+
+
+def read_plan(stage: Path) -> Plan:
+    """Return the plan of a staging folder."""
+    content = json.loads((stage / PLAN).read_text(encoding="utf-8"))
+    windows = tuple(Window(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
+    return Plan(windows=windows, **content)
+
+
+def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, int]]]:
+    """Return the staged files of each table with their first and last times."""
+    return {
+        table: [(file.folder, file.first_ns[table], file.last_ns[table]) for file in facts if file.rows.get(table)]
+        for table in STAGED
+    }
+
+
+class TelemetryImport:
+    """Episodes of a staging folder."""
+
+    name = "telemetry"
+    title = "telemetry"
+    weakness = "labels are those of the incident file; nothing checks them"
+    layout = (("a plan of staged telemetry", r"(^|/)plan\.json$"),)
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether a folder holds staged telemetry."""
+        return (path / PLAN).is_file()
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Return the windows of the plan."""
+        return [
+            Case(
+                key=window.key,
+                paths=(),
+                facts={"stage": str(path), "number": number},
+                has_fault=True if window.causes else None if window.kind == "unlabelled" else False,
+            )
+            for number, window in enumerate(read_plan(path).windows)
+        ]
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Cut one window from the staged rows."""
+        stage = Path(case.facts["stage"])
+        plan = read_plan(stage)
+        window = plan.windows[case.facts["number"]]
+        tables = {table: _window_rows(stage, plan, table, window) for table in STAGED}
+        tables = {table: rows for table, rows in tables.items() if len(rows)}
+        if not tables:
+            raise DataError(f"no telemetry is within {window.key}; correct its times, or leave it out")
+        spans = tables.get("spans")
+        metrics = tables.get("metrics")
+        services = _services(tables, window)
+        calls, entry = call_graph(spans) if spans is not None else ((), "")
+        report_issues(lambda: _clock_issues(window, tables))
+        finished = {table: _finish(table, rows) for table, rows in tables.items()}
+        return ForeignEpisode(
+            app=plan.app,
+            view_start_ns=window.start_ns,
+            view_end_ns=window.end_ns,
+            reference_end_ns=reference_end(window.start_ns, window.end_ns, window.onset_ns, origin=window.key),
+            services=services,
+            tables={table: _pieces(rows) for table, rows in finished.items()},
+            label=_label(window),
+            source_intervals_s={"metrics": None if metrics is None else interval_s(metrics)},
+            calls=calls,
+            workload_entry=entry,
+            metric_roles=tuple(_roles_within(plan.roles, metrics)),
+            inputs=(),
+        )
+
+
+def _pieces(rows: pa.Table) -> Any:
+    return lambda: [rows]
+
+
+def _label(window: Window) -> dict[str, Any]:
+    fields = dict(window.label)
+    if not window.causes:
+        unlabelled = window.kind == "unlabelled"
+        fields |= {"fault": None, "no_fault_kind": "unlabelled" if unlabelled else "plain"}
+        return fields | {"verdict": "unknown" if unlabelled else "none"}
+    causes = [{"kind": "Service", "name": name, "service": name, "accepted": [name]} for name in window.causes]
+    return fields | {"targets": list(window.causes), "root_causes": causes, "inject_start": window.onset_ns}
+
+
+def _services(tables: Mapping[str, pa.Table], window: Window) -> tuple[str, ...]:
+    names = {name for rows in tables.values() for name in pc.unique(rows["service"]).to_pylist()} - {None}
+    return tuple(sorted({*names, *window.causes}))
+
+
+def _window_rows(stage: Path, plan: Plan, table: str, window: Window) -> pa.Table:
+    """Return the rows of a window with their services, in our columns except those that other rows decide."""
+    paths = [
+        str(stage / folder / f"{table}.parquet")
+        for folder, first_ns, last_ns in plan.folders.get(table, ())
+        if first_ns < window.end_ns and last_ns >= window.start_ns
+    ]
+    if not paths:
+        return STAGED[table].empty_table()
+    field = pads.field("time")
+    inside = (field >= window.start_ns) & (field < window.end_ns)
+    rows = pads.dataset(paths, schema=STAGED[table], format="parquet").to_table(filter=inside)
+    if not len(rows):
+        return rows
+    rows = rows.unify_dictionaries().combine_chunks()
+    rows = _place(rows, plan, table)
+    match table:
+        case "metrics":
+            return complete_metrics(rows, plan.kinds)
+        case "spans":
+            return complete_spans(rows, plan.names)
+        case "logs" | "events" | "objects":
+            return drop_exact_repeats(rows) if table != "logs" else rows
+    return rows
+
+
+def _place(rows: pa.Table, plan: Plan, table: str) -> pa.Table:
+    """Replace the origin by service, pod, container and reported name."""
+    column = encode_words(rows["origin"]).combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    texts = column.dictionary.to_pylist()
+    origins = [Origin.parse(text) for text in texts]
+    words = {
+        "service": [plan.services.get(text) for text in texts],
+        "pod": [origin.pod or None for origin in origins],
+        "container": [origin.container or None for origin in origins],
+        "reported_service": [origin.reported or origin.service.strip("-") for origin in origins],
+    }
+    for name, values in words.items():
+        if name == "reported_service" and table != "spans":
+            continue
+        encoded = pa.array(values, pa.string()).dictionary_encode()
+        taken = encoded.take(column.indices)
+        rows = rows.append_column(name, taken.cast(NAME))
+    return rows.drop_columns(["origin"])
+
+
+def _finish(table: str, rows: pa.Table) -> pa.Table:
+    """Return rows in the columns of our format."""
+    schema = without_episode(TABLES[table])
+    arrays = []
+    for field in schema:
+        column = rows["time"].cast(TIME) if field.name == "time" else rows[field.name]
+        if field.name == "data":
+            column = rows["data"]
+        if not field.nullable and column.null_count:
+            column = pc.fill_null(column.cast(pa.string()), "")
+        arrays.append(column.cast(field.type) if not pa.types.is_dictionary(field.type) else encode_words(column))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _clock_issues(window: Window, tables: Mapping[str, pa.Table]) -> Iterator[DataIssue]:
+    """Yield an issue for tables that cover little of a window."""
+    for table, rows in tables.items():
+        times = rows["time"].to_numpy()
+        covered = (int(times.max()) - int(times.min())) / (window.end_ns - window.start_ns)
+        if len(times) > 1 and covered < 0.5:
+            problem = f"{table} cover {covered:.0%} of the window."
+            yield DataIssue("warning", window.key, problem, "The rest has none; check clocks and time zones.")
+
+
+def _roles_within(roles: Sequence[Mapping[str, str]], metrics: pa.Table | None) -> Iterator[Mapping[str, str]]:
+    """Yield the rows of the catalogue whose metrics an episode has."""
+    if metrics is None:
+        return
+    present = set(pc.unique(metrics["metric"].cast(pa.string())).to_pylist())
+    families = present | {re.sub(r"_(bucket|sum|count)$", "", name) for name in present}
+    for row in roles:
+        if row["metric"] in families or "*" in row["metric"]:
+            yield row

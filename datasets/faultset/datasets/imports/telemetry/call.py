@@ -1,0 +1,372 @@
+"""Import files of telemetry: stage them, plan the episodes, and hand them to the importer of all formats."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faultset.core.command_line.progress import Progress, StepCounter
+from faultset.core.errors import DataError, UsageError
+from faultset.core.files import replace_text, translate_write_errors
+from faultset.core.locks import lock_folder
+from faultset.core.printable import quoted, size_text
+from faultset.core.suggestions import suggest
+from faultset.core.times import duration_text
+from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
+from faultset.datasets.imports.telemetry.assembly import PLAN, Plan, list_folders
+from faultset.datasets.imports.telemetry.incidents import (
+    Window,
+    incident_windows,
+    parse_moment,
+    read_incidents,
+    time_text,
+    whole_window,
+    window_around,
+)
+from faultset.datasets.imports.telemetry.mapping import TelemetryMapping, read_mapping
+from faultset.datasets.imports.telemetry.naming import ServiceNames, name_services
+from faultset.datasets.imports.telemetry.redaction import Redactor
+from faultset.datasets.imports.telemetry.roles import infer_kinds, list_roles
+from faultset.datasets.imports.telemetry.staging import FileFacts, InputFile, list_inputs, stage_files
+
+_BYTES_PER_S = 12e6
+"""Speed of reading JSON on a slow core; tables and text are faster."""
+_STEP_BYTES = 1_000_000
+STAGE_SUFFIX = ".staged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryOptions:
+    """Options of an import of telemetry files."""
+
+    mapping: Path | str | None = None
+    """Mapping file; names are inferred without it."""
+    incidents: Path | str | None = None
+    """Incident file."""
+    at: str | None = None
+    """Time to cut one episode around."""
+    redact: bool = True
+    """Whether to hide secrets of known forms in messages and attributes."""
+    redact_patterns: Sequence[str] = ()
+    """Regular expressions of more texts to hide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryReport:
+    """What an import has recognised.
+
+    Attributes
+    ----------
+    files
+        Facts about each file.
+    names
+        Services and their names in the data.
+    start_ns, end_ns
+        Time that the telemetry covers.
+    issues
+        Sentences about data that need attention.
+    """
+
+    files: tuple[FileFacts, ...]
+    names: ServiceNames
+    start_ns: int
+    end_ns: int
+    issues: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedTelemetry:
+    """Staged rows with what is known about them."""
+
+    folder: Path
+    mapping: TelemetryMapping
+    report: TelemetryReport
+
+
+def import_telemetry(
+    paths: Sequence[Path | str],
+    out: Path | str,
+    options: TelemetryOptions | None = None,
+    *,
+    workers: int | None = None,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+    announce: Callable[[object], None] | None = None,
+    report: Callable[[TelemetryReport], None] | None = None,
+) -> ImportResult:
+    """Import files of telemetry into a dataset and create a version.
+
+    Run an interrupted import again to finish it.
+
+    Parameters
+    ----------
+    paths
+        Files and folders of any mix of formats, plain or compressed; they are only read.
+    out
+        Dataset folder: new, empty, or written by an earlier import of the same files.
+    workers
+        Processes that write episodes; one per processor by default.
+    skip_bad
+        Leave out incidents that cannot become episodes. Otherwise they are an error, and no version is created.
+    progress
+        Called with the number of read and of all megabytes.
+    announce
+        Called with the expected cost, as text, before the files are read.
+    report
+        Called with what was recognised, before episodes are written.
+
+    Raises
+    ------
+    UsageError
+        An option, the mapping file or the incident file is wrong.
+    DataError
+        A path does not exist, no file holds telemetry, or `out` holds other data.
+    """
+    options = options or TelemetryOptions()
+    _check_options(options)
+    out = Path(out)
+    with staged(paths, staging_folder(out), options, progress=progress, announce=announce) as telemetry:
+        if report is not None:
+            report(telemetry.report)
+        windows = plan_windows(telemetry, options)
+        write_plan(telemetry, windows)
+        source = ImportSource(path=_source_text(paths, telemetry), details=_provenance(telemetry, options))
+        result = import_dataset(
+            "telemetry", telemetry.folder, out, workers=workers, skip_bad=skip_bad, announce=announce, source=source
+        )
+        shutil.rmtree(telemetry.folder, ignore_errors=True)
+    return result
+
+
+def examine_telemetry(
+    paths: Sequence[Path | str],
+    options: TelemetryOptions | None = None,
+    *,
+    folder: Path,
+    progress: Progress | None = None,
+    announce: Callable[[object], None] | None = None,
+) -> TelemetryReport:
+    """Return what an import would recognise; the staged rows stay in `folder` for it."""
+    with staged(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as telemetry:
+        return telemetry.report
+
+
+@contextmanager
+def staged(
+    paths: Sequence[Path | str],
+    folder: Path,
+    options: TelemetryOptions,
+    *,
+    progress: Progress | None = None,
+    announce: Callable[[object], None] | None = None,
+) -> Iterator[StagedTelemetry]:
+    """Read files into a folder that is locked within the block; see `import_telemetry`."""
+    mapping = TelemetryMapping() if options.mapping is None else read_mapping(Path(options.mapping))
+    Redactor(options.redact, options.redact_patterns)
+    inputs = list_inputs([Path(path) for path in paths])
+    if not inputs:
+        raise DataError(f"{', '.join(map(str, paths))} holds no file; give files or folders of telemetry")
+    if announce is not None:
+        announce(_cost_text(inputs))
+    with translate_write_errors(folder), translate_disk_full(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder, "import"):
+        facts = stage_files(
+            inputs,
+            folder,
+            mapping,
+            lambda: Redactor(options.redact, options.redact_patterns),
+            _counter(inputs, progress),
+        )
+        usable = [file for file in facts if file.rows]
+        if not usable:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise DataError(_no_telemetry(facts))
+        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(facts, mapping))
+
+
+def _check_options(options: TelemetryOptions) -> None:
+    if options.at is not None and options.incidents is not None:
+        raise UsageError("--at and --incidents exclude each other; give one of them")
+
+
+def staging_folder(out: Path) -> Path:
+    """Return the folder in which an import into `out` keeps what it has read."""
+    return out.parent / f"{out.name}{STAGE_SUFFIX}"
+
+
+def _counter(inputs: Sequence[InputFile], progress: Progress | None) -> Callable[[int], None]:
+    """Return a function that counts bytes and shows megabytes."""
+    total = max(1, sum(file.size for file in inputs) // _STEP_BYTES)
+    steps = StepCounter(total, progress)
+    read = shown = 0
+
+    def advance(count: int) -> None:
+        nonlocal read, shown
+        read += count
+        if read // _STEP_BYTES > shown:
+            steps.add(read // _STEP_BYTES - shown)
+            shown = read // _STEP_BYTES
+
+    return advance
+
+
+def _cost_text(inputs: Sequence[InputFile]) -> str:
+    size = sum(file.size for file in inputs)
+    noun = "file" if len(inputs) == 1 else "files"
+    return f"{len(inputs):,} {noun}, {size_text(size)}: about {duration_text(size / _BYTES_PER_S)} to read"
+
+
+def _no_telemetry(facts: Sequence[FileFacts]) -> str:
+    refusals = [file.refusal for file in facts if file.refusal]
+    if len(refusals) == 1:
+        return f"no telemetry: {refusals[0]}"
+    if not refusals:
+        return "the files hold no telemetry; give others, or correct the mapping file"
+    return f"none of {len(facts):,} files holds telemetry (first: {refusals[0]}); give others, or a mapping file"
+
+
+def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
+    origins: dict[str, Counter[str]] = {}
+    for file in facts:
+        for table, counts in file.origins.items():
+            origins.setdefault(table, Counter()).update(counts)
+    names = name_services(origins, mapping)
+    start_ns = min(min(file.first_ns.values()) for file in facts if file.rows)
+    end_ns = max(max(file.last_ns.values()) for file in facts if file.rows) + 1
+    return TelemetryReport(
+        files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=tuple(_find_issues(facts, names))
+    )
+
+
+def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
+    """Yield sentences on tables whose times do not fit together, and on rows without a service."""
+    spans: dict[str, tuple[int, int]] = {}
+    for file in facts:
+        for table in file.rows:
+            first, last = file.first_ns[table], file.last_ns[table]
+            known = spans.get(table, (first, last))
+            spans[table] = min(known[0], first), max(known[1], last)
+    for table, (first, last) in spans.items():
+        for other, (begin, end) in spans.items():
+            if table < other and (last < begin or end < first):
+                gap_s = (begin - last if last < begin else first - end) / 1e9
+                yield (
+                    f"{table} ({time_text(first)} to {time_text(last)}) and {other} ({time_text(begin)} to "
+                    f"{time_text(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
+                )
+    for table, count in names.unmatched.items():
+        yield f"{count:,} rows of {table} name no service"
+
+
+def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[Window]:
+    """Return the episodes to build, with causes by the names of services."""
+    data = telemetry.report.start_ns, telemetry.report.end_ns
+    if options.at is not None:
+        return [window_around(parse_moment(options.at), data)]
+    if options.incidents is None:
+        return [whole_window(data)]
+    windows = incident_windows(read_incidents(Path(options.incidents)), data)
+    return [replace(window, causes=_find_causes(window, telemetry.report.names)) for window in windows]
+
+
+def _find_causes(window: Window, names: ServiceNames) -> tuple[str, ...]:
+    causes: list[str] = []
+    for cause in window.causes:
+        service = names.find(cause)
+        if service is None:
+            raise UsageError(
+                f"the cause of {quoted(window.key)} is {quoted(cause)}, which is no service of the telemetry; "
+                f"{suggest(cause, names.services)}"
+            )
+        causes.append(service)
+    return tuple(dict.fromkeys(causes))
+
+
+def write_plan(telemetry: StagedTelemetry, windows: Sequence[Window]) -> None:
+    """Write what `TelemetryImport` needs into the staging folder."""
+    facts = telemetry.report.files
+    types: dict[str, str] = {}
+    metrics: dict[str, str] = {}
+    declared: dict[str, Mapping[str, str]] = {}
+    for file in facts:
+        types |= file.types
+        declared |= file.roles
+        for metric, kind in file.metrics.items():
+            if metrics.get(metric, "unknown") == "unknown":
+                metrics[metric] = kind
+    kinds = infer_kinds(metrics, types)
+    Plan(
+        app=telemetry.mapping.app,
+        windows=tuple(windows),
+        folders=list_folders(facts),
+        services=telemetry.report.names.of_origin,
+        names=telemetry.report.names.of_name,
+        kinds=kinds,
+        roles=list_roles(metrics | kinds, declared, telemetry.mapping.roles),
+    ).write(telemetry.folder)
+
+
+def _source_text(paths: Sequence[Path | str], telemetry: StagedTelemetry) -> str:
+    """Return what identifies an import: the paths, and a digest of names, roles and windows."""
+    digest = hashlib.sha256((telemetry.folder / PLAN).read_bytes()).hexdigest()[:12]
+    return f"{' '.join(str(Path(path).resolve()) for path in paths)} (plan {digest})"
+
+
+def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[str, Any]:
+    facts = telemetry.report.files
+    dropped: Counter[str] = Counter()
+    for file in facts:
+        dropped.update(file.dropped)
+    return {
+        "files": {file.name: file.format for file in facts if not file.refusal},
+        "refused": [file.refusal for file in facts if file.refusal],
+        "dropped": dict(dropped),
+        "redacted": sum(file.redacted for file in facts),
+        "redaction": options.redact,
+        "mapping": asdict(telemetry.mapping),
+    }
+
+
+def write_mapping(path: Path, report: TelemetryReport) -> str:
+    """Write a mapping file with the inferred names of services, to be edited; return what became of it.
+
+    A file that exists is kept, because it may have been edited.
+    """
+    text = mapping_text(report)
+    if path.exists():
+        is_same = path.is_file() and path.read_bytes() == text.encode()
+        return "holds these names" if is_same else "exists and was not changed; --mapping reads it"
+    with translate_write_errors(path):
+        replace_text(path, text)
+    return "holds these names; edit it and import with --mapping to change them"
+
+
+def mapping_text(report: TelemetryReport) -> str:
+    """Return the text of a mapping file with the inferred names of services."""
+    services: dict[str, str | None] = {}
+    for service, tables in report.names.aliases.items():
+        for alias in sorted({alias for aliases in tables.values() for alias in aliases}):
+            services[alias] = service
+    lines = [
+        "# How faultset reads this telemetry. Edit it and give it with --mapping.",
+        "app: app",
+        "# zone of times without one",
+        "time_zone: UTC",
+        "# name in the data: service in the dataset; null for rows that belong to no service",
+        yaml.safe_dump({"services": services}, sort_keys=True, allow_unicode=True).rstrip(),
+        "# metric or pattern: role (cpu, memory, latency, errors, traffic, saturation, ...)",
+        "roles: {}",
+        "# files that need help: match, and skip, service, pod, time, time_zone, pattern, signal, columns, ...",
+        "files: []",
+    ]
+    return "\n".join(lines) + "\n"

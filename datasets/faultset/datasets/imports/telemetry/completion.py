@@ -1,0 +1,165 @@
+"""Complete the rows of a window: kinds, deltas and copies of metrics; shared ids, peers and calls of spans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.datasets.format.episodes import SERIES_COLUMNS, as_array, in_one_chunk, order_of
+from faultset.datasets.imports.columns import drop_repeats, encode_words
+from faultset.datasets.imports.spans import infer_kinds_and_peers
+
+pc: Any = pyarrow.compute  # type checkers do not see its functions
+
+_DELTA = "delta-"
+_SHARED_SUFFIX = "5"
+"""Added to the id of the server's half of a span that client and server share, as Zipkin's clients do."""
+
+
+def drop_exact_repeats(rows: pa.Table) -> pa.Table:
+    """Return the rows without copies, which overlapping files hold."""
+    return drop_repeats(rows, [name for name in rows.column_names if name != "time"] + ["time"])
+
+
+def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str]) -> pa.Table:
+    metric = encode_words(rows["metric"]).combine_chunks()
+    metric = metric.chunk(0) if isinstance(metric, pa.ChunkedArray) else metric
+    kinds = rows["kind"].cast(pa.string())
+    declared = pa.array([kinds_of.get(name, "gauge") for name in metric.dictionary.to_pylist()], pa.string())
+    kinds = pc.if_else(pc.equal(kinds, "unknown"), declared.take(metric.indices), kinds)
+    rows = rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
+    rows = _drop_pod_totals(rows)
+    rows = drop_repeats(rows, [*SERIES_COLUMNS, "time"])
+    if pc.any(pc.starts_with(rows["kind"], _DELTA)).as_py():
+        rows = _accumulate(rows)
+    return rows
+
+
+def _drop_pod_totals(rows: pa.Table) -> pa.Table:
+    """Remove cAdvisor's totals of pods whose containers are recorded, and its pauses, which would count twice."""
+    is_total = pc.and_(
+        pc.and_(pc.starts_with(rows["metric"].cast(pa.string()), "container_"), pc.is_valid(rows["pod"])),
+        pc.invert(pc.starts_with(rows["metric"].cast(pa.string()), "container_network_")),
+    )
+    container = pc.fill_null(rows["container"].cast(pa.string()), "")
+    named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
+    if not pc.any(named).as_py():
+        return rows
+    detailed = pc.unique(rows.filter(named)["pod"].cast(pa.string()))
+    total = pc.and_(
+        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))), pc.is_in(rows["pod"].cast(pa.string()), detailed)
+    )
+    return rows.filter(pc.invert(pc.fill_null(total, False)))
+
+
+def _accumulate(rows: pa.Table) -> pa.Table:
+    """Turn increases since the last sample into counts since the start of the window."""
+    rows, starts = _by_series(rows)
+    is_delta = pc.starts_with(rows["kind"], _DELTA).to_numpy()
+    values = rows["value"].to_numpy()
+    running = np.cumsum(np.where(np.isfinite(values) & is_delta, values, 0.0))
+    before = np.concatenate([[0.0], running])[starts]
+    totals = running - np.repeat(before, np.diff(np.append(starts, len(rows))))
+    rows = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array(np.where(is_delta, totals, values)))
+    kinds = pc.replace_substring_regex(rows["kind"], f"^{_DELTA}", "")
+    return rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
+
+
+def _by_series(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """Return the rows in order of series and time, and the position of the first row of each series."""
+    rows = in_one_chunk(rows)
+    order = order_of("metrics", rows)
+    if order is not None:
+        rows = in_one_chunk(rows.take(pa.array(order)))
+    change = np.zeros(len(rows), dtype=bool)
+    change[:1] = True
+    for name in SERIES_COLUMNS:
+        codes = as_array(rows[name]).indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        change[1:] |= codes[1:] != codes[:-1]
+    return rows, np.flatnonzero(change)
+
+
+def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
+    rows = _separate_shared(rows)
+    rows = drop_repeats(rows, ["trace_id", "span_id"])
+    service = rows["service"]
+    kinds = rows["kind"].cast(pa.string())
+    inferred_kinds, inferred_peers = infer_kinds_and_peers(rows["span_id"], rows["parent_span_id"], service)
+    if not pc.any(pc.is_in(kinds, pa.array(["client", "server"]))).as_py():
+        kinds = inferred_kinds.cast(pa.string())
+    rows = rows.set_column(
+        rows.schema.get_field_index("kind"), "kind", pa.chunked_array([kinds]) if isinstance(kinds, pa.Array) else kinds
+    )
+    peers = rows["peer_service"].cast(pa.string())
+    named = {name: names[name] for name in pc.unique(peers).to_pylist() if name is not None and name in names}
+    words = [named.get(peer, peer) if peer is not None else None for peer in peers.to_pylist()] if named else peers
+    peers = pa.chunked_array([pa.array(words, pa.string())]) if named else peers
+    callers = pc.is_in(kinds, pa.array(["client", "producer"]))
+    peers = pc.if_else(pc.and_(pc.is_null(peers), callers), inferred_peers.cast(pa.string()), peers)
+    return rows.set_column(rows.schema.get_field_index("peer_service"), "peer_service", peers)
+
+
+def _separate_shared(rows: pa.Table) -> pa.Table:
+    """Give the server's half of a span that client and server share its own id, with the client's as parent.
+
+    Spans of the server that name the shared id as their parent become children of its half.
+    """
+    keys = pc.binary_join_element_wise(rows["trace_id"], rows["span_id"], "-")
+    if pc.count_distinct(keys).as_py() == len(rows):
+        return rows
+    frame = rows.select(["trace_id", "span_id", "parent_span_id", "kind", "service"]).to_pandas()
+    same = ["trace_id", "span_id"]
+    callers = frame["kind"].isin(["client", "producer"])
+    has_caller = callers.groupby([frame[name] for name in same]).transform("any")
+    halves = has_caller & frame["kind"].isin(["server", "consumer"])
+    if not halves.any():
+        return rows
+    renamed = frame.loc[halves, [*same, "service"]].drop_duplicates()
+    known = {(t, s, str(v)) for t, s, v in renamed.itertuples(index=False)}
+    span_ids, parents = frame["span_id"].tolist(), frame["parent_span_id"].tolist()
+    for number, (trace, span, parent, service, half) in enumerate(
+        zip(frame["trace_id"], frame["span_id"], frame["parent_span_id"], frame["service"], halves, strict=True)
+    ):
+        if half:
+            span_ids[number], parents[number] = f"{span}{_SHARED_SUFFIX}", span
+        elif (trace, parent, str(service)) in known and parent != span:
+            parents[number] = f"{parent}{_SHARED_SUFFIX}"
+    for name, values in (("span_id", span_ids), ("parent_span_id", parents)):
+        texts = [value if isinstance(value, str) else None for value in values]
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+    return rows
+
+
+def call_graph(spans: pa.Table) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Return the calls between services, and the service that most traces enter."""
+    frame = spans.select(["trace_id", "span_id", "parent_span_id", "service"]).to_pandas()
+    frame["service"] = frame["service"].astype(object)
+    parents = frame[["trace_id", "span_id", "service"]].rename(
+        columns={"span_id": "parent_span_id", "service": "caller"}
+    )
+    joined = frame.merge(parents, on=["trace_id", "parent_span_id"], how="left")
+    joined = joined[joined["service"].notna()]
+    pairs = joined[joined["caller"].notna() & (joined["caller"] != joined["service"])]
+    calls = sorted({(caller, callee) for caller, callee in pairs[["caller", "service"]].itertuples(index=False)})
+    roots = Counter(joined.loc[joined["parent_span_id"].isna(), "service"])
+    return tuple(calls), roots.most_common(1)[0][0] if roots else ""
+
+
+def interval_s(metrics: pa.Table) -> float | None:
+    """Return the median distance between samples of a series; None if no series has two."""
+    rows, starts = _by_series(metrics)
+    times = rows["time"].cast(pa.int64()).to_numpy()
+    inside = np.ones(max(0, len(times) - 1), dtype=bool)
+    inside[starts[1:] - 1] = False
+    steps = np.diff(times)[inside]
+    steps = steps[steps > 0]
+    if not len(steps):
+        return None
+    step_s = float(np.median(steps)) / 1e9
+    whole = round(step_s) if step_s >= 0.95 else round(step_s, 3)
+    return float(min(max(whole if abs(whole - step_s) <= 0.05 * step_s else step_s, 0.001), 86_400.0))

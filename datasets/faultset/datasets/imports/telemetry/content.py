@@ -1,0 +1,241 @@
+"""Open foreign files: decompress them, decode their text, and limit what a hostile one can cost."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from faultset.core.errors import DataError
+from faultset.core.printable import printable
+from faultset.core.reading.regular_files import regular_stat, unreadable
+
+HEAD_BYTES = 1 << 17
+LONGEST_LINE = 64 << 20
+_SMALL_BYTES = 1 << 30
+_LARGEST_RATIO = 500
+"""Largest credible ratio of unpacked to packed size."""
+_COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz"))
+_OTHERS = (
+    (b"\x04\x22\x4d\x18", "is compressed with LZ4; decompress it"),
+    (b"\xff\x06\x00\x00sNaPpY", "is compressed with framed Snappy; decompress it"),
+    (b"PK\x03\x04", "is a zip archive or an office document; unpack it, or export it as CSV"),
+    (b"7z\xbc\xaf\x27\x1c", "is a 7z archive; unpack it"),
+    (b"%PDF", "is a PDF document; export the data themselves"),
+    (b"\x89PNG", "is an image; export the data themselves"),
+    (b"SQLite format 3", "is a SQLite database; export its tables as CSV"),
+    (b"\x7fELF", "is a program"),
+)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """A foreign file whose first bytes are known.
+
+    Attributes
+    ----------
+    path
+        The file.
+    name
+        Its name in messages.
+    size
+        Its size on disk in bytes.
+    compression
+        gzip, zstd, bz2, xz, or empty.
+    head
+        The first bytes after decompression, without a byte-order mark, as UTF-8.
+    encoding
+        utf-8, utf-16, utf-32, or empty for binary data.
+    is_whole
+        Whether `head` is the whole content.
+    """
+
+    path: Path
+    name: str
+    size: int
+    compression: str
+    head: bytes
+    encoding: str
+    is_whole: bool
+
+    @contextmanager
+    def open(self, advance: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
+        """Open the decompressed content, as UTF-8 if it is text; `advance` gets the bytes that were read from disk."""
+        with self.path.open("rb") as raw:
+            plain = _decompress(_Counted(raw, advance), self.compression)
+            limit = max(_SMALL_BYTES, _LARGEST_RATIO * self.size) if self.compression else None
+            limited = io.BufferedReader(_Limited(plain, limit, self.name), 1 << 18)
+            yield _decode(limited, self.encoding)
+
+    def lines(self, stream: IO[bytes]) -> Iterator[bytes | None]:
+        """Yield the lines of an open stream without their ends; None for a line longer than 64 MB."""
+        while line := stream.readline(LONGEST_LINE):
+            if len(line) < LONGEST_LINE or line.endswith(b"\n"):
+                yield line.rstrip(b"\r\n")
+                continue
+            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+                pass
+            yield None
+
+
+class _Counted(io.RawIOBase):
+    def __init__(self, raw: IO[bytes], advance: Callable[[int], None] | None) -> None:
+        self._raw, self._advance = raw, advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = self._raw.readinto(buffer)  # type: ignore[attr-defined]
+        if self._advance is not None:
+            self._advance(count)
+        return count
+
+
+class _Limited(io.RawIOBase):
+    """Refuses more bytes than a file of this size credibly unpacks to."""
+
+    def __init__(self, plain: IO[bytes], limit: int | None, name: str) -> None:
+        self._plain, self._limit, self._name, self._total = plain, limit, name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._plain.read(len(buffer))
+        except _DAMAGE as error:
+            reason = printable((str(error).splitlines() or [type(error).__name__])[0][:120])
+            raise DamagedError(f"{self._name} is damaged after {self._total:,} bytes ({reason})") from None
+        buffer[: len(data)] = data
+        self._total += len(data)
+        if self._limit is not None and self._total > self._limit:
+            raise DamagedError(f"{self._name} unpacks to more than {self._limit:,} bytes; unpack it yourself")
+        return len(data)
+
+
+class DamagedError(DataError):
+    """Content that ends before the file does; what was read before remains valid."""
+
+
+def _decompress(raw: io.RawIOBase, compression: str) -> IO[bytes]:
+    buffered = io.BufferedReader(raw, 1 << 18)
+    match compression:
+        case "gzip":
+            return gzip.GzipFile(fileobj=buffered)  # type: ignore[return-value]
+        case "bz2":
+            return bz2.BZ2File(buffered)  # type: ignore[return-value]
+        case "xz":
+            return lzma.LZMAFile(buffered)  # type: ignore[return-value]
+        case "zstd":
+            return pa.CompressedInputStream(pa.PythonFile(buffered, "r"), "zstd")
+        case _:
+            return buffered
+
+
+def _decode(stream: io.BufferedReader, encoding: str) -> IO[bytes]:
+    if encoding in ("utf-16", "utf-32"):
+        return transcode(stream, encoding)
+    if encoding == "utf-8" and stream.peek(3)[:3] == codecs.BOM_UTF8:
+        stream.read(3)
+    return stream
+
+
+def transcode(stream: IO[bytes], encoding: str) -> IO[bytes]:
+    """Return a stream as valid UTF-8; bytes that are no text become U+FFFD."""
+    return io.BufferedReader(_Transcoded(stream, encoding), 1 << 18)
+
+
+class _Transcoded(io.RawIOBase):
+    def __init__(self, stream: IO[bytes], encoding: str) -> None:
+        self._stream, self._decoder = stream, codecs.getincrementaldecoder(encoding)("replace")
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            data = self._stream.read(1 << 16)
+            self._rest = self._decoder.decode(data, final=not data).encode("utf-8", "replace")
+            if not data:
+                break
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def open_content(path: Path, name: str) -> Content:
+    """Return a file with its first bytes.
+
+    Raises
+    ------
+    DataError
+        It is no regular file, cannot be read, is empty, damaged, or of a kind that holds no telemetry.
+    """
+    size = regular_stat(path).st_size
+    try:
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError as problem:
+        raise unreadable(path, problem) from problem
+    compression = next((kind for magic, kind in _COMPRESSIONS if start.startswith(magic)), "")
+    reason = next((reason for magic, reason in _OTHERS if start.startswith(magic)), "")
+    if reason:
+        raise DataError(f"{name} {reason}")
+    raw = Content(path=path, name=name, size=size, compression=compression, head=b"", encoding="", is_whole=False)
+    head = _read_head(raw, HEAD_BYTES)
+    encoding = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), "" if b"\0" in head else "utf-8")
+    is_whole = len(head) < HEAD_BYTES
+    if encoding in ("utf-16", "utf-32"):
+        head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode("utf-8", "replace")
+    head = head.removeprefix(codecs.BOM_UTF8)
+    if not head.strip() and is_whole:
+        raise DataError(f"{name} is empty")
+    return Content(
+        path=path, name=name, size=size, compression=compression, head=head, encoding=encoding, is_whole=is_whole
+    )
+
+
+def _read_head(content: Content, size: int) -> bytes:
+    """Return the first bytes; of a damaged file, as many as can be read."""
+    pieces: list[bytes] = []
+    with content.open() as stream:
+        try:
+            while sum(map(len, pieces)) < size and (piece := stream.read1(1 << 14)):  # type: ignore[attr-defined]
+                pieces.append(piece)
+        except DamagedError:
+            if not pieces:
+                raise
+    return b"".join(pieces)[:size]
+
+
+def walk_files(paths: list[Path]) -> Iterator[Path]:
+    """Yield the regular files at and below paths in a stable order; links inside folders are not followed."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for folder, names, files in os.walk(path):
+            names.sort()
+            names[:] = [name for name in names if not name.startswith(".")]
+            yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))

@@ -1,0 +1,115 @@
+"""Attributes, labels and paths that say where a record comes from.
+
+Names are those of OpenTelemetry's semantic conventions 1.37 and their former ones, of Prometheus, Kubernetes, Istio,
+Elastic and Fluent Bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, short_name
+
+IDENTITY: dict[str, tuple[str, ...]] = {
+    "service": (
+        "faultset.service", "service.name", "service_name", "serviceName", "service", "resource.service.name",
+        "app.kubernetes.io/name", "app_kubernetes_io_name", "application", "app",
+    ),
+    "workload": (
+        "k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name", "k8s.cronjob.name", "k8s.job.name",
+        "k8s_deployment_name", "k8s_statefulset_name", "k8s_daemonset_name", "kubernetes.deployment.name",
+        "kubernetes.statefulset.name", "kubernetes.daemonset.name", "deployment", "statefulset", "daemonset",
+    ),
+    "pod": ("k8s.pod.name", "k8s_pod_name", "kubernetes.pod.name", "kubernetes.pod_name", "pod", "pod_name"),
+    "container": (
+        "k8s.container.name", "k8s_container_name", "kubernetes.container.name", "kubernetes.container_name",
+        "container", "container_name", "container.name",
+    ),
+    "namespace": (
+        "k8s.namespace.name", "k8s_namespace_name", "kubernetes.namespace", "kubernetes.namespace_name", "namespace",
+        "kubernetes_namespace",
+    ),
+    "host": ("host.name", "host_name", "k8s.node.name", "k8s_node_name", "kubernetes.node.name", "node", "hostname"),
+}  # fmt: skip
+"""Field of an origin to the names of attributes that hold it, best first."""
+OUR_SERVICE = "faultset.service"
+SCRAPE_LABELS = frozenset({"job", "instance", "prometheus", "prometheus_replica", "endpoint", "metrics_path"})
+"""Labels that scraping adds; `job` names the service if nothing better does."""
+_ISTIO = ("workload", "canonical_service")
+_POD_LOGS = re.compile(r"/pods/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_[^/]+/(?P<container>[^/]+)/\d+\.log")
+_CONTAINER_LOGS = re.compile(
+    r"/(?P<pod>[a-z0-9.-]+)_(?P<namespace>[a-z0-9-]+)_(?P<container>[a-z0-9.-]+)-[0-9a-f]{64}\.log"
+)
+_OUR_LOGS = re.compile(r"/(?P<pod>[a-z0-9.-]+)/(?P<container>[a-z0-9.-]+)/\d+\.log$")
+
+
+def read_origin(facts: Mapping[str, Any], default: Origin = Origin()) -> Origin:  # noqa: B008
+    """Return the origin that attributes name; fields that they lack come from `default`."""
+    origin = Origin(*(_find(facts, names) or getattr(default, field) for field, names in IDENTITY.items()))
+    if OUR_SERVICE not in facts:
+        return origin
+    # Our own exports have the workload and the name that the process reported.
+    return origin._replace(
+        service=short_name(facts[OUR_SERVICE]) or NO_SERVICE, reported=_find(facts, ("service.name",))
+    )
+
+
+def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple[Origin, dict[str, str]]:  # noqa: B008
+    """Return the origin of a metric series and its other labels."""
+    rest = {str(name): value if isinstance(value, str) else str(value) for name, value in labels.items()}
+    fields: dict[str, str] = {}
+    for field, names in IDENTITY.items():
+        name = next((name for name in names if rest.get(name) and not _describes(field, name, rest)), None)
+        if name is not None:
+            fields[field] = short_name(rest.pop(name))
+    side = rest.get("reporter")
+    if side in ("source", "destination") or "source_workload" in rest:
+        prefix = "source" if side == "source" else "destination"
+        istio = next((rest[f"{prefix}_{name}"] for name in _ISTIO if rest.get(f"{prefix}_{name}")), None)
+        if istio and istio != "unknown":
+            fields["service"] = short_name(istio)
+    job = rest.pop("job", "")
+    if job and not (default.service or any(fields.get(field) for field in ("service", "workload", "pod"))):
+        fields["service"] = short_name(job.rpartition("/")[2])
+    for name in SCRAPE_LABELS:
+        rest.pop(name, None)
+    # Our own exports keep a label of the name of a column under another one.
+    rest = {
+        name.removeprefix("label_") if name.removeprefix("label_") in _COLUMNS else name: value
+        for name, value in rest.items()
+    }
+    return Origin(*(fields.get(field) or getattr(default, field) for field in IDENTITY)), rest
+
+
+_COLUMNS = ("service", "pod", "container")
+
+
+def _describes(field: str, name: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a label describes the measurement: kube-state-metrics names its objects by such labels."""
+    metric = labels.get("__name__", "")
+    return field in ("service", "host") and metric.startswith(f"kube_{name}_")
+
+
+def _find(facts: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    for name in names:
+        value = facts.get(name)
+        if isinstance(value, str | int) and value != "":
+            return short_name(value)
+    return ""
+
+
+def origin_of_path(path: Path) -> Origin:
+    """Return what the path of a container's log says.
+
+    >>> origin_of_path(Path("/var/log/pods/shop_cart-7d4b9c-x2x4z_0f1e/server/0.log")).pod
+    'cart-7d4b9c-x2x4z'
+    """
+    text = path.as_posix()
+    match = _POD_LOGS.search(text) or _CONTAINER_LOGS.search(text) or _OUR_LOGS.search(text)
+    if match is None:
+        return Origin()
+    facts = match.groupdict()
+    return Origin(pod=facts["pod"], container=facts["container"], namespace=facts.get("namespace", ""))

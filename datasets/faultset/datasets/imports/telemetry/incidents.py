@@ -1,0 +1,278 @@
+"""The incident file: when something was wrong, and where the cause was, if that is known."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
+
+from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import quoted
+from faultset.core.reading.documents import STRICT, check_type
+from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
+from faultset.core.times import SECOND_NS, duration_text, parse_duration
+from faultset.datasets.format.schemas import LONGEST_VIEW_NS, Name
+from faultset.datasets.imports.telemetry.times import parse_time
+
+_AROUND_NS = 30 * 60 * SECOND_NS
+"""Time before and after `--at`."""
+_SHORTEST_BEFORE_NS = 10 * 60 * SECOND_NS
+_LEAST_BEFORE_NS = 30 * SECOND_NS
+_JITTER = 0.2
+"""The time before an incident varies by this share, as in collected episodes, so that its length shows nothing."""
+Moment = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """What raised an alarm."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    time: Moment | None = None
+    """When."""
+    service: Name | None = None
+    """Service of the metric."""
+    metric: Name | None = None
+    """Metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """Time and cause of an incident."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    start: Moment
+    """When its first effect was there."""
+    end: Moment
+    """When it was over, or when the telemetry to analyse ends."""
+    name: Name = ""
+    """Name; its start by default."""
+    cause: Name | tuple[Name, ...] | None = None
+    """Service that caused it, or several."""
+    fault: Name = "incident"
+    """Kind of the fault in one or two words."""
+    system_level: Name | None = None
+    fault_type: Name | None = None
+    alarm: Alarm | None = None
+    before: Name = ""
+    """Length of the healthy time before it, as 20m."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthyTime:
+    """Time in which nothing was wrong."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    start: Moment
+    end: Moment
+    name: Name = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentFile:
+    """Content of an incident file."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    incidents: tuple[Incident, ...] = ()
+    healthy: tuple[HealthyTime, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Time and label of an episode.
+
+    Attributes
+    ----------
+    key
+        Name of the case.
+    start_ns, end_ns
+        The view.
+    onset_ns
+        Start of the incident; None in healthy time.
+    causes
+        Services at fault; empty if they are unknown or there is none.
+    kind
+        incident, unlabelled or plain.
+    label
+        Other fields of the label.
+    """
+
+    key: str
+    start_ns: int
+    end_ns: int
+    onset_ns: int | None = None
+    causes: tuple[str, ...] = ()
+    kind: str = "plain"
+    label: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def read_incidents(path: Path) -> IncidentFile:
+    """Read an incident file.
+
+    Raises
+    ------
+    UsageError
+        It is missing, is not YAML, names no incident, or has an unknown field.
+    """
+    content = parse_yaml(read_yaml_text(path, "incident file"), str(path))
+    if isinstance(content, list):
+        content = {"incidents": content}
+    file = check_type({} if content is None else content, IncidentFile, str(path), error=UsageError)
+    if not file.incidents and not file.healthy:
+        raise UsageError(f"{path} must have at least one entry under incidents or healthy; add start and end of one")
+    return file
+
+
+def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
+    """Return the window of each entry.
+
+    Parameters
+    ----------
+    data
+        First time of the telemetry and the time after its last.
+
+    Raises
+    ------
+    UsageError
+        An entry has no valid time or duration, or two have the same name.
+    DataError
+        No telemetry covers an entry.
+    """
+    windows: list[Window] = []
+    ended_ns = data[0]
+    for incident in sorted(file.incidents, key=lambda incident: _moment(incident.start, "start")):
+        windows.append(_incident_window(incident, data, ended_ns))
+        ended_ns = max(ended_ns, windows[-1].end_ns)
+    for healthy in file.healthy:
+        start_ns, end_ns = _span(healthy.start, healthy.end, healthy.name)
+        start_ns, end_ns = max(start_ns, data[0]), min(end_ns, data[1])
+        _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
+        windows.append(Window(key=healthy.name or f"healthy {time_text(start_ns)}", start_ns=start_ns, end_ns=end_ns))
+    keys = [window.key for window in windows]
+    repeated = next((key for key in keys if keys.count(key) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"two entries are called {quoted(repeated)}; give each its own name")
+    return windows
+
+
+def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -> Window:
+    onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
+    key = incident.name or f"incident {time_text(onset_ns)}"
+    end_ns = min(end_ns, data[1])
+    _check_covered(onset_ns, end_ns, key, data)
+    if incident.before:
+        try:
+            before_ns = round(parse_duration(incident.before) * SECOND_NS)
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"before of {quoted(key)} must be a duration such as 20m, got {quoted(incident.before)}"
+            ) from None
+        start_ns = max(data[0], onset_ns - before_ns)
+    else:
+        share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) / 2**32
+        length_ns = max(_SHORTEST_BEFORE_NS, end_ns - onset_ns)
+        start_ns = max(ended_ns, data[0], onset_ns - round(length_ns * (1 + _JITTER * (2 * share - 1))))
+    if onset_ns - start_ns < _LEAST_BEFORE_NS:
+        raise DataError(
+            f"{quoted(key)} needs at least {duration_text(_LEAST_BEFORE_NS / SECOND_NS)} of telemetry before its start "
+            "and after the incident before it; add earlier telemetry, or leave the incident out"
+        )
+    causes = (incident.cause,) if isinstance(incident.cause, str) else tuple(incident.cause or ())
+    label: dict[str, Any] = {"system_level": incident.system_level, "fault_type": incident.fault_type}
+    label["parameters"] = _alarm_parameters(incident.alarm)
+    if causes:
+        label["fault"] = incident.fault
+    kind = "incident" if causes else "unlabelled"
+    return Window(key=key, start_ns=start_ns, end_ns=end_ns, onset_ns=onset_ns, causes=causes, kind=kind, label=label)
+
+
+def _alarm_parameters(alarm: Alarm | None) -> dict[str, Any]:
+    if alarm is None:
+        return {}
+    place = {"service": alarm.service} if alarm.service else {}
+    if place and alarm.metric:
+        place["metric"] = alarm.metric
+    time_ns = None if alarm.time is None else _moment(alarm.time, "alarm.time")
+    return ({"alarm": place} if place else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
+
+
+def window_around(at_ns: int, data: tuple[int, int]) -> Window:
+    """Return the window of 30 minutes before and after a time, as far as there is telemetry.
+
+    Raises
+    ------
+    DataError
+        The telemetry does not cover the time.
+    """
+    if not data[0] + _LEAST_BEFORE_NS <= at_ns < data[1]:
+        raise DataError(
+            f"--at must be at least 30 s after the first telemetry ({time_text(data[0])}) and before the last "
+            f"({time_text(data[1])}), got {time_text(at_ns)}"
+        )
+    start_ns, end_ns = max(data[0], at_ns - _AROUND_NS), min(data[1], at_ns + _AROUND_NS)
+    return Window(
+        key=f"at {time_text(at_ns)}",
+        start_ns=start_ns,
+        end_ns=end_ns,
+        onset_ns=at_ns,
+        kind="unlabelled",
+        label={"parameters": {"at_ns": at_ns}},
+    )
+
+
+def whole_window(data: tuple[int, int]) -> Window:
+    """Return the window of all telemetry, which counts as healthy.
+
+    Raises
+    ------
+    DataError
+        It is longer than an episode may be.
+    """
+    if data[1] - data[0] > LONGEST_VIEW_NS:
+        days = (data[1] - data[0]) / (86_400 * SECOND_NS)
+        raise DataError(
+            f"the telemetry covers {days:,.0f} days, from {time_text(data[0])} to {time_text(data[1])}, and an episode "
+            "at most 31; choose a part with --at or --incidents"
+        )
+    return Window(key="whole", start_ns=data[0], end_ns=data[1])
+
+
+def parse_moment(text: str) -> int:
+    """Return a time that a user gives; raise UsageError if it is none."""
+    return _moment(text, "--at")
+
+
+def _moment(value: Moment, name: str) -> int:
+    time_ns = parse_time(value)
+    if time_ns is None or time_ns <= 0:
+        raise UsageError(f"{name} must be a time such as 2026-03-01T10:00:00Z, got {quoted(value)}")
+    return time_ns
+
+
+def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
+    start_ns, end_ns = _moment(start, "start"), _moment(end, "end")
+    if end_ns <= start_ns:
+        raise UsageError(f"{quoted(name or str(start))} must end after it starts, but its end is {quoted(end)}")
+    return start_ns, end_ns
+
+
+def _check_covered(start_ns: int, end_ns: int, key: str, data: tuple[int, int]) -> None:
+    if end_ns <= start_ns or start_ns >= data[1] or end_ns <= data[0]:
+        raise DataError(
+            f"no telemetry covers {quoted(key)}: it spans {time_text(data[0])} to {time_text(data[1])}; correct its "
+            "times, or their time zone"
+        )
+
+
+def time_text(time_ns: int) -> str:
+    """Return a time as ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,218 @@
+"""Name services in the same way in all signals, from what records say about where they come from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from faultset.datasets.imports.telemetry.mapping import TelemetryMapping
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin
+
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+"""Letters of the random suffixes of Kubernetes."""
+_POD_SUFFIXES = (
+    re.compile(rf"-{_RANDOM}{{5,10}}-{_RANDOM}{{5}}$"),
+    re.compile(r"-[0-9a-f]{8,10}-[a-z0-9]{5}$"),
+    re.compile(r"-\d{1,3}$"),
+    re.compile(rf"-(?=\S*\d){_RANDOM}{{5}}$"),
+)
+_CLUSTER_DOMAIN = re.compile(r"\.(?P<namespace>[a-z0-9-]+)\.svc(?:\.cluster\.local)?(?::\d+)?$")
+_ENDINGS = re.compile(r"(?:service|svc|deployment)$")
+_UNKNOWN = frozenset({"unknown", "unknown_service", "none", "<null>"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceNames:
+    """Services of an import, and what they are called in the data.
+
+    Attributes
+    ----------
+    of_origin
+        Text of an origin to its service; None if its rows belong to no service.
+    of_name
+        Name in the data to its service.
+    aliases
+        Service to all its names in the data, by signal.
+    unmatched
+        Signal to number of rows without a service.
+    linked
+        Pairs of a name and the service that it was counted as, with the reason.
+    """
+
+    of_origin: Mapping[str, str | None]
+    of_name: Mapping[str, str | None]
+    aliases: Mapping[str, Mapping[str, tuple[str, ...]]]
+    unmatched: Mapping[str, int]
+    linked: tuple[tuple[str, str, str], ...] = ()
+    services: tuple[str, ...] = field(default=())
+
+    def find(self, name: str) -> str | None:
+        """Return the service of a name in the data or in the dataset, or None."""
+        if name in self.services:
+            return name
+        return self.of_name.get(name)
+
+
+def derive_workload(pod: str) -> str:
+    """Return the workload that a pod's name shows; empty without a pod.
+
+    >>> [derive_workload(pod) for pod in ("cart-7d4b9c5f6-x2x4z", "redis-0", "kube-proxy-8nmp6", "standalone")]
+    ['cart', 'redis', 'kube-proxy', 'standalone']
+    """
+    for suffix in _POD_SUFFIXES:
+        name, count = suffix.subn("", pod)
+        if count and name:
+            return name
+    return pod
+
+
+def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping) -> ServiceNames:
+    """Name the services of all origins.
+
+    Parameters
+    ----------
+    origins
+        Rows by text of the origin, for each table.
+    mapping
+        Names in the data to services; they take precedence.
+    """
+    parsed = {text: _clean(Origin.parse(text)) for counts in origins.values() for text in counts}
+    _strip_namespaces(parsed)
+    of_pod, of_workload = _links(parsed, origins)
+    raw = {text: _raw_name(origin, of_pod, of_workload) for text, origin in parsed.items()}
+    canonical, linked = _unify(raw, origins, mapping)
+    linked = [*linked, *_describe_links(parsed, raw)]
+    of_origin: dict[str, str | None] = {}
+    for text, name in raw.items():
+        of_origin[text] = _final(name, canonical, parsed[text], mapping)
+    of_name = {name: _final(name, canonical, Origin(service=name), mapping) for name in set(raw.values()) if name}
+    for origin in parsed.values():
+        for name in (origin.service, origin.workload):
+            if name and name not in of_name:
+                of_name[name] = _final(canonical.get(name, of_workload.get(name, name)), canonical, origin, mapping)
+    aliases: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    unmatched: Counter[str] = Counter()
+    for table, counts in origins.items():
+        for text, count in counts.items():
+            service, origin = of_origin[text], parsed[text]
+            if service is None:
+                unmatched[table] += count
+            else:
+                aliases[service][table].add(
+                    origin.service or origin.workload or derive_workload(origin.pod) or origin.container
+                )
+    services = tuple(sorted(aliases))
+    return ServiceNames(
+        of_origin=of_origin,
+        of_name=of_name,
+        aliases={name: {t: tuple(sorted(n)) for t, n in tables.items()} for name, tables in aliases.items()},
+        unmatched=unmatched,
+        linked=tuple(dict.fromkeys(linked)),
+        services=services,
+    )
+
+
+def _clean(origin: Origin) -> Origin:
+    service = origin.service
+    match = _CLUSTER_DOMAIN.search(service)
+    if match:
+        origin = origin._replace(service=service[: match.start()], namespace=origin.namespace or match["namespace"])
+    if origin.service.lower().partition(":")[0] in _UNKNOWN:
+        origin = origin._replace(service="")
+    return origin
+
+
+def _strip_namespaces(parsed: dict[str, Origin]) -> None:
+    """Remove a known namespace from names such as `reviews.bookinfo`, in place."""
+    namespaces = {origin.namespace for origin in parsed.values()} - {""}
+    tails = Counter(o.service.rpartition(".")[2] for o in parsed.values() if "." in o.service)
+    namespaces |= {tail for tail, count in tails.items() if count >= 3}
+    for text, origin in parsed.items():
+        name, dot, tail = origin.service.rpartition(".")
+        if dot and name and tail in namespaces:
+            parsed[text] = origin._replace(service=name)
+
+
+def _links(
+    parsed: Mapping[str, Origin], origins: Mapping[str, Mapping[str, int]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the service of each pod, and of each workload whose pods all have the same."""
+    rows: Counter[str] = Counter()
+    for counts in origins.values():
+        rows.update(counts)
+    by_pod: dict[str, Counter[str]] = defaultdict(Counter)
+    by_workload: dict[str, Counter[str]] = defaultdict(Counter)
+    for text, origin in parsed.items():
+        if origin.service in ("", NO_SERVICE):
+            continue
+        workload = origin.workload or derive_workload(origin.pod)
+        if origin.pod:
+            by_pod[origin.pod][origin.service] += rows[text]
+        if workload:
+            by_workload[workload][origin.service] += rows[text]
+    of_pod = {pod: names.most_common(1)[0][0] for pod, names in by_pod.items()}
+    of_workload = {workload: next(iter(names)) for workload, names in by_workload.items() if len(names) == 1}
+    return of_pod, of_workload
+
+
+def _raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[str, str]) -> str:
+    if origin.service:
+        return "" if origin.service == NO_SERVICE else origin.service
+    if origin.pod in of_pod:
+        return of_pod[origin.pod]
+    workload = origin.workload or derive_workload(origin.pod)
+    if workload:
+        return of_workload.get(workload, workload)
+    return "" if origin.pod else origin.container
+
+
+def _plain(name: str) -> str:
+    """Return what remains of a name without case, separators and an ending such as `service`.
+
+    >>> _plain("cart-service"), _plain("CartService"), _plain("service")
+    ('cart', 'cart', 'service')
+    """
+    text = re.sub(r"[^a-z0-9]", "", name.lower())
+    return _ENDINGS.sub("", text) or text
+
+
+def _unify(
+    raw: Mapping[str, str], origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping
+) -> tuple[dict[str, str], list[tuple[str, str, str]]]:
+    """Return each name with the one that stands for it: names of different signals that differ in form only are one."""
+    tables: dict[str, Counter[str]] = defaultdict(Counter)
+    for table, counts in origins.items():
+        for text, count in counts.items():
+            if raw[text]:
+                tables[raw[text]][table] += count
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in tables:
+        groups[_plain(name)].append(name)
+    canonical: dict[str, str] = {}
+    linked: list[tuple[str, str, str]] = []
+    for names in groups.values():
+        chosen = max(names, key=lambda name: (tables[name]["spans"] > 0, sum(tables[name].values()), name))
+        for name in names:
+            shares = tables[name].keys() & tables[chosen].keys()
+            is_same = name == chosen or not shares or name in mapping.services
+            canonical[name] = chosen if is_same else name
+            if name != chosen and is_same:
+                linked.append((name, chosen, "the names differ in form only"))
+    return canonical, linked
+
+
+def _describe_links(parsed: Mapping[str, Origin], raw: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
+    for text, origin in parsed.items():
+        workload = origin.workload or derive_workload(origin.pod)
+        if not origin.service and workload and raw[text] != workload:
+            yield workload, raw[text], "the same pod names both"
+
+
+def _final(name: str, canonical: Mapping[str, str], origin: Origin, mapping: TelemetryMapping) -> str | None:
+    chosen = canonical.get(name, name)
+    for key in (origin.service, origin.pod, origin.workload, name, chosen):
+        if key and key in mapping.services:
+            return mapping.services[key] or None
+    return chosen or None

@@ -1,0 +1,423 @@
+"""OTLP: traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from faultset.core.json_text import canonical_json
+from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
+from faultset.datasets.imports.telemetry.readers.context import ReadingContext
+from faultset.datasets.imports.telemetry.rows import Origin, Series, short_name
+from faultset.datasets.status_codes import read_outcome
+from faultset.datasets.telemetry_formats.log_lines import level_of_number, read_level
+from faultset.datasets.telemetry_formats.otlp_json import (
+    get_field,
+    read_attributes,
+    read_float,
+    read_id,
+    read_int,
+    read_kind,
+    read_status,
+    read_value,
+)
+from faultset.datasets.telemetry_formats.prometheus import prometheus_name
+
+_DELTA = ("1", "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATIONTEMPORALITY_DELTA")
+_LARGEST_BUCKETS = 10_000
+ROLE_PREFIX = "faultset."
+
+
+def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
+    """Read a resource with its spans, metrics or log records; return whether it is one."""
+    resource = record.get("resource")
+    facts = read_attributes(resource.get("attributes")) if isinstance(resource, Mapping) else {}
+    origin = read_origin(facts, context.origin)
+    is_known = False
+    for scopes, items, read in _PARTS:
+        for scope in _list(get_field(record, scopes)):
+            is_known = True
+            if isinstance(scope, Mapping):
+                for item in _list(get_field(scope, items)):
+                    if isinstance(item, Mapping):
+                        read(item, origin, context)
+                    else:
+                        context.rows.drop(f"has {items} that are not objects")
+            else:
+                context.rows.drop(f"has {scopes} that are not objects")
+    return is_known or any(get_field(record, scopes) is not None for scopes, *_ in _PARTS)
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _read_span(span: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+    start_ns = context.parse_time(read_int(get_field(span, "startTimeUnixNano")))
+    end_ns = context.parse_time(read_int(get_field(span, "endTimeUnixNano"))) or start_ns
+    state = span.get("status")
+    state = state if isinstance(state, Mapping) else {}
+    attributes = read_attributes(span.get("attributes"))
+    if state.get("message"):
+        attributes["otel.status_description"] = state["message"]
+    links = [link for link in _list(span.get("links")) if isinstance(link, Mapping)]
+    if links:
+        attributes["otel.links"] = [
+            f"{read_id(get_field(link, 'traceId'), 16)}-{read_id(get_field(link, 'spanId'), 8)}" for link in links
+        ]
+    add_span(
+        context,
+        origin,
+        start_ns,
+        (end_ns or 0) - (start_ns or 0),
+        ids=(
+            read_id(get_field(span, "traceId"), 16),
+            read_id(get_field(span, "spanId"), 8),
+            read_id(get_field(span, "parentSpanId"), 8),
+        ),
+        operation=span.get("name"),
+        kind=read_kind(span.get("kind")),
+        outcome=(read_status(state.get("code")), attributes),
+    )
+
+
+def add_span(
+    context: ReadingContext,
+    origin: Origin,
+    start_ns: int | None,
+    duration_ns: int,
+    *,
+    ids: tuple[str, str, str],
+    operation: Any,
+    kind: str,
+    outcome: tuple[str, dict[str, Any]],
+) -> None:
+    """Add a span of any format.
+
+    Parameters
+    ----------
+    ids
+        Trace, span and parent; the parent may be empty.
+    outcome
+        Status and all attributes.
+    """
+    trace_id, span_id, parent_id = ids
+    if not trace_id or not span_id:
+        context.rows.drop("has no trace or span id")
+        return
+    status, code, attributes = read_outcome(*outcome)
+    peer = attributes.pop("peer.service", None)
+    recorded_code = read_int(attributes.pop("faultset.status_code", None))
+    if duration_ns < 0:
+        context.rows.note("the span ends before it starts; its duration is 0")
+        duration_ns = 0
+    row = {
+        "trace_id": trace_id[:64],
+        "span_id": span_id[:64],
+        "parent_span_id": parent_id[:64] or None,
+        "peer_service": short_name(peer) or None,
+        "operation": short_name(operation),
+        "kind": kind,
+        "duration_ns": min(duration_ns, (1 << 62) - 1),
+        "status": status,
+        "status_code": code if recorded_code is None else recorded_code,
+        "attributes": context.attributes(attributes),
+    }
+    context.rows.add("spans", origin, start_ns, row)
+
+
+def _read_log(record: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+    time_ns = context.parse_time(read_int(get_field(record, "timeUnixNano")) or None)
+    if time_ns is None:
+        time_ns = context.parse_time(read_int(get_field(record, "observedTimeUnixNano")) or None)
+    facts = read_attributes(record.get("attributes"))
+    body = read_value(record.get("body"))
+    if _add_event(facts, body, time_ns, origin, context):
+        return
+    text = body if isinstance(body, str) else "" if body is None else canonical_json_or_text(body)
+    level = read_level(get_field(record, "severityText")) or level_of_number(
+        read_int(get_field(record, "severityNumber"))
+    )
+    level = level or read_level(facts.get("level"))
+    row = {
+        "level": level,
+        "message": context.rows.redact.hide(text),
+        "trace_id": read_id(get_field(record, "traceId"), 16) or None,
+        "span_id": read_id(get_field(record, "spanId"), 8) or None,
+    }
+    context.rows.add("logs", read_origin(facts, origin), time_ns, row)
+
+
+def _add_event(
+    facts: Mapping[str, Any], body: Any, time_ns: int | None, origin: Origin, context: ReadingContext
+) -> bool:
+    """Add a Kubernetes event in the form of OpenTelemetry's event receiver."""
+    reason = facts.get("k8s.event.reason")
+    if not reason:
+        return False
+    row = {
+        "type": short_name(facts.get("k8s.event.type")) or "Normal",
+        "reason": short_name(reason),
+        "kind": short_name(facts.get("k8s.object.kind")),
+        "name": short_name(facts.get("k8s.object.name")),
+        "message": context.rows.redact.hide(body if isinstance(body, str) else ""),
+        "count": min(read_int(facts.get("k8s.event.count")) or 1, (1 << 31) - 1),
+    }
+    context.rows.add("events", read_origin(facts, origin), time_ns, row)
+    return True
+
+
+def canonical_json_or_text(value: Any) -> str:
+    """Return data as canonical JSON, or as text if they are no valid JSON."""
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def _read_metric(metric: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+    name, unit = short_name(metric.get("name")), short_name(metric.get("unit"))
+    if not name:
+        context.rows.drop("is a metric without a name")
+        return
+    is_known = False
+    for kind, read in _METRIC_KINDS.items():
+        content = get_field(metric, kind)
+        if not isinstance(content, Mapping):
+            continue
+        is_known = True
+        points = get_field(content, "dataPoints")
+        is_delta = str(get_field(content, "aggregationTemporality")).upper() in _DELTA
+        prefix = "delta-" if is_delta else ""
+        monotonic = bool(get_field(content, "isMonotonic"))
+        facts = read_attributes(metric.get("metadata"))
+        recorded_kind = short_name(facts.get(ROLE_PREFIX + "kind"))
+        stored = (
+            name if recorded_kind else prometheus_name(name, unit, "counter" if kind == "sum" and monotonic else kind)
+        )
+        _learn_role(stored, facts, context)
+        for point in _list(points):
+            if not isinstance(point, Mapping):
+                context.rows.drop("is a data point of a wrong form")
+                continue
+            time_ns = context.parse_time(read_int(get_field(point, "timeUnixNano")))
+            place, labels = split_labels(read_attributes(point.get("attributes")), origin)
+            exemplars = point.get("exemplars")
+            context.rows.note("exemplars are not kept", len(exemplars) if isinstance(exemplars, list) else 0)
+            if kind == "sum":
+                number_kind = f"{prefix}counter" if monotonic else f"{prefix}gauge"
+                _read_number(Point(context, place, stored, labels, time_ns), point, recorded_kind or number_kind)
+            else:
+                read(Point(context, place, stored, labels, time_ns), point, prefix)
+    if not is_known:
+        context.rows.drop("is a metric without data")
+
+
+def _learn_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
+    """Keep the role that our export declares for a metric that is not in the built-in catalogue."""
+    row = facts.get(ROLE_PREFIX + "role")
+    if isinstance(row, Mapping):
+        context.rows.roles[metric] = {str(name): str(value) for name, value in row.items()}
+
+
+class Point:
+    """A data point: writes its parts as samples."""
+
+    def __init__(
+        self, context: ReadingContext, origin: Origin, metric: str, labels: dict[str, str], time_ns: int | None
+    ) -> None:
+        self.context, self.origin, self.metric, self.labels, self.time_ns = context, origin, metric, labels, time_ns
+
+    def add(self, value: float | None, kind: str, suffix: str = "", **labels: str) -> None:
+        """Add a sample; a missing value is dropped."""
+        if value is None:
+            self.context.rows.drop("is a data point without a value")
+            return
+        if math.isnan(value):
+            return
+        text = canonical_json(self.labels | labels)
+        self.context.rows.add_sample(Series(self.origin, self.metric + suffix, text, kind), self.time_ns, value)
+
+
+def _read_number(point: Point, content: Mapping[str, Any], kind: str) -> None:
+    value = read_float(get_field(content, "asDouble"))
+    if value is None:
+        value = read_float(get_field(content, "asInt"))
+    if value is None and (read_int(content.get("flags")) or 0) & 1:
+        return
+    point.add(value, kind or "gauge")
+
+
+def _read_gauge(point: Point, content: Mapping[str, Any], prefix: str) -> None:
+    _read_number(point, content, "gauge")
+
+
+def _read_histogram(point: Point, content: Mapping[str, Any], prefix: str) -> None:
+    counts = [read_float(count) or 0.0 for count in _list(get_field(content, "bucketCounts"))]
+    bounds = [read_float(bound) for bound in _list(get_field(content, "explicitBounds"))]
+    total = read_float(content.get("count"))
+    if len(counts) == len(bounds) + 1 <= _LARGEST_BUCKETS:
+        running = 0.0
+        for count, bound in zip(counts, bounds, strict=False):
+            running += count
+            point.add(running, f"{prefix}bucket", "_bucket", le=_bound_text(bound))
+    elif counts or bounds:
+        point.context.rows.note("the histogram has a wrong number of buckets; only its sum and count are kept")
+    if total is not None:
+        point.add(total, f"{prefix}bucket", "_bucket", le="+Inf")
+        point.add(total, f"{prefix}count", "_count")
+    else:
+        point.context.rows.drop("is a histogram without a count")
+    value = read_float(content.get("sum"))
+    if value is not None:
+        point.add(value, f"{prefix}sum", "_sum")
+
+
+def read_exponential(point: Point, content: Mapping[str, Any], prefix: str) -> None:
+    """Read an exponential histogram as a classic one with the bounds of its buckets."""
+    scale = read_int(content.get("scale")) or 0
+    if not -20 <= scale <= 30:
+        point.context.rows.drop("is a histogram with a scale outside -20 to 30")
+        return
+    counts: dict[float, float] = {}
+    negative = _buckets(content, "negative")
+    positive = _buckets(content, "positive")
+    if len(negative) + len(positive) > _LARGEST_BUCKETS:
+        point.context.rows.drop(f"is a histogram of more than {_LARGEST_BUCKETS:,} buckets")
+        return
+    for index, count in negative:
+        counts[-_power(scale, index)] = count
+    counts[read_float(get_field(content, "zeroThreshold")) or 0.0] = read_float(get_field(content, "zeroCount")) or 0.0
+    for index, count in positive:
+        counts[_power(scale, index + 1)] = count
+    running = 0.0
+    for bound in sorted(counts):
+        running += counts[bound]
+        if math.isfinite(bound):
+            point.add(running, f"{prefix}bucket", "_bucket", le=_bound_text(bound))
+    total = read_float(content.get("count"))
+    total = running if total is None else total
+    point.add(total, f"{prefix}bucket", "_bucket", le="+Inf")
+    point.add(total, f"{prefix}count", "_count")
+    value = read_float(content.get("sum"))
+    if value is not None:
+        point.add(value, f"{prefix}sum", "_sum")
+
+
+def _buckets(content: Mapping[str, Any], side: str) -> list[tuple[int, float]]:
+    buckets = content.get(side)
+    if not isinstance(buckets, Mapping):
+        return []
+    offset = read_int(buckets.get("offset")) or 0
+    return [(offset + n, read_float(count) or 0.0) for n, count in enumerate(_list(get_field(buckets, "bucketCounts")))]
+
+
+def _power(scale: int, index: int) -> float:
+    try:
+        return 2.0 ** (index * 2.0**-scale)
+    except OverflowError:
+        return math.inf
+
+
+def _read_summary(point: Point, content: Mapping[str, Any], prefix: str) -> None:
+    for quantile in _list(get_field(content, "quantileValues")):
+        if isinstance(quantile, Mapping):
+            value = read_float(quantile.get("value"))
+            level = read_float(quantile.get("quantile"))
+            point.add(value or 0.0, "gauge", quantile=_bound_text(level or 0.0))
+    for name in ("sum", "count"):
+        value = read_float(content.get(name))
+        if value is not None:
+            point.add(value, name, f"_{name}")
+
+
+def _bound_text(bound: float | None) -> str:
+    return (
+        "+Inf"
+        if bound is None or math.isinf(bound)
+        else format(bound, ".17g")
+        if bound != round(bound, 12)
+        else repr(bound)
+    )
+
+
+_METRIC_KINDS = {
+    "gauge": _read_gauge,
+    "sum": _read_gauge,
+    "histogram": _read_histogram,
+    "exponentialHistogram": read_exponential,
+    "summary": _read_summary,
+}
+_PARTS = (
+    ("scopeSpans", "spans", _read_span),
+    ("instrumentationLibrarySpans", "spans", _read_span),
+    ("scopeMetrics", "metrics", _read_metric),
+    ("instrumentationLibraryMetrics", "metrics", _read_metric),
+    ("scopeLogs", "logRecords", _read_log),
+    ("instrumentationLibraryLogs", "logs", _read_log),
+)
+
+
+def decode_requests(body: bytes) -> Iterator[Mapping[str, Any]] | None:
+    """Return the resources of a protobuf request, or of length-prefixed ones as the collector's file exporter writes.
+
+    Returns None if the bytes are neither.
+    """
+    for pieces in ([body], _prefixed(body)):
+        if pieces is None:
+            continue
+        for decode in _decoders():
+            messages = [decode(piece) for piece in pieces]
+            if messages and all(messages):
+                return (resource for message in messages for resource in message or ())
+    return None
+
+
+def _prefixed(body: bytes) -> list[bytes] | None:
+    pieces, position = [], 0
+    while position + 4 <= len(body):
+        (size,) = struct.unpack_from(">I", body, position)
+        if size == 0 or position + 4 + size > len(body):
+            break
+        pieces.append(body[position + 4 : position + 4 + size])
+        position += 4 + size
+    return pieces if pieces and position == len(body) else None
+
+
+def _decoders() -> Iterator[Any]:
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+    for kind, field in ((TracesData, "resource_spans"), (MetricsData, "resource_metrics"), (LogsData, "resource_logs")):
+
+        def decode(piece: bytes, kind: Any = kind, field: str = field) -> list[Any] | None:
+            try:
+                message = kind.FromString(piece)
+            except DecodeError:
+                return None
+            resources = getattr(message, field)
+            if not resources or not all(_is_plausible(resource) for resource in resources):
+                return None
+            return [MessageToDict(resource, use_integers_for_enums=True) for resource in resources]
+
+        yield decode
+
+
+def _is_plausible(resource: Any) -> bool:
+    """Return whether a decoded resource holds what was meant; other messages decode too, into unknown fields."""
+    scopes = next(
+        getattr(resource, name) for name in ("scope_spans", "scope_metrics", "scope_logs") if hasattr(resource, name)
+    )
+    for scope in scopes:
+        for item in next(getattr(scope, name) for name in ("spans", "metrics", "log_records") if hasattr(scope, name)):
+            if hasattr(item, "span_id") and hasattr(item, "kind"):
+                return len(item.trace_id) == 16 and len(item.span_id) == 8
+            if hasattr(item, "time_unix_nano"):
+                return bool(item.time_unix_nano or item.observed_time_unix_nano)
+            return bool(item.name) and item.WhichOneof("data") is not None
+    return False

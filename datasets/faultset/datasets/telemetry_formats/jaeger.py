@@ -1,0 +1,149 @@
+"""Read spans in Jaeger's JSON format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from faultset.core.json_text import canonical_json
+from faultset.datasets.status_codes import read_outcome
+from faultset.datasets.telemetry_formats.otlp_spans import SPAN_KINDS, SpanRow
+
+_US = 1_000
+_LATEST_NS = 2**63 - 1
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+
+_BOOKKEEPING = frozenset({
+    "internal.span.format", "w3c.tracestate", "otel.scope.name", "otel.scope.version", "otel.library.name",
+    "otel.library.version", "sampler.type", "sampler.param", "span.kind", "otel.status_code",
+})  # fmt: skip
+"""Tags that Jaeger and its clients add; spans received by OTLP do not have them."""
+
+POD_TAGS = ("k8s.pod.name", "hostname", "host.name")
+NAMESPACE_TAG = "k8s.namespace.name"
+
+
+class ReceivedSpan(NamedTuple):
+    """A span with the namespace and pod names that its process reports."""
+
+    row: SpanRow
+    namespace: str | None
+    pods: tuple[str, ...]
+    """Possible names of the pod, best first."""
+    is_shifted: bool
+    """Whether Jaeger has shifted its times to correct a clock."""
+
+
+def read_jaeger_spans(traces: Iterable[Mapping[str, Any]]) -> Iterator[ReceivedSpan]:
+    """Yield the spans of complete and incomplete traces in the order of the answer."""
+    for trace in traces:
+        processes = {key: _Process.read(item) for key, item in (trace.get("processes") or {}).items()}
+        for span in trace.get("spans") or ():
+            process = processes.get(span.get("processID", "")) or _Process.read(span.get("process") or {})
+            yield _read_span(span, process)
+
+
+class _Process(NamedTuple):
+    service: str
+    namespace: str | None
+    pods: tuple[str, ...]
+
+    @classmethod
+    def read(cls, process: Mapping[str, Any]) -> _Process:
+        tags = read_tags(process.get("tags"))
+        pods = tuple(dict.fromkeys(str(tags[name]) for name in POD_TAGS if tags.get(name)))
+        namespace = tags.get(NAMESPACE_TAG)
+        return cls(process.get("serviceName") or "unknown_service", None if namespace is None else str(namespace), pods)
+
+
+class SpanFacts(NamedTuple):
+    """What the tags and references of a span say."""
+
+    parent_id: str
+    kind: str
+    status: str
+    attributes: dict[str, Any]
+    """All tags except those that Jaeger and its clients add."""
+    is_shifted: bool
+
+
+def read_span_facts(span: Mapping[str, Any]) -> SpanFacts:
+    """Return the parent, kind, status and attributes of a span."""
+    tags = read_tags(span.get("tags"))
+    attributes = {name: value for name, value in tags.items() if name not in _BOOKKEEPING}
+    status = {"ERROR": "error", "OK": "ok"}.get(str(tags.get("otel.status_code", "")).upper(), "unset")
+    if status == "unset" and tags.get("error") in (True, "true"):
+        status = "error"
+    if status == "error" and attributes.get("error") in (True, "true"):
+        del attributes["error"]
+    kind = str(tags.get("span.kind", "internal")).lower()
+    return SpanFacts(
+        parent_id=_find_parent(span),
+        kind=kind if kind in SPAN_KINDS else "internal",
+        status=status,
+        attributes=attributes,
+        is_shifted=any("clock skew" in str(warning).lower() for warning in span.get("warnings") or ()),
+    )
+
+
+def _read_span(span: Mapping[str, Any], process: _Process) -> ReceivedSpan:
+    facts = read_span_facts(span)
+    peer = facts.attributes.pop("peer.service", None)
+    status, status_code, attributes = read_outcome(facts.status, facts.attributes)
+    row = SpanRow(
+        start_ns=min(int(span["startTime"]) * _US, _LATEST_NS),
+        duration_ns=int(span.get("duration", 0)) * _US,
+        trace_id=_parse_id(span["traceID"], _TRACE_BYTES),
+        span_id=_parse_id(span["spanID"], _SPAN_BYTES),
+        parent_span_id=_parse_id(facts.parent_id, _SPAN_BYTES),
+        reported_service=process.service,
+        pod=process.pods[0] if process.pods else None,
+        peer_service=None if peer is None else str(peer),
+        operation=span.get("operationName", ""),
+        kind=facts.kind,
+        status=status,
+        status_code=status_code,
+        attributes=canonical_json(attributes),
+    )
+    return ReceivedSpan(row, process.namespace, process.pods, facts.is_shifted)
+
+
+def _find_parent(span: Mapping[str, Any]) -> str:
+    """Return the parent's id like Jaeger does: a child-of reference, otherwise a follows-from."""
+    if span.get("parentSpanID"):
+        return str(span["parentSpanID"])
+    trace = span.get("traceID")
+    references = [entry for entry in span.get("references") or () if entry.get("traceID", trace) == trace]
+    for kind in ("CHILD_OF", "FOLLOWS_FROM"):
+        for reference in references:
+            if reference.get("refType") == kind:
+                return str(reference["spanID"])
+    return ""
+
+
+def _parse_id(text: str, width: int) -> bytes:
+    """Return the bytes of an id, whose leading zeros may be missing."""
+    return bytes.fromhex(text.zfill(2 * width))[-width:] if text else b""
+
+
+def read_tags(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return a list of typed tags as a mapping."""
+    return {pair["key"]: _read_value(pair) for pair in pairs or ()}
+
+
+def _read_value(pair: Mapping[str, Any]) -> Any:
+    value, kind = pair.get("value"), pair.get("type")
+    if kind == "int64" and isinstance(value, str):
+        return _parse_int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _parse_int(text: str) -> int | None:
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if -(2**63) <= number < 2**63 else None
