@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from faultset.datasets import export_dataset
 from faultset.datasets.explorer.page import packed
 from faultset.evaluators.cli.diagnose import diagnose
 from faultset.evaluators.diagnosis.analysis import diagnose as analyse
@@ -48,12 +50,33 @@ def test_a_page_shows_suspects_and_answers_without_the_truth(tmp_path, monkeypat
     assert methods == ["trace-errors", "baro-change-point", "log-rate", "nsigma", "event-log", "loudest-log"]
 
 
+def test_telemetry_files_are_imported_for_the_answer_alone(example_dataset, tmp_path):
+    export_dataset("otlp-json", example_dataset, tmp_path / "files")
+    folder = next(path for path in sorted((tmp_path / "files").iterdir()) if path.is_dir())
+    methods = ["--methods", "tracerca", "--json"]
+    whole = run(str(folder / "traces.jsonl"), str(folder / "logs.jsonl"), *methods, "--since", "15s")
+    assert whole.exit_code == 0, whole.output
+    end_ns = json.loads(whole.stdout)["window_ns"][1]
+    start, end = (datetime.fromtimestamp(end_ns // 10**9 - before_s, UTC).isoformat() for before_s in (5, 0))
+    incidents = tmp_path / "incidents.yaml"
+    incidents.write_text(json.dumps({"incidents": [{"name": "mine", "start": start, "end": end}]}))
+    named = run(str(folder), *methods, "--incidents", str(incidents), "--incident", "mine")
+    assert named.exit_code == 0, named.output
+    shown = json.loads(named.stdout)
+    assert (shown["moment_from"], end_ns // 10**9 - shown["moment_ns"] // 10**9) == ("given", 5)
+    assert run(str(folder), *methods, "--incidents", str(incidents), "--incident", "other").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         ((str(SAMPLE),), 2, "has 10 episodes"),
         ((str(SAMPLE), "--episode", "nothing"), 3, "no episode"),
-        ((str(SAMPLE / "episodes" / EPISODE), "--episode", EPISODE), 2, "is the folder of one episode"),
+        (
+            (str(SAMPLE / "episodes" / EPISODE), "--episode", EPISODE),
+            2,
+            "--episode does not apply to the folder of one episode",
+        ),
         ((str(SAMPLE), "--episode", EPISODE, "--at", "02:11", "--since", "5s"), 2, "leave out one"),
         ((str(SAMPLE), "--episode", EPISODE, "--since", "2h"), 2, "must be inside the telemetry"),
         (("no-such-folder",), 3, "no-such-folder"),

@@ -91,7 +91,7 @@ def _answered(analysis: IncidentAnalysis) -> int:
 
 def _alarm_text(alarm: DetectorAlarm, window: tuple[int, int]) -> str:
     if alarm.status != "ok":
-        return f"{alarm.detector} {alarm.status}"
+        return f"{alarm.detector} no answer"
     return f"{alarm.detector} {'none' if alarm.time_ns is None else clock_text(alarm.time_ns, window)}"
 
 
