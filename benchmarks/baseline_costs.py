@@ -17,6 +17,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,35 @@ from faultset.evaluators.execution.runners.views import Cache, SharedView
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 SERVICES = tuple(f"service-{letter}" for letter in "abcdefghijklmnopqrs")
-CALLS = tuple((SERVICES[(child - 1) // 2], SERVICES[child]) for child in range(1, len(SERVICES)))
 METRICS_PER_SERVICE = 74
-LENGTH_S = 360
-REFERENCE_S = 144
-ONSET_S = 190
 TARGET = 7
-LOG_LINES = 144_000
-SPANS = 136_000
-REQUESTS = 14_000
 START_NS = 1_760_000_000_000_000_000
 NAMED = ("mksmc", "rmlad", "pdiagnose")
 CAUSAL = ("circa", "micro-cause", "microscope", "rcd")
 """Methods without a limit of cost, with variants of the named ones; all others share two seconds."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSize:
+    """Length and rates of a synthetic episode; by default a standard one."""
+
+    services: tuple[str, ...] = SERVICES
+    length_s: int = 360
+    reference_s: int = 144
+    onset_s: int = 190
+    interval_s: int = 1
+    """Interval of metric samples."""
+    log_lines: int = 144_000
+    spans: int = 136_000
+    requests: int = 14_000
+
+    @property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """Return the declared calls, a binary tree."""
+        return tuple((self.services[(child - 1) // 2], self.services[child]) for child in range(1, len(self.services)))
+
+
+STANDARD = EpisodeSize()
 
 LABEL: dict[str, Any] = {
     "fault": "synthetic",
@@ -79,13 +95,13 @@ def cached_view(folder: Path) -> EpisodeView:
     return SharedView(str(folder), Cache(), tables=frozenset(TABLES))
 
 
-def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
-    """Write an episode as large as a standard one, with a fault from the 190th second on, and return its folder."""
+def write_large_episode(root: Path, seed: int = 0, name: str = "large", size: EpisodeSize = STANDARD) -> Path:
+    """Write an episode with a fault, by default as large as a standard one, and return its folder."""
     rng = np.random.default_rng(seed)
     windows = {
         "view_start": START_NS,
-        "view_end": START_NS + LENGTH_S * SECOND_NS,
-        "reference_end": START_NS + REFERENCE_S * SECOND_NS,
+        "view_end": START_NS + size.length_s * SECOND_NS,
+        "reference_end": START_NS + size.reference_s * SECOND_NS,
     }
     with EpisodeWriter(root, name, quick=True) as writer:
         for table, make in {
@@ -97,7 +113,7 @@ def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
             "requests": _requests,
         }.items():
             schema = pa.schema([field for field in TABLES[table] if field.name != "episode"])
-            columns = make(rng)
+            columns = make(rng, size)
             unknown = [None] * len(next(iter(columns.values())))
             arrays = [_array(columns.get(field.name, unknown), field.type) for field in schema]
             writer.write_table(table, [pa.table(arrays, schema=schema)])
@@ -109,13 +125,13 @@ def write_large_episode(root: Path, seed: int = 0, name: str = "large") -> Path:
                 view_start_ns=windows["view_start"],
                 view_end_ns=windows["view_end"],
                 reference_end_ns=windows["reference_end"],
-                source_intervals_s={"metrics": 1.0, "objects": 10.0},
-                services=SERVICES,
-                calls=CALLS,
-                workload_entry=SERVICES[0],
+                source_intervals_s={"metrics": float(size.interval_s), "objects": 10.0},
+                services=size.services,
+                calls=size.calls,
+                workload_entry=size.services[0],
             )
         )
-        writer.write_truth({**LABEL, **windows, "inject_start": START_NS + ONSET_S * SECOND_NS}, [], None)
+        writer.write_truth({**LABEL, **windows, "inject_start": START_NS + size.onset_s * SECOND_NS}, [], None)
         return writer.commit()
 
 
@@ -125,11 +141,11 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _metrics(rng: np.random.Generator) -> dict[str, Any]:
+def _metrics(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
     rows = [row for row in builtin_catalogue().rows if "*" not in row.metric]
-    seconds = np.arange(LENGTH_S)
+    seconds = np.arange(0, size.length_s, size.interval_s)
     blocks: dict[str, list[Any]] = {name: [] for name in TABLES["metrics"].names}
-    for number, service in enumerate(SERVICES):
+    for number, service in enumerate(size.services):
         jitter = rng.uniform(0.1, 0.2)
         times = START_NS + ((seconds + jitter) * SECOND_NS).astype(np.int64)
         parts = [
@@ -139,11 +155,11 @@ def _metrics(rng: np.random.Generator) -> dict[str, Any]:
         ]
         for row, component in parts[:METRICS_PER_SERVICE]:
             still = row.role in ("state", "limits", "restarts")
-            values = 10.0 + (0.0 if still else 1.0) * rng.standard_normal(LENGTH_S)
+            values = 10.0 + (0.0 if still else 1.0) * rng.standard_normal(len(seconds))
             if number == TARGET and row.role in ("cpu", "latency", "saturation"):
-                values = values + 15.0 * (seconds >= ONSET_S)
+                values = values + 15.0 * (seconds >= size.onset_s)
             if component != "gauge":
-                values = np.cumsum(np.maximum(values, 0.0) if not still else np.zeros(LENGTH_S))
+                values = np.cumsum(np.maximum(values, 0.0) if not still else np.zeros(len(seconds)))
             suffix = f"_{component}" if component in ("sum", "count") else ""
             for name, value in {
                 "service": service,
@@ -153,29 +169,29 @@ def _metrics(rng: np.random.Generator) -> dict[str, Any]:
                 "labels": canonical_json({"http_response_status_code": "200"}) if suffix else "{}",
                 "kind": component,
             }.items():
-                blocks[name].append(np.full(LENGTH_S, value, dtype=object))
+                blocks[name].append(np.full(len(seconds), value, dtype=object))
             blocks["time"].append(times)
             blocks["value"].append(values)
     return {name: np.concatenate(parts) for name, parts in blocks.items() if parts}
 
 
-def _spans(rng: np.random.Generator) -> dict[str, Any]:
+def _spans(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
     """Draw traces: a root with a client and a server span for about half of the declared calls."""
-    depth = {SERVICES[0]: 0}
-    for caller, callee in CALLS:
+    depth = {size.services[0]: 0}
+    for caller, callee in size.calls:
         depth[callee] = depth[caller] + 1
-    per_trace = 1 + len(CALLS)
-    traces = SPANS // per_trace
-    root_ns = START_NS + np.sort(rng.integers(0, (LENGTH_S - 2) * SECOND_NS, traces))
+    per_trace = 1 + len(size.calls)
+    traces = size.spans // per_trace
+    root_ns = START_NS + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, traces))
     ids = np.array([f"{value:016x}" for value in rng.integers(1, 2**62, (traces * per_trace))], dtype=object)
     trace_ids = np.array([f"{value:032x}" for value in range(1, traces + 1)], dtype=object)
     columns: dict[str, list[Any]] = {name: [] for name in TABLES["spans"].names}
-    rank = {service: index for index, service in enumerate(SERVICES)}
-    for index, service in enumerate(SERVICES):
-        caller = next((caller for caller, callee in CALLS if callee == service), None)
+    rank = {service: index for index, service in enumerate(size.services)}
+    for index, service in enumerate(size.services):
+        caller = next((caller for caller, callee in size.calls if callee == service), None)
         kind = "server" if index % 2 == 0 else "client"
         owner = service if kind == "server" or caller is None else caller
-        slow = 5.0 * (index == TARGET) * (root_ns >= START_NS + ONSET_S * SECOND_NS)
+        slow = 5.0 * (index == TARGET) * (root_ns >= START_NS + size.onset_s * SECOND_NS)
         duration = (rng.gamma(4.0, 1e6, traces) * (1 + slow)).astype(np.int64)
         for name, value in {
             "time": root_ns + depth[service] * 1_000_000,
@@ -202,19 +218,19 @@ def _spans(rng: np.random.Generator) -> dict[str, Any]:
     return {name: np.concatenate(parts) for name, parts in columns.items() if parts}
 
 
-def _logs(rng: np.random.Generator) -> dict[str, Any]:
-    times = START_NS + np.sort(rng.integers(0, LENGTH_S * SECOND_NS, LOG_LINES))
-    owner = rng.integers(0, len(SERVICES), LOG_LINES)
+def _logs(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
+    times = START_NS + np.sort(rng.integers(0, size.length_s * SECOND_NS, size.log_lines))
+    owner = rng.integers(0, len(size.services), size.log_lines)
     kinds = ("handled request", "cache hit for key", "wrote row", "opened connection", "closed connection")
-    kind = rng.choice(len(kinds), LOG_LINES, p=(0.6, 0.2, 0.1, 0.05, 0.05))
-    broken = (owner == TARGET) & (times >= START_NS + ONSET_S * SECOND_NS) & (rng.random(LOG_LINES) < 0.3)
-    numbers = rng.integers(0, 1000, LOG_LINES)
-    traces = rng.integers(0, 2**62, LOG_LINES)
+    kind = rng.choice(len(kinds), size.log_lines, p=(0.6, 0.2, 0.1, 0.05, 0.05))
+    broken = (owner == TARGET) & (times >= START_NS + size.onset_s * SECOND_NS) & (rng.random(size.log_lines) < 0.3)
+    numbers = rng.integers(0, 1000, size.log_lines)
+    traces = rng.integers(0, 2**62, size.log_lines)
     messages = [
         f"deadline exceeded after {number} ms" if bad else f"{kinds[which]} {number} trace_id={trace:032x}"
         for bad, which, number, trace in zip(broken, kind, numbers, traces, strict=True)
     ]
-    names = np.array(SERVICES, dtype=object)[owner]
+    names = np.array(size.services, dtype=object)[owner]
     return {
         "time": times,
         "service": names,
@@ -222,27 +238,27 @@ def _logs(rng: np.random.Generator) -> dict[str, Any]:
         "container": names,
         "level": np.where(broken, "error", "info").astype(object),
         "message": messages,
-        "trace_id": np.full(LOG_LINES, None, dtype=object),
-        "span_id": np.full(LOG_LINES, None, dtype=object),
+        "trace_id": np.full(size.log_lines, None, dtype=object),
+        "span_id": np.full(size.log_lines, None, dtype=object),
     }
 
 
-def _events(rng: np.random.Generator) -> dict[str, Any]:
+def _events(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
     return {
-        "time": [START_NS + ONSET_S * SECOND_NS],
+        "time": [START_NS + size.onset_s * SECOND_NS],
         "type": ["Normal"],
         "reason": ["ScalingReplicaSet"],
         "kind": ["Deployment"],
-        "name": [SERVICES[TARGET]],
-        "service": [SERVICES[TARGET]],
+        "name": [size.services[TARGET]],
+        "service": [size.services[TARGET]],
         "message": ["Scaled up replica set to 1"],
         "count": [1],
     }
 
 
-def _objects(rng: np.random.Generator) -> dict[str, Any]:
-    times = np.repeat(START_NS + 10 * SECOND_NS * np.arange(LENGTH_S // 10), len(SERVICES))
-    names = list(SERVICES) * (LENGTH_S // 10)
+def _objects(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
+    times = np.repeat(START_NS + 10 * SECOND_NS * np.arange(size.length_s // 10), len(size.services))
+    names = list(size.services) * (size.length_s // 10)
     return {
         "time": times,
         "kind": ["Deployment"] * len(names),
@@ -252,15 +268,15 @@ def _objects(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _requests(rng: np.random.Generator) -> dict[str, Any]:
-    scheduled = START_NS + np.sort(rng.integers(0, (LENGTH_S - 2) * SECOND_NS, REQUESTS))
-    slow = scheduled >= START_NS + ONSET_S * SECOND_NS
-    failed = slow & (rng.random(REQUESTS) < 0.2)
+def _requests(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
+    scheduled = START_NS + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, size.requests))
+    slow = scheduled >= START_NS + size.onset_s * SECOND_NS
+    failed = slow & (rng.random(size.requests) < 0.2)
     return {
         "scheduled": scheduled,
         "sent": scheduled + 50_000,
-        "endpoint": ["GET /"] * REQUESTS,
-        "latency_ns": (rng.gamma(4.0, 4e6, REQUESTS) * (1 + 3 * slow)).astype(np.int64),
+        "endpoint": ["GET /"] * size.requests,
+        "latency_ns": (rng.gamma(4.0, 4e6, size.requests) * (1 + 3 * slow)).astype(np.int64),
         "status": np.where(failed, 500, 200),
         "outcome": np.where(failed, "http_error", "ok").astype(object),
     }

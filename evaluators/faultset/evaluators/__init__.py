@@ -1,6 +1,7 @@
 """Score diagnosis methods and controls on the same episodes, with confidence intervals.
 
-`evaluate` runs methods on a dataset, `score` scores answers computed elsewhere, `compare` compares two evaluations.
+`evaluate` runs methods on a dataset, `score` scores answers computed elsewhere, `compare` compares two evaluations, and
+`diagnose` analyses one incident.
 All return records and print nothing.
 
 execution         run baselines on episodes, in parallel and isolated
@@ -9,6 +10,7 @@ results           result rows, one per answer, and `results.parquet`
 scoring           metrics, each declared once
 statistics        intervals and tests over episodes
 leaderboards      tables computed from rows
+diagnosis         analysis of one incident
 comparison        comparison of two evaluations
 reports           the HTML report
 agent_evaluation  recorded runs of LLM agents as rows, tables and pages
@@ -25,6 +27,8 @@ from faultset.core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from faultset.evaluators.comparison.pairing import compare
     from faultset.evaluators.comparison.records import Comparison
+    from faultset.evaluators.diagnosis.analysis import diagnose
+    from faultset.evaluators.diagnosis.records import IncidentAnalysis
     from faultset.evaluators.evaluation import Evaluation, EvaluationStart
     from faultset.evaluators.evaluation_call import evaluate
     from faultset.evaluators.execution.dataset_source import read_truths
@@ -39,10 +43,12 @@ __all__ = [
     "Evaluation",
     "EvaluationOptions",
     "EvaluationStart",
+    "IncidentAnalysis",
     "Metric",
     "ResultRow",
     "Truth",
     "compare",
+    "diagnose",
     "evaluate",
     "read_truths",
     "score",

@@ -22,7 +22,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.explorer import page
 from faultset.datasets.explorer.answers import read_answers
-from faultset.datasets.explorer.page import page_text, write_page
+from faultset.datasets.explorer.page import page_text, write_incident_page, write_page
 from faultset.datasets.explorer.server import explorer_app
 from faultset.datasets.format.versions import create_version
 
@@ -217,15 +217,29 @@ def test_the_server_answers_only_those_who_have_the_token_and_mean_this_machine(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_a_browser_shows_hostile_text_and_runs_nothing_of_it(hostile_root, tmp_path):
-    out = tmp_path / "page.html"
-    write_page(open_dataset(hostile_root), out)
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", profile, "--virtual-time-budget=10000"]
-    shown = subprocess.run([*command, "--dump-dom", out.as_uri()], capture_output=True, text=True, check=True).stdout
+def body_in_browser(page_file: Path, profile: Path) -> str:
+    """Return what a browser makes of the main part of a page about the episode e1."""
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+    options = ["--virtual-time-budget=10000", "--dump-dom", page_file.as_uri()]
+    shown = subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout
     assert 'data-ready="e1"' in shown
     assert "<title>e1" in shown
-    body = shown.partition('<main id="content"')[2].partition("</main>")[0]
+    return shown.partition('<main id="content"')[2].partition("</main>")[0]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("of_incident", [False, True])
+def test_a_browser_shows_hostile_text_and_runs_nothing_of_it(hostile_root, tmp_path, of_incident):
+    out, dataset = tmp_path / "page.html", open_dataset(hostile_root)
+    if of_incident:
+        start_ns = dataset["e1"].context.view_start_ns
+        observations = [{"time_ns": start_ns + 70 * 10**9, "text": text} for text in HOSTILE]
+        suspects = [{"service": HOSTILE[0], "observations": observations}]
+        incident = {"moment_ns": start_ns + 60 * 10**9, "summary": HOSTILE[1], "suspects": suspects}
+        write_incident_page(dataset["e1"], out, incident, {})
+    else:
+        write_page(dataset, out)
+    body = body_in_browser(out, tmp_path / "profile")
     assert "pwned" in body
     assert not re.search(r"<(script|img|svg[^>]*onload)", body)
+    assert ("Suspects" in body, "60 s of 100 s" in body) == (of_incident, of_incident)

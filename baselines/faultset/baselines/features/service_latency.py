@@ -41,6 +41,8 @@ class CallSeries:
     step_ns: int
     seconds: Matrix
     """[T, S] mean duration of the calls that began in the step; NaN without calls."""
+    calls: Matrix
+    """[T, S] number of calls that began in the step."""
     errors: Matrix
     """[T, S] number of failed calls."""
     pairs: tuple[tuple[str, str], ...]
@@ -110,6 +112,7 @@ def _call_series(episode: EpisodeView) -> CallSeries:
         starts_ns=start_ns + step_ns * np.arange(steps),
         step_ns=step_ns,
         seconds=seconds.reshape(steps, -1)[:, called],
+        calls=count.reshape(steps, -1)[:, called].astype(float),
         errors=errors.reshape(steps, -1)[:, called].astype(float),
         pairs=tuple((services[caller], services[callee]) for caller, callee in linked.T.tolist()),
     )

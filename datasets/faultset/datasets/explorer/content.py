@@ -48,7 +48,9 @@ def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
     return row
 
 
-def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = None) -> dict[str, Any]:
+def episode_content(
+    episode: Episode, *, truth: bool, answers: Answers | None = None, incident: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the content of the page of an episode.
 
     Parameters
@@ -57,6 +59,8 @@ def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = 
         Whether to include label and evidence.
     answers
         Answers of methods by episode; omitted by default.
+    incident
+        Time and suspects of an incident, see `faultset.datasets.explorer.page.write_incident_page`.
     """
     view = episode.view
     context = view.context
@@ -84,9 +88,24 @@ def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = 
             {**answer, "alarm": None if answer["alarm_ns"] is None else grid.seconds(answer["alarm_ns"])}
             for answer in answers.get(episode.id, ())
         ]
+    if incident is not None:
+        content["incident"] = _incident(incident, grid)
     if truth:
         content["truth"] = _truth(episode, grid)
     return content
+
+
+def _incident(incident: Mapping[str, Any], grid: TimeGrid) -> dict[str, Any]:
+    suspects = [
+        {
+            "service": suspect["service"],
+            "observations": [
+                {"at": grid.seconds(item["time_ns"]), "text": item["text"]} for item in suspect["observations"]
+            ],
+        }
+        for suspect in incident["suspects"]
+    ]
+    return {"moment": grid.seconds(incident["moment_ns"]), "summary": incident["summary"], "suspects": suspects}
 
 
 def content_json(content: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing, translate_write_errors
-from faultset.datasets.dataset import Dataset
+from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.explorer.content import Answers, content_json, episode_content, episode_row
 from faultset.datasets.format.storage import translate_disk_full
 
@@ -76,6 +76,29 @@ def write_page(
                 f"{len(chosen)} episodes; choose fewer with --episodes, or use --serve"
             )
         steps.add()
+    return _write(out, blocks)
+
+
+def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any], answers: Answers) -> int:
+    """Write a page about one episode without its truth, which opens at an incident; return its size in bytes.
+
+    Parameters
+    ----------
+    out
+        File to create or replace.
+    incident
+        Time and suspects, with times in UTC nanoseconds: `{"moment_ns", "summary", "suspects": [{"service",
+        "observations": [{"time_ns", "text"}]}]}`.
+    answers
+        Answers of methods by episode.
+    """
+    row = episode_row(episode, truth=False)
+    heading = {"name": row["app"], "version": "", "truth": False, "synthetic": False, "episodes": [row]}
+    content = episode_content(episode, truth=False, answers=answers, incident=incident)
+    return _write(out, [_block("dataset", packed(heading)), _block("episode-0", packed(content))])
+
+
+def _write(out: Path, blocks: Sequence[str]) -> int:
     text = page_text("".join(blocks))
     with translate_disk_full(out.parent), translate_write_errors(out), replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")

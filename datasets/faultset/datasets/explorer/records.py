@@ -149,16 +149,17 @@ def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
 
 def _fields(state: str) -> Mapping[str, Any]:
     value = json.loads(state)
-    return _flat("", value) if isinstance(value, dict) else {"": value}
+    return flat_fields("", value) if isinstance(value, dict) else {"": value}
 
 
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
+def flat_fields(prefix: str, value: Any) -> dict[str, Any]:
     """Return nested fields under dotted names."""
     if isinstance(value, dict) and value:
-        return {name: leaf for key, inner in value.items() for name, leaf in _flat(f"{prefix}.{key}", inner).items()}
+        inside = [flat_fields(f"{prefix}.{key}", inner) for key, inner in value.items()]
+        return {name: leaf for fields in inside for name, leaf in fields.items()}
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         by_name = {str(item.get("name", index)): item for index, item in enumerate(value)}
-        return _flat(prefix, by_name)
+        return flat_fields(prefix, by_name)
     return {prefix.removeprefix("."): value}
 
 

@@ -29,6 +29,9 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
     metavar="SECONDS",
     help="Current time, in seconds from the start of the view.  [default: its end]",
 )
+@click.option(
+    "--diagnose", is_flag=True, help="Also offer the tool diagnose; it names suspects, so do not score such agents."
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on 127.0.0.1 instead of standard streams.")
 @click.option("--out", type=OUTPUT_FILE, help="File for the answer and usage counts, as JSON.")
 def serve(
@@ -37,6 +40,7 @@ def serve(
     version: str | None,
     task: str,
     now_s: float | None,
+    diagnose: bool,
     port: int | None,
     out: Path | None,
 ) -> None:
@@ -67,7 +71,12 @@ def serve(
     view = EpisodeView(folder)
     context = view.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
-    session = AgentSession(EpisodeTools(view, clock), cast("RecordedTask", task))
+    tools = EpisodeTools(view, clock)
+    if diagnose:
+        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
+
+        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
+    session = AgentSession(tools, cast("RecordedTask", task))
     _confine(folder, out)
 
     def keep() -> None:
@@ -108,4 +117,5 @@ def _confine(episode: Path, out: Path | None) -> None:
 
     folder = str(episode.resolve())
     process = MethodProcess(key="serve", built_in=True, episodes=(folder,), tables=None)
-    confine_method(process, str(out.resolve().parent) if out is not None else tempfile.mkdtemp(prefix="faultset-"))
+    tempfile.tempdir = str(out.resolve().parent) if out is not None else tempfile.mkdtemp(prefix="faultset-")
+    confine_method(process, tempfile.tempdir)

@@ -68,6 +68,7 @@ function episodePage(episode) {
   });
   const metrics = metricSection(axis, episode);
   const sections = [
+    episode.incident && section("incident", "Suspects", incidentSection(axis, episode.incident)),
     section("clients", "Client requests", episode.clients ? clientLanes(axis, episode.clients) : absent("client requests")),
     section("services", "Services", healthLanes(axis, episode.map, metrics.choose, causes), mapKey(causes), serviceMap(axis, episode.map, metrics.choose, causes)),
     episode.answers && section("answers", "Answers of methods", episode.answers.length ? answerSection(axis, episode.answers, causes) : h("p", { class: "soft" }, "No method was evaluated on this episode.")),
@@ -86,7 +87,7 @@ function episodePage(episode) {
     open && answer ? answerCard(answer, episode) : "", open ? truthCard(episode) : "",
     state.diagnosing && !answer ? diagnosisForm(state, episode, axis) : "",
     ...sections);
-  axis.to(Math.floor(axis.steps / 2));
+  axis.to(episode.incident ? episode.incident.moment / episode.step : Math.floor(axis.steps / 2));
   state.axis = axis;
   return root;
 }

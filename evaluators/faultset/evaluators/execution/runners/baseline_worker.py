@@ -39,7 +39,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
     os.environ["TMPDIR"] = os.environ["JOBLIB_TEMP_FOLDER"] = tempfile.tempdir = scratch
     confine_method(process, scratch)
     me = os.getpid()
-    worker = _BaselineWorker(peak)
+    worker = BaselineWorker(peak)
     imported = set(sys.modules)
     while True:
         try:
@@ -81,15 +81,27 @@ class _Clock:
         }
 
 
-class _BaselineWorker:
-    def __init__(self, peak: process_trees.PeakMemory) -> None:
+class BaselineWorker:
+    """Runs baselines in the process that it is built in.
+
+    Parameters
+    ----------
+    peak
+        Measures the memory of each answer.
+    passed
+        Exceptions that end the call instead of becoming its outcome.
+    """
+
+    def __init__(self, peak: process_trees.PeakMemory, *, passed: tuple[type[BaseException], ...] = ()) -> None:
         from faultset.evaluators.execution.runners.views import Cache
 
         self._peak = peak
-        self._cache = Cache()
+        self._passed = passed
+        self.cache = Cache()
         self._episode = ""
 
     def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerOutcome:
+        """Serve a request; an exception of the method is an outcome."""
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
 
         clock = _Clock(self._peak)
@@ -105,6 +117,8 @@ class _BaselineWorker:
             return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measurements())
         except CannotAnswer as missing:
             return RunnerOutcome(status="cannot", reason=str(missing), **clock.measurements())
+        except self._passed:
+            raise
         except BaseException as error:
             # third-party code may raise anything, SystemExit included
             return RunnerOutcome(status="error", reason=describe(error), **clock.measurements())
@@ -122,12 +136,12 @@ class _BaselineWorker:
 
         if request.episode != self._episode:
             # memory is measured per answer, so frames of another episode must not count
-            self._episode, self._cache = request.episode, Cache()
+            self._episode, self.cache = request.episode, Cache()
         # unpickled for every answer, so that no state is carried to the next episode
         method = self._load(request.model)
         location = request.alarm_location if "alarm_location" in spec.needs else None
         tables = readable_tables(spec)
-        view = SharedView(request.episode, self._cache, tables=tables, alarm_location=location)
+        view = SharedView(request.episode, self.cache, tables=tables, alarm_location=location)
         try:
             checked, empty = self._call(method, request, view, clock)
             checked = answers.add_skipped_series(checked, view.left_out)
@@ -174,7 +188,7 @@ class _BaselineWorker:
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
         from faultset.evaluators.execution.runners.views import TrainingSet, readable_tables
 
-        training: Any = TrainingSet(request.episodes, self._cache, tables=readable_tables(spec))
+        training: Any = TrainingSet(request.episodes, self.cache, tables=readable_tables(spec))
         if "labels" in spec.needs:
             training = [
                 Labelled(view=view, **label._asdict()) for view, label in zip(training, request.labels, strict=True)
@@ -183,7 +197,7 @@ class _BaselineWorker:
             with clock:
                 fitted = spec.build(seed=request.seed).fit(training)
         except Exception:
-            views = TrainingSet(request.episodes, self._cache, tables=readable_tables(spec))
+            views = TrainingSet(request.episodes, self.cache, tables=readable_tables(spec))
             if not views or _any_recorded(readable_tables(spec), views):
                 raise
             raise CannotAnswer(missing_evidence(views[0], readable_tables(spec))) from None

@@ -1,0 +1,112 @@
+"""`faultset diagnose`: suspects for one incident, with evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from faultset.core.command_line.console import DURATION, OUTPUT_FILE, command, complete_names, list_option
+from faultset.core.command_line.output import json_option, show_json
+from faultset.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from faultset.datasets.dataset import Episode
+    from faultset.evaluators.diagnosis.records import IncidentAnalysis
+    from faultset.evaluators.diagnosis.sources import IncidentSource
+
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@command(short_help="Find suspects for one incident, with evidence.")
+@click.argument("paths", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("--episode", metavar="ID", help="Episode of the dataset; needed if it has several.")
+@click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
+@click.option("--incident", metavar="NAME", help="Incident by its name in the incident file.")
+@click.option("--incidents", type=EXISTING_FILE, help="Incident file, for telemetry files.")
+@click.option("--mapping", type=EXISTING_FILE, help="Mapping file, for telemetry files.")
+@click.option(
+    "--at", "at_text", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20."
+)
+@click.option("--since", "since_s", type=DURATION, help="The same as a duration before the end of the telemetry.")
+@list_option(
+    "--methods",
+    help="Localizers to ask instead of the default panel.",
+    shell_complete=complete_names("faultset.baselines"),
+)
+@click.option("--html", type=OUTPUT_FILE, help="Also write a page that shows suspects and telemetry on one time axis.")
+@json_option
+def diagnose(
+    paths: tuple[str, ...],
+    episode: str | None,
+    version: str | None,
+    incident: str | None,
+    incidents: Path | None,
+    mapping: Path | None,
+    at_text: str | None,
+    since_s: float | None,
+    methods: tuple[str, ...],
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask detectors and a panel of localizers about one incident, and show what changed for each suspect.
+
+    SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
+    as in "dataset import telemetry". No label is needed, and none is read. Without --at or --since, detectors decide
+    when the incident began. "No evidence" means that episodes without a fault often look the same.
+
+    \b
+    Example:
+      faultset diagnose sample --episode a5edb68659bc
+      faultset diagnose traces/ metrics.json logs/ --at 2026-11-28T14:03:20Z --html incident.html
+    """
+    from faultset.core.command_line.progress import report_progress
+    from faultset.evaluators.diagnosis.analysis import diagnose as analyse
+    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
+    from faultset.evaluators.diagnosis.text import analysis_text
+
+    if at_text is not None and since_s is not None:
+        raise UsageError("--at and --since both say when the incident began; leave out one of them")
+    source = IncidentSource(
+        paths=paths,
+        episode=episode,
+        version=version,
+        incident=incident,
+        incidents=incidents,
+        mapping=mapping,
+        at=at_text,
+    )
+    with report_progress("MB read") as progress, opened_episode(source, progress) as opened:
+        analysis = analyse(opened, at_ns=_moment(opened, source, since_s), methods=methods)
+        size = None if html is None else _write_page(opened, html, analysis)
+    if as_json:
+        show_json(analysis.to_dict())
+    else:
+        click.echo(analysis_text(analysis))
+    if size is not None:
+        click.echo(f"{html}, {size / 1e6:.1f} MB. Open it in a browser.", err=True)
+
+
+def _moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
+    from faultset.core.times import SECOND_NS
+    from faultset.evaluators.diagnosis.sources import incident_start
+    from faultset.evaluators.diagnosis.times import read_moment
+
+    context = episode.context
+    if since_s is not None:
+        return context.view_end_ns - round(since_s * SECOND_NS)
+    return incident_start(source) if source.at is None else read_moment(source.at, context)
+
+
+def _write_page(episode: Episode, html: Path, analysis: IncidentAnalysis) -> int:
+    from faultset.datasets.explorer.page import write_incident_page
+    from faultset.evaluators.diagnosis.lanes import answer_lanes
+    from faultset.evaluators.diagnosis.text import agreement_text
+
+    incident: dict[str, Any] = {
+        "moment_ns": analysis.moment_ns,
+        "summary": agreement_text(analysis),
+        "suspects": analysis.to_dict()["suspects"],
+    }
+    return write_incident_page(episode, html, incident, {episode.id: answer_lanes(analysis)})

@@ -1,0 +1,1 @@
+"""Analyse one incident with a panel of methods: alarms, suspects, evidence in sentences, and measured hit rates."""

@@ -1,0 +1,49 @@
+"""The analysis of an incident as a tool for agents.
+
+It answers the question of the benchmarked tasks, so a session has it only on request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid
+from faultset.datasets.tools.recording import ViewClock
+from faultset.datasets.tools.toolset import Tool, tool_of
+from faultset.datasets.views import EpisodeView
+from faultset.evaluators.diagnosis.analysis import diagnose as analyse
+from faultset.evaluators.diagnosis.text import analysis_text
+from faultset.evaluators.diagnosis.times import read_moment
+from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
+
+
+def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
+    """Return a tool that analyses an episode as far as its clock shows it.
+
+    Parameters
+    ----------
+    folder
+        Folder of the episode.
+    clock
+        Clock of the session.
+    """
+    context = EpisodeView(folder).context
+
+    def diagnose(
+        at: Annotated[
+            str | None,
+            Field(max_length=40, description="When the problem was noticed, UTC; null to let detectors decide."),
+        ] = None,
+    ) -> ToolAnswer:
+        """Ask detectors and localization algorithms: alarms, suspects with evidence, how often they were right."""
+        if clock.now_ns <= context.reference_end_ns:
+            return invalid("the healthy reference has not ended yet; wait first.")
+        moment_ns = None if at is None else read_moment(at, context)
+        with TruncatedCopies(str(folder)) as copies:
+            seen = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
+            return found(analysis_text(analyse(seen, at_ns=moment_ns)))
+
+    return tool_of(diagnose)

@@ -1,0 +1,36 @@
+"""The answers of a panel in the form of the explorer's lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultset.evaluators.diagnosis.records import GIVEN, IncidentAnalysis
+
+_SHOWN_SERVICES = 3
+
+
+def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
+    """Return the answers of detectors, panel and control as `faultset.datasets.explorer.answers` does."""
+    protocol = "given" if analysis.moment_from == GIVEN else "detected"
+    lanes = [
+        _lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}
+        for alarm in analysis.alarms
+    ]
+    for answer in (*analysis.answers, analysis.control):
+        lane = _lane("localization", answer.method, answer.kind, protocol, answer.status)
+        lanes.append(lane | {"services": list(answer.scores)[:_SHOWN_SERVICES]})
+    return lanes
+
+
+def _lane(task: str, method: str, kind: str, protocol: str, status: str) -> dict[str, Any]:
+    return {
+        "task": task,
+        "method": method,
+        "kind": kind,
+        "protocol": protocol,
+        "status": status,
+        "alarm_ns": None,
+        "services": [],
+        "level": None,
+        "type": None,
+    }

@@ -1,0 +1,329 @@
+"""Say what changed in the telemetry of services since an alarm, in sentences with numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.evidence.line_evidence import count_evidence
+from faultset.baselines.features.service_latency import CallSeries, name_codes, read_call_series
+from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained, with_metric_floor
+from faultset.core.printable import brief, printable, size_text
+from faultset.core.times import SECOND_NS, duration_text
+from faultset.datasets.log_masks import masked_column
+from faultset.datasets.metrics.roles import MetricRole
+from faultset.evaluators.diagnosis.object_observations import observe_objects
+from faultset.evaluators.diagnosis.records import Observation
+from faultset.evaluators.diagnosis.times import clock_text
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+Flags = npt.NDArray[np.bool_]
+MOST_OBSERVATIONS = 4
+"""Per service."""
+LEAST_SPREADS = 3.0
+MINOR = frozenset({"threads", "descriptors"})
+"""Roles that are shown after all others, since they jump in whole numbers."""
+LASTING = 3
+"""Steps for which a metric must deviate."""
+LEAST_STRENGTH = 1.0
+"""Smallest reported strength of counts, in powers of ten."""
+FEWER = 0.5
+LEAST_EXPECTED = 5.0
+_TEMPLATE_LENGTH = 70
+
+
+def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> dict[str, tuple[Observation, ...]]:
+    """Return the strongest observations about each service, of different kinds if possible, in order of time.
+
+    Parameters
+    ----------
+    moment_ns
+        Time of the alarm, UTC nanoseconds. Telemetry since then is compared with the reference before it.
+    services
+        Names of services.
+    """
+    observations = [
+        *observe_objects(view, moment_ns, services),
+        *observe_metrics(view, moment_ns, services),
+        *observe_log_lines(view, moment_ns, services),
+        *observe_calls(view, moment_ns, services),
+    ]
+    return {name: select_observations(item for item in observations if item.service == name) for name in services}
+
+
+def select_observations(observations: Iterable[Observation]) -> tuple[Observation, ...]:
+    """Return the strongest of each kind, then the second of each kind."""
+    by_kind: dict[str, int] = {}
+    ranked = []
+    for item in sorted(observations, key=lambda item: -item.strength):
+        by_kind[item.kind] = by_kind.get(item.kind, 0) + 1
+        ranked.append((by_kind[item.kind], item))
+    chosen = [item for _, item in sorted(ranked, key=lambda pair: pair[0])[:MOST_OBSERVATIONS]]
+    return tuple(sorted(chosen, key=lambda item: item.time_ns))
+
+
+def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> list[Observation]:
+    """Return the metric of each role that left its healthy range farthest, and services whose metrics stopped."""
+    step_ns = round(view.context.resolution_s * SECOND_NS)
+    gap = max(0, moment_ns - view.reference[1])
+    windows = localization_windows(view, moment_ns, before=max(1, math.ceil(gap / step_ns)))
+    since = windows.times_ns > moment_ns - 2 * step_ns
+    if windows.empty or len(windows.reference) < 2 or not since.any():
+        return []
+    mean, sd = mean_and_sd(windows.reference, ddof=1)
+    scale = with_metric_floor(sd, windows.series)
+    present = np.zeros(windows.values.shape, dtype=bool)
+    z = deviations(windows.values, mean, scale, present)
+    usual = np.abs(deviations(windows.reference, mean, scale, np.zeros(windows.reference.shape, dtype=bool)))
+    highest = usual.max(axis=0)
+    lasting = np.where(since[:, None], sustained(z, min(LASTING, len(z))), 0.0)
+    stopped = _stopped_metrics(view, windows, services)
+    silent = {item.service for item in stopped}
+    best: dict[tuple[str, str], tuple[float, int]] = {}
+    for column, (service, metric) in enumerate(windows.series):
+        peak = float(lasting[:, column].max())
+        if service not in services or service in silent or peak <= max(LEAST_SPREADS, float(highest[column])):
+            continue
+        key = service, view.catalogue.role_of(metric)
+        if peak > best.get(key, (0.0, 0))[0]:
+            best[key] = peak, column
+    return stopped + [
+        _metric_observation(view, windows, column, z[:, column], float(mean[column]), float(highest[column]))
+        for _, column in best.values()
+        if np.isfinite(windows.values[:, column]).any()
+    ]
+
+
+def _metric_observation(
+    view: EpisodeView, windows: Windows, column: int, z: Matrix, before: float, highest: float
+) -> Observation:
+    """Describe how a series left its range: the run of steps outside of it that contains the largest deviation."""
+    service, metric = windows.series[column]
+    lasting = sustained(z[:, None], min(LASTING, len(z)))[:, 0]
+    peak = int(lasting.argmax())
+    first, last = _run_around(np.abs(z) > max(LEAST_SPREADS, highest), peak)
+    after = float(np.nanmedian(windows.values[first : last + 1, column]))
+    time_ns = int(windows.times_ns[first]) - windows.step_ns
+    verb = "rose" if after > before else "fell"
+    size = float(lasting[peak])
+    amounts = [_amount(value, view.catalogue.find(metric)) for value in (before, after)]
+    return Observation(
+        service=service,
+        kind="metric",
+        subject=metric,
+        time_ns=time_ns,
+        strength=size / 1e6 if view.catalogue.role_of(metric) in MINOR else size,
+        text=f"{printable(metric)} {verb} from {amounts[0]} to {amounts[1]} at {clock_text(time_ns, view.window)}, "
+        f"{_spreads(size, highest)}",
+    )
+
+
+def _run_around(outside: Flags, peak: int) -> tuple[int, int]:
+    """Return the first and last step of the run of flags that contains a step."""
+    first = last = peak
+    while first > 0 and outside[first - 1]:
+        first -= 1
+    while last + 1 < len(outside) and outside[last + 1]:
+        last += 1
+    return first, last
+
+
+def _amount(value: float, row: MetricRole | None) -> str:
+    """Return a value with its unit, as far as the catalogue has it; counters are rates per second."""
+    text = size_text(value) if row is not None and row.unit == "By" and value >= 1000 else f"{value:.3g}"
+    return f"{text}/s" if row is not None and row.kind == "counter" else text
+
+
+def _spreads(size: float, highest: float) -> str:
+    usual = f"at most {highest:.1f} before" if highest >= 0.05 else "constant before"  # rounds to 0.1
+    return f"{size:.0f} healthy spreads, {usual}"
+
+
+def _stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str]) -> list[Observation]:
+    """Return an observation for each service of whose series most have stopped."""
+    gone = windows.absent[-1] if len(windows.absent) else np.zeros(0, dtype=bool)
+    owners = np.array(windows.services)
+    observations = []
+    for service in services:
+        columns = np.flatnonzero(owners == service)
+        stopped = columns[gone[columns]]
+        if not len(columns) or 2 * len(stopped) <= len(columns):
+            continue
+        first = int(np.argmax(windows.absent[:, stopped].mean(axis=1) > FEWER))
+        time_ns = int(windows.times_ns[first]) - windows.step_ns
+        text = f"{len(stopped)} of {len(columns)} metrics stopped by {clock_text(time_ns, view.window)}"
+        observations.append(
+            Observation(
+                service=service, kind="metric", subject="all metrics", time_ns=time_ns, strength=np.inf, text=text
+            )
+        )
+    return observations
+
+
+def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> list[Observation]:
+    """Return the template of each service that became more frequent by the strongest evidence, and missing lines."""
+    names = tuple(services)
+    table = read_table(view, "logs", ("time", "service", "level", "message"))
+    owner = name_codes(table["service"], names)
+    table, owner = table.filter(pa.array(owner >= 0)), owner[owner >= 0]
+    if not len(table):
+        return []
+    texts = masked_column(table["message"]).combine_chunks().dictionary_encode()
+    code = texts.indices.to_numpy()
+    times = table["time"].cast(pa.int64()).to_numpy()
+    seconds = _compared_seconds(view, moment_ns)
+    healthy = times < min(view.reference[1], moment_ns)
+    since = times >= moment_ns
+    observations = []
+    for number, service in enumerate(names):
+        rows = owner == number
+        before = np.bincount(code[rows & healthy], minlength=len(texts.dictionary)).astype(float)
+        after = np.bincount(code[rows & since], minlength=len(texts.dictionary)).astype(float)
+        kinds = max(1, int(((before + after) > 0).sum()))
+        strength = count_evidence(before, after, *seconds) - np.log10(kinds)
+        best = int(strength.argmax())
+        if strength[best] >= LEAST_STRENGTH:
+            lines = np.flatnonzero(rows & (code == best) & ~healthy)
+            first_ns = int(times[lines].min()) if before[best] == 0 else moment_ns
+            level = table["level"][int(lines[0])].as_py() or "log"
+            text = brief(printable(texts.dictionary[best].as_py().strip()), _TEMPLATE_LENGTH)
+            words = f'{after[best]:.0f} {level} {_lines(after[best])} "{text}" {_since(view, first_ns)}'
+            observations.append(
+                Observation(
+                    service=service,
+                    kind="log lines",
+                    subject=text,
+                    time_ns=first_ns,
+                    strength=float(strength[best]),
+                    text=f"{words}, {_before_text(before[best], seconds[0])}",
+                )
+            )
+        observations += _missing_lines(view, moment_ns, service, float(before.sum()), float(after.sum()))
+    return observations
+
+
+def _missing_lines(view: EpisodeView, moment_ns: int, service: str, before: float, after: float) -> list[Observation]:
+    before_s, after_s = _compared_seconds(view, moment_ns)
+    expected = before * after_s / before_s
+    if expected < LEAST_EXPECTED or after >= FEWER * expected:
+        return []
+    strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
+    if strength < LEAST_STRENGTH:
+        return []
+    text = f"{after:.0f} log {_lines(after)} {_since(view, moment_ns)}, where {expected:.0f} were expected"
+    return [
+        Observation(
+            service=service, kind="log lines", subject="all lines", time_ns=moment_ns, strength=strength, text=text
+        )
+    ]
+
+
+def observe_calls(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> list[Observation]:
+    """Return how calls to each service changed: failures, duration, number."""
+    series = read_call_series(view)
+    ends = series.starts_ns + series.step_ns
+    healthy = ends <= min(view.reference[1], moment_ns)
+    since = ends > moment_ns
+    if not series.services or healthy.sum() < 2 or not since.any():
+        return []
+    observations = []
+    for column, service in enumerate(series.services):
+        if service in services:
+            observations += _failures(view, series, column, healthy, since)
+            observations += _durations(view, series, column, healthy, since)
+            observations += _fewer_calls(view, series, column, healthy, since)
+    return observations
+
+
+def _failures(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+    calls, errors = series.calls[:, column], series.errors[:, column]
+    all_before, all_after = float(calls[healthy].sum()), float(calls[since].sum())
+    before, after = float(errors[healthy].sum()), float(errors[since].sum())
+    if not all_after or after == 0:
+        return []
+    strength = float(count_evidence(np.array([before]), np.array([after]), max(all_before, 1.0), all_after)[0])
+    if strength < LEAST_STRENGTH:
+        return []
+    time_ns = int(series.starts_ns[since & (errors > 0)][0])
+    text = (
+        f"{after:.0f} of {all_after:.0f} calls to it failed {_since(view, time_ns)}, "
+        f"{before:.0f} of {all_before:.0f} in the reference"
+    )
+    return [_call_observation(series, column, time_ns, strength, text)]
+
+
+def _durations(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+    seconds = series.seconds[:, [column]]
+    if np.isfinite(seconds[healthy]).sum() < 2 or not np.isfinite(seconds[since]).any():
+        return []
+    mean, sd = mean_and_sd(seconds[healthy], ddof=1)
+    z = deviations(seconds, mean, sd, np.zeros(seconds.shape, dtype=bool))
+    highest = float(np.abs(z[healthy]).max())
+    lasting = sustained(z[since], min(LASTING, int(since.sum())))[:, 0]
+    size = float(lasting.max())
+    if size <= max(LEAST_SPREADS, highest):
+        return []
+    # A step without calls does not end a run of slow ones.
+    outside = (np.abs(z[:, 0]) > max(LEAST_SPREADS, highest)) | ~np.isfinite(seconds[:, 0])
+    first, last = _run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
+    first += int(np.isfinite(seconds[first : last + 1, 0]).argmax())
+    time_ns = int(series.starts_ns[first])
+    after, before = 1e3 * float(np.nanmedian(seconds[first : last + 1])), 1e3 * float(mean[0])  # milliseconds
+    text = (
+        f"calls to it took {_milliseconds(after)} instead of {_milliseconds(before)} {_since(view, time_ns)}, "
+        f"{_spreads(size, highest)}"
+    )
+    return [_call_observation(series, column, time_ns, math.log10(size), text)]
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.2g} ms"
+
+
+def _fewer_calls(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+    calls = series.calls[:, column]
+    before_s, after_s = (float(steps.sum()) * series.step_ns / SECOND_NS for steps in (healthy, since))
+    before, after = float(calls[healthy].sum()), float(calls[since].sum())
+    expected = before * after_s / before_s
+    if expected < LEAST_EXPECTED or after >= FEWER * expected:
+        return []
+    strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
+    time_ns = int(series.starts_ns[since][0])
+    text = (
+        f"{after / after_s:.2g} calls to it per second {_since(view, time_ns)}, "
+        f"{before / before_s:.2g} in the reference"
+    )
+    return [_call_observation(series, column, time_ns, strength, text)] if strength >= LEAST_STRENGTH else []
+
+
+def _call_observation(series: CallSeries, column: int, time_ns: int, strength: float, text: str) -> Observation:
+    return Observation(
+        service=series.services[column], kind="calls", subject="calls", time_ns=time_ns, strength=strength, text=text
+    )
+
+
+def _compared_seconds(view: EpisodeView, moment_ns: int) -> tuple[float, float]:
+    """Return the seconds of the reference before the alarm, and of the view since it."""
+    start_ns, end_ns = view.reference[0], min(view.reference[1], moment_ns)
+    return max(1, end_ns - start_ns) / SECOND_NS, max(1, view.window[1] - moment_ns) / SECOND_NS
+
+
+def _since(view: EpisodeView, time_ns: int) -> str:
+    return f"since {clock_text(time_ns, view.window)}"
+
+
+def _lines(count: float) -> str:
+    return "line" if count == 1 else "lines"
+
+
+def _before_text(before: float, seconds: float) -> str:
+    return f"{'none' if not before else f'{before:.0f}'} in the reference of {duration_text(seconds)}"

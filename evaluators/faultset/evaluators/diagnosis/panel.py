@@ -1,0 +1,149 @@
+"""Ask detectors and localizers about one episode.
+
+Methods of faultset run in this process, because a fork server takes longer to start than they need to answer. Others
+run as in an evaluation: in a process of their own, confined and limited.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from faultset.baselines.api.contract import Evidence
+from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.core.errors import UsageError
+from faultset.evaluators.diagnosis.records import DetectorAlarm, PanelAnswer
+from faultset.evaluators.execution.runners.baseline_worker import BaselineWorker
+from faultset.evaluators.execution.runners.messages import (
+    Action,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    MethodProcess,
+    RunLimits,
+    RunnerOutcome,
+)
+from faultset.evaluators.execution.runners.process_trees import PeakMemory
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess, machine_pool, next_number
+from faultset.evaluators.execution.runners.views import SharedView, readable_tables
+from faultset.evaluators.results.provenance import method_code, method_paths
+
+DETECTORS = ("trace-errors", "baro-change-point", "log-rate")
+"""Detectors on spans, metrics and log lines. The first with an alarm sets the time of the incident."""
+PANEL = ("combined-evidence", "nezha-patterns", "nsigma", "tracerca", "event-log")
+"""The localizers with the best mean rank over ten systems (docs/results/comparisons.md), and one on log lines."""
+CONTROL = "loudest-log"
+"""The control that is right most often on the labelled incidents of the calibration."""
+
+
+def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
+    """Return localizers by name, the default panel if none is named.
+
+    Raises
+    ------
+    UsageError
+        A method does not exist, is not a localizer, or learns from labelled episodes.
+    """
+    specs = tuple(get_baseline(name) for name in dict.fromkeys(methods) or PANEL)
+    for spec in specs:
+        if spec.task != "localization":
+            raise UsageError(
+                f'"{spec.name}" performs {spec.task}, but suspects come from localizers; choose from '
+                '"faultset list baselines --tasks localization"'
+            )
+        if "labels" in spec.needs or spec.learns_from_references:
+            raise UsageError(
+                f'"{spec.name}" learns from labelled episodes, and an incident has none; choose another localizer'
+            )
+    return specs
+
+
+class Panel:
+    """Methods for one episode, with shared tables and frames; use it as a context manager."""
+
+    def __init__(self, folder: Path, limits: RunLimits | None = None) -> None:
+        self._folder = str(folder.resolve())
+        self._limits = limits or RunLimits()
+        self._worker = BaselineWorker(_peak_memory(), passed=(KeyboardInterrupt,))
+        self._resources = ExitStack()
+        self._runner: RunnerProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def view(self, tables: Iterable[str]) -> SharedView:
+        """Return a view of the episode that shares tables and frames with the methods."""
+        return SharedView(self._folder, self._worker.cache, tables=frozenset(tables))
+
+    def alarm(self, name: str) -> DetectorAlarm:
+        """Return the alarm of a detector that learned nothing from other episodes."""
+        outcome = self._ask(get_baseline(name), "detect", 0)
+        time_ns = None if outcome.answer is None else outcome.answer.alarm_ns
+        return DetectorAlarm(detector=name, time_ns=time_ns, status=outcome.status, reason=outcome.reason)
+
+    def answer(self, spec: BaselineSpec, moment_ns: int) -> PanelAnswer:
+        """Return the answer of a localizer that learned nothing from other episodes."""
+        outcome = self._ask(spec, "localize", moment_ns)
+        scores: dict[str, float] = {}
+        evidence: list[dict[str, Any]] = []
+        if outcome.answer is not None:
+            scores = {name: score for name, score in outcome.answer.ranking.items() if score > 0}
+            evidence = json.loads(outcome.answer.text).get("evidence", [])
+        return PanelAnswer(
+            method=spec.name,
+            kind=spec.kind,
+            scores=scores,
+            evidence=tuple(Evidence(**item) for item in evidence),
+            status=outcome.status,
+            reason=outcome.reason,
+            seconds=round(outcome.seconds, 3),
+        )
+
+    def _ask(self, spec: BaselineSpec, action: Action, moment_ns: int) -> RunnerOutcome:
+        """Build the method, fit it on no episode, and run it."""
+        import cloudpickle
+
+        code = method_code(spec)
+        process = MethodProcess(
+            key=spec.name,
+            built_in=code.built_in,
+            episodes=(self._folder,),
+            tables=None if code.built_in else tuple(sorted(readable_tables(spec))),
+            code=() if code.built_in else method_paths(spec),
+        )
+        blob = Blob.of(cloudpickle.dumps(spec))
+        fit = FitRequest(number=next_number(), process=process, spec=blob, seed=0, episodes=())
+        fitted = self._run(fit)
+        if fitted.status != "ok":
+            return fitted
+        request = AnswerRequest(
+            number=next_number(),
+            process=process,
+            action=action,
+            spec=blob,
+            model=Blob.of(fitted.model),
+            seed=0,
+            episode=self._folder,
+            alarm_ns=moment_ns,
+        )
+        return self._run(request)
+
+    def _run(self, request: FitRequest | AnswerRequest) -> RunnerOutcome:
+        if request.process.built_in:
+            return self._worker.reply_to(request)
+        if self._runner is None:
+            self._runner = self._resources.enter_context(machine_pool().lend(self._folder))
+        return self._runner.run(request, self._limits)
+
+
+@cache
+def _peak_memory() -> PeakMemory:
+    """Return the meter of this process, which holds a file open."""
+    return PeakMemory()

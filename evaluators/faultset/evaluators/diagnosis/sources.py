@@ -1,0 +1,138 @@
+"""Open the episode that an incident is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultset.core.command_line.progress import Progress
+from faultset.core.errors import UsageError
+from faultset.core.printable import quoted
+from faultset.core.processes import scratch
+from faultset.datasets.dataset import Dataset, Episode, open_dataset
+from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.manifests import VERSIONS
+from faultset.datasets.format.table_folders import TELEMETRY
+from faultset.datasets.imports.cases import episode_id
+from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, opened_labels
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentSource:
+    """Where the telemetry of an incident is."""
+
+    paths: tuple[str, ...]
+    """A dataset, the folder of an episode, or files and folders of telemetry."""
+    episode: str | None = None
+    """Episode of a dataset."""
+    version: str | None = None
+    """Version of a dataset; the newest by default."""
+    incident: str | None = None
+    """Name of an incident of the incident file."""
+    incidents: Path | None = None
+    """Incident file, for telemetry files."""
+    mapping: Path | None = None
+    """Mapping file, for telemetry files."""
+    at: str | None = None
+    """Time of the incident; of telemetry files, half an hour before and after it is read."""
+
+
+@contextmanager
+def opened_episode(source: IncidentSource, progress: Progress | None = None) -> Iterator[Episode]:
+    """Yield the episode of an incident; telemetry files are imported into a temporary folder.
+
+    Raises
+    ------
+    UsageError
+        It is unclear which episode is meant, or an option does not fit the source.
+    DataError
+        The source does not exist, is damaged, or holds no telemetry.
+    PlatformError
+        A URL cannot be read.
+    """
+    first = source.paths[0]
+    is_single = len(source.paths) == 1
+    if is_single and is_url(first):
+        with _opened_remotely(first, source) as episode:
+            yield episode
+        return
+    folder = local_path(first)
+    if is_single and (folder / CONTEXT_FILE).is_file():
+        _refuse(source, "the folder of one episode", ("episode", "version", "incident", "incidents", "mapping"))
+        yield Episode(id=folder.resolve().name, path=folder)
+    elif is_single and (not folder.exists() or (folder / VERSIONS).is_dir()):
+        _refuse(source, "a dataset", ("incidents", "mapping"))
+        dataset = open_dataset(folder, source.version)
+        episode = _choose(dataset, source)
+        dataset.check_files(episodes=[episode.id])
+        yield episode
+    else:
+        _refuse(source, "telemetry files", ("episode", "version"))
+        with scratch("incident") as temporary:
+            yield _imported(source, Path(temporary) / "dataset", progress)
+
+
+@contextmanager
+def _opened_remotely(url: str, source: IncidentSource) -> Iterator[Episode]:
+    _refuse(source, "a dataset", ("incidents", "mapping"))
+    with opened_labels(url, source.version) as dataset:
+        episode = _choose(dataset, source)
+        names = [name for name in episode.files if name.startswith(f"{TELEMETRY}/")]
+        copy_files(url.rstrip("/"), dataset, [episode.id], names, dataset.root)
+        yield episode
+
+
+def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -> Episode:
+    from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+
+    options = TelemetryOptions(
+        mapping=source.mapping, incidents=source.incidents, at=None if source.incidents else source.at
+    )
+    import_telemetry(source.paths, folder, options, workers=1, progress=progress)
+    return _choose(open_dataset(folder), source)
+
+
+def incident_start(source: IncidentSource) -> int | None:
+    """Return the start of the chosen incident in UTC nanoseconds; None without an incident file.
+
+    Raises
+    ------
+    UsageError
+        The incident file is invalid or has no such incident.
+    """
+    if source.incidents is None:
+        return None
+    from faultset.datasets.imports.telemetry.incidents import parse_moment, read_incidents
+
+    entries = read_incidents(source.incidents).incidents
+    chosen = [entry for entry in entries if source.incident in (entry.name, None)]
+    return parse_moment(str(chosen[0].start)) if len(chosen) == 1 else None
+
+
+def _refuse(source: IncidentSource, kind: str, options: Sequence[str]) -> None:
+    """Raise UsageError if an option is given that does not fit the kind of source."""
+    for option in options:
+        if getattr(source, option) is not None:
+            raise UsageError(f"--{option} does not apply to {kind} ({', '.join(source.paths)}); leave it out")
+
+
+def _choose(dataset: Dataset, source: IncidentSource) -> Episode:
+    if source.episode is not None and source.incident is not None:
+        raise UsageError("--episode and --incident both choose an episode; leave out one of them")
+    if source.episode is not None:
+        return dataset[source.episode]
+    if source.incident is not None:
+        chosen = episode_id("telemetry", source.incident)
+        if chosen not in dataset:
+            raise UsageError(f"there is no incident {quoted(source.incident)}; give a name of the incident file")
+        return dataset[chosen]
+    if len(dataset) == 1:
+        return dataset[dataset.episodes[0]]
+    raise UsageError(
+        f"{', '.join(source.paths)} has {len(dataset)} episodes ({', '.join(dataset.episodes[:_SHOWN])}, ...); choose "
+        "one with --episode or --incident"
+    )
