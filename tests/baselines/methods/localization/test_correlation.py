@@ -55,4 +55,4 @@ def test_the_named_metric_of_the_alarm_is_followed_instead_of_the_front_ends(wor
 
 
 def with_place(view: EpisodeView, place: AlarmLocation) -> EpisodeView:
-    return EpisodeView(view._folder, alarm_location=location)
+    return EpisodeView(view._folder, alarm_location=place)

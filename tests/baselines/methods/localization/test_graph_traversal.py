@@ -80,7 +80,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 def ranked(slow: tuple[Path, Truth], place: AlarmLocation | None) -> dict[str, Any]:
     path, truth = slow
     assert truth.onset_ns is not None
-    return dict(AlarmDescent().localize(EpisodeView(path, alarm_location=location), truth.onset_ns).scores)
+    return dict(AlarmDescent().localize(EpisodeView(path, alarm_location=place), truth.onset_ns).scores)
 
 
 def test_the_place_decides_where_the_descent_begins(slow: tuple[Path, Truth]):
