@@ -319,7 +319,7 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 
 @command()
 @dataset_argument
-@list_option("--episodes", metavar="IDS", help="Episodes to show.", show_default="all")
+@list_option("--episodes", metavar="IDS", help="Episodes and recordings to show.", show_default="all")
 @click.option("--out", type=OUTPUT_FILE, help="File to write.", show_default="explorer.html")
 @click.option(
     "--results",
@@ -384,10 +384,12 @@ def explore(
         size = write_page(
             opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
         )
-    shown = sorted(set(episodes)) if episodes else list(opened.episodes)
+    shown = sorted(set(episodes)) if episodes else [*opened.episodes, *opened.recording_files]
     if as_json:
         show_json({"file": str(out), "bytes": size, "episodes": shown})
         return
-    number = len(shown)
-    noun = "episode" if number == 1 else "episodes"
-    click.echo(f"{number} {noun} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")
+    recordings = sum(name in opened.recording_files for name in shown)
+    number = len(shown) - recordings
+    counts = [f"{number} {'episode' if number == 1 else 'episodes'}"] if number or not recordings else []
+    counts += [f"{recordings} {'recording' if recordings == 1 else 'recordings'}"] if recordings else []
+    click.echo(f"{' and '.join(counts)} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")
