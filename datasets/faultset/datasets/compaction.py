@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,14 @@ from faultset.core.files import translate_write_errors, write_text
 from faultset.core.locks import new_folder
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter, run_digest
+from faultset.datasets.format.incidents import chunk_truth
 from faultset.datasets.format.labels import Label
+from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.table_folders import JOURNAL_FILE
 from faultset.datasets.format.versions import create_version
+from faultset.datasets.recordings.recording import Recording
 
 
 def write_again(
@@ -139,7 +144,7 @@ def compact_dataset(
     dataset.check_files()
     out = Path(out)
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "compaction") as folder:
-        steps = StepCounter(len(dataset.episodes), progress)
+        steps = StepCounter(len(dataset.episodes) + len(dataset.recording_files), progress)
         for name in dataset.episodes:
             episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
@@ -153,11 +158,70 @@ def compact_dataset(
         if traces < 1:
             source["ids_of_left_out_traces_begin_with"] = LEFT_OUT
         provenance = dict(dataset.provenance) | {"compacted_from": source}
-        create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
+        for recording in dataset.recordings():
+            compact_recording(recording, folder, traces)
+            steps.add()
+        create_version(
+            folder,
+            provenance=provenance,
+            splits=dataset.manifest.splits,
+            recording_splits=dataset.manifest.recording_splits,
+        )
     return open_dataset(out)
 
 
-def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, left_out: pa.Table) -> list[pa.Table]:
+def compact_recording(recording: Recording[Dataset], folder: Path, traces: float) -> None:
+    """Write a smaller copy of a recording chunk by chunk.
+
+    A trace that goes on in the next chunk keeps its numbers.
+    """
+    view = recording.view
+    sampling = replace(view.context.sampling, traces=view.context.sampling.traces * traces)
+    writer = RecordingWriter(folder, replace(view.context, sampling=sampling), smallest=True)
+    numbering = Numbering()
+    segment = 0
+    for chunk in view.chunks:
+        tables = {table: view.table(table, chunk.start_ns, chunk.end_ns) for table in view.tables}
+        is_kept = _draw(tables["spans"]["trace_id"], traces)
+        left_out = tables["spans"].filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
+        sampled = [tables["spans"].filter(is_kept), tables["logs"]]
+        numbered = number_ids(sampled, list(_TEXTS.values()), recording.id, left_out, numbering)
+        changed = tables | dict(zip(_TEXTS, numbered, strict=True))
+        if chunk.segment != segment:
+            writer.new_segment()
+        segment = chunk.segment
+        writer.append(
+            chunk.start_ns,
+            chunk.end_ns,
+            {name: [table] for name, table in changed.items()},
+            truth=chunk_truth(recording.path, chunk),
+            journal=(recording.path / chunk.folder / JOURNAL_FILE).read_text(encoding="utf-8"),
+        )
+
+
+class Numbering:
+    """Numbers of ids in several tables; ids of the last call keep theirs, older ones are forgotten.
+
+    Attributes
+    ----------
+    numbers
+        Id -> its replacement.
+    counts
+        Digits of an id -> how many were numbered.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+        self.counts: Counter[int] = Counter()
+
+
+def number_ids(
+    tables: Sequence[pa.Table],
+    texts: Sequence[str],
+    episode: str,
+    left_out: pa.Table,
+    numbering: Numbering | None = None,
+) -> list[pa.Table]:
     """Replace the ids of traces and spans by a mark of the episode and a number in order of appearance.
 
     Parameters
@@ -170,7 +234,10 @@ def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, l
         Id of the episode.
     left_out
         `trace_id` and `span_id` of the omitted spans.
+    numbering
+        Numbers of the tables before; none by default.
     """
+    numbering = numbering or Numbering()
     omitted = {value for column in left_out.columns for value in column.to_pylist()}
     mark = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
@@ -183,8 +250,14 @@ def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, l
         ]
         ids = pa.chunked_array(columns, pa.string()).unique().drop_null().to_pylist()
         half = digits // 2
-        for number, old in enumerate(ids, 1):
+        for old in ids:
+            if old in numbering.numbers:
+                numbers[old] = numbering.numbers[old]
+                continue
+            numbering.counts[digits] += 1
+            number = numbering.counts[digits]
             numbers[old] = f"{LEFT_OUT if old in omitted else KEPT}{mark[: half - 1]}{number:0{half}x}"
+    numbering.numbers = numbers
     results = []
     for table, text in zip(tables, texts, strict=True):
         changed = table

@@ -22,9 +22,10 @@ from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
 from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest, RecordingSplit
-from faultset.datasets.format.recordings import RECORDINGS
+from faultset.datasets.format.recordings import RECORDINGS, listed_chunks
 from faultset.datasets.format.versions import read_manifest
 from faultset.datasets.recordings.recording import Recording
+from faultset.datasets.recordings.validation import check_recording_files
 from faultset.datasets.validation import check_dataset_files
 from faultset.datasets.views import EpisodeView
 
@@ -249,6 +250,11 @@ class Dataset:
         """Return the recordings of the version with their views and their truth, sorted by id."""
         return tuple(map(self.recording, self.recording_files))
 
+    @property
+    def recorded_chunks(self) -> dict[str, list[int]]:
+        """Recording -> numbers of its chunks in the version."""
+        return {recording: listed_chunks(files) for recording, files in self.recording_files.items()}
+
     def recording(self, recording: str) -> Recording[Dataset]:
         """Return a recording; raise DataError if the version lacks it."""
         if recording not in self.recording_files:
@@ -321,7 +327,7 @@ class Dataset:
         progress
             Called with the number of finished and of all episodes.
         episodes
-            Ids; by default all of the version.
+            Ids; by default all of the version, and its recordings.
 
         Raises
         ------
@@ -330,6 +336,8 @@ class Dataset:
         """
         files = self.files if episodes is None else {episode: self[episode].files for episode in episodes}
         check_dataset_files(self.root, files, threads, progress)
+        if episodes is None:
+            check_recording_files(self.root, self.recording_files)
 
 
 def open_dataset(path: Path | str, version: str | None = None) -> Dataset:

@@ -15,9 +15,10 @@ from faultset.core.locks import new_folder
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import write_card
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.recording_summaries import summarize_recording
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
+from faultset.datasets.recordings.recording import Recording
 
 NO_FAULT = "none"
 """Name that selects episodes without a fault."""
@@ -25,7 +26,10 @@ NO_FAULT = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFilter:
-    """Conditions on episodes; each is met by any of its values and ignored if it is empty."""
+    """Conditions on episodes; each is met by any of its values and ignored if it is empty.
+
+    A recording meets a condition on faults, targets or verdicts if one of its incidents does.
+    """
 
     apps: Sequence[str] = ()
     """Names of applications."""
@@ -38,7 +42,7 @@ class EpisodeFilter:
     platforms: Sequence[str] = ()
     """Names of platforms."""
     episodes: Sequence[str] = ()
-    """Ids."""
+    """Ids of episodes or recordings."""
 
 
 def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str | None = None) -> Dataset:
@@ -61,19 +65,26 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     if conditions == EpisodeFilter():
         raise UsageError("a filter needs at least one condition; give for instance --apps or --faults")
     dataset = open_dataset(root, version)
-    episodes = select_episodes(dataset, conditions)
-    if not episodes:
+    selected = select_episodes(dataset, conditions)
+    if not selected:
         raise DataError(
             f"no episode of {dataset.root} version {dataset.version} meets all conditions; leave out some of them"
         )
     source = {"version": dataset.version, "conditions": _active(conditions)}
-    return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
+    return _new_version(
+        dataset,
+        episodes=[name for name in selected if name in dataset],
+        recordings=[name for name in selected if name in dataset.recording_files],
+        bump="minor",
+        provenance={"filtered_from": source},
+    )
 
 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
-    """Return the episodes that meet all conditions; raise UsageError for a value that no episode has."""
+    """Return the episodes and recordings that meet all conditions; raise UsageError for a value that none has."""
     active = _active(conditions)
     values = {episode: _values(dataset, episode) for episode in dataset.episodes}
+    values |= {recording.id: _recording_values(recording) for recording in dataset.recordings()}
     for name, names in active.items():
         present = {value for of_episode in values.values() for value in of_episode[name]}
         for value in names:
@@ -104,13 +115,20 @@ def split_dataset(root: Path | str, *, seed: int, version: str | None = None) ->
     """
     dataset = open_dataset(root, version)
     source = {"version": dataset.version, "seed": seed}
-    return _new_version(dataset, episodes=dataset.episodes, bump="patch", provenance={"split_from": source}, seed=seed)
+    return _new_version(
+        dataset,
+        episodes=dataset.episodes,
+        recordings=dataset.recorded_chunks,
+        bump="patch",
+        provenance={"split_from": source},
+        seed=seed,
+    )
 
 
 def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Progress | None = None) -> Dataset:
     """Copy the newest versions of several datasets into a new dataset, and open it.
 
-    An episode that several datasets share is copied once.
+    An episode or recording that several datasets share is copied once.
 
     Parameters
     ----------
@@ -131,11 +149,11 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     datasets = [open_dataset(root) for root in roots]
     owners: dict[str, Dataset] = {}
     for dataset in datasets:
-        for episode in dataset.episodes:
-            other = owners.setdefault(episode, dataset)
-            if other.files[episode] != dataset.files[episode]:
+        for name, files in dataset.manifest.units().items():
+            other = owners.setdefault(name, dataset)
+            if other.manifest.units()[name] != files:
                 raise DataError(
-                    f"{other.root} and {dataset.root} have different episodes with the id {episode}; "
+                    f"{other.root} and {dataset.root} have different data below {name}; "
                     'leave one out with "faultset dataset filter"'
                 )
     for dataset in datasets:
@@ -143,8 +161,8 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     out = Path(out)
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "merge") as folder:
         steps = StepCounter(len(owners), progress)
-        for episode, dataset in owners.items():
-            _copy(dataset, episode, folder)
+        for name, dataset in owners.items():
+            _copy(dataset, name, folder)
             steps.add()
         sources = [
             {"name": source.root.resolve().name, "version": source.version, "provenance": dict(source.provenance)}
@@ -167,6 +185,10 @@ def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
             {episode: dataset.label(episode) for episode in dataset.episodes},
             {episode: context.app_title for episode, context in contexts.items()},
             added_tables=list(added.values()),
+            recordings={
+                recording.id: summarize_recording(recording.path, dataset.recorded_chunks[recording.id])
+                for recording in dataset.recordings()
+            },
         )
     return dataset.root / "README.md"
 
@@ -183,13 +205,32 @@ def _values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
     }
 
 
+def _recording_values(recording: Recording[Dataset]) -> dict[str, set[str]]:
+    incidents = recording.truth.incidents
+    return {
+        "apps": {recording.context.app},
+        "faults": {NO_FAULT, *(name for incident in incidents for name in incident.fault_names)},
+        "targets": {target for incident in incidents for target in incident.targets},
+        "verdicts": {NO_FAULT, *(incident.verdict for incident in incidents)},
+        "platforms": {recording.context.platform},
+        "episodes": {recording.id},
+    }
+
+
 def _new_version(
-    dataset: Dataset, *, episodes: Iterable[str], bump: Any, provenance: dict[str, Any], seed: int = 0
+    dataset: Dataset,
+    *,
+    episodes: Iterable[str],
+    recordings: Iterable[str],
+    bump: Any,
+    provenance: dict[str, Any],
+    seed: int = 0,
 ) -> Dataset:
     with translate_write_errors(dataset.root):
         version = create_version(
             dataset.root,
             episodes=episodes,
+            recordings={name: dataset.recorded_chunks[name] for name in recordings},
             bump=bump,
             provenance=dict(dataset.provenance) | provenance,
             split_seed=seed,
@@ -197,9 +238,9 @@ def _new_version(
     return open_dataset(dataset.root, version)
 
 
-def _copy(dataset: Dataset, episode: str, folder: Path) -> None:
-    for name in dataset.files[episode]:
-        target = folder / EPISODES / episode / name
+def _copy(dataset: Dataset, unit: str, folder: Path) -> None:
+    for name in dataset.manifest.units()[unit]:
+        target = folder / unit / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(dataset.path(episode) / name, target)
+        shutil.copyfile(dataset.root / unit / name, target)
         flush(target)

@@ -411,9 +411,7 @@ def _check_episode(
     root: Path, episode: str, files: Mapping[str, FileRecord], cache: Mapping[str, CheckedFile]
 ) -> dict[str, CheckedFile]:
     folder = root / EPISODES / episode
-    hashed = {
-        name: entry for name, record in files.items() if (entry := _unchanged(root, episode, name, record, cache))
-    }
+    hashed = unchanged_files(root, f"{EPISODES}/{episode}", files, cache)
     if len(hashed) == len(files) and CONTEXT_FILE in files:
         purpose = checked_for(files)
         if all(entry.checked_for == purpose for entry in hashed.values()):
@@ -426,20 +424,24 @@ def _check_episode(
     check_content(folder, episode, tuple(files))
     purpose = checked_for(files)
     return {
-        _key(episode, name): CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
         for name, record in files.items()
     }
 
 
-def _unchanged(
-    root: Path, episode: str, name: str, record: FileRecord, cache: Mapping[str, CheckedFile]
-) -> CheckedFile | None:
-    """Return the cached result of a file if it has not changed and is the one that the version lists."""
-    entry = cache.get(_key(episode, name))
-    if entry is None or entry.sha256 != record.sha256:
-        return None
-    return entry if entry.stamp == FileStamp.of(root / EPISODES / episode / name, root) else None
+def unchanged_files(
+    root: Path, folder: str, files: Mapping[str, FileRecord], cache: Mapping[str, CheckedFile]
+) -> dict[str, CheckedFile]:
+    """Return the cached results of files that have not changed and are those that the version lists.
 
-
-def _key(episode: str, name: str) -> str:
-    return f"{EPISODES}/{episode}/{name}"
+    Parameters
+    ----------
+    folder
+        Folder of the episode or recording, relative to `root`.
+    """
+    unchanged = {}
+    for name, record in files.items():
+        entry = cache.get(f"{folder}/{name}")
+        if entry and entry.sha256 == record.sha256 and entry.stamp == FileStamp.of(root / folder / name, root):
+            unchanged[name] = entry
+    return unchanged

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.episodes import actions, health
+from faultset.collector.episodes import actions, fault_steps, health
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.runner import EpisodeRunner
@@ -41,6 +41,7 @@ from faultset.datasets.validation import label_problems
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import build_truth
 from tests.collector.plan_samples import PLAN
+from tests.collector.virtual_clock import VirtualClock
 
 SECOND = 1_000_000_000
 SHORT_PLAN = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1.5, cooldown_s=0.1))
@@ -56,26 +57,8 @@ def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def short_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "SETTLE_NS", SECOND // 10)
-    monkeypatch.setattr(actions, "RECOVERY_WINDOW_S", 0.5)
+    monkeypatch.setattr(fault_steps, "RECOVERY_WINDOW_S", 0.5)
     monkeypatch.setattr(actions, "RECOVERY_TIMEOUT_S", 3.0)
-
-
-class VirtualClock:
-    """A clock that only waiting moves on, so that an episode takes no time; it can be set while somebody waits."""
-
-    def __init__(self) -> None:
-        self.began_ns = time.time_ns()
-        self.passed_ns = 0
-        self.set_after_ns, self.set_by_ns = 0, 0
-
-    def time_ns(self) -> int:
-        return self.began_ns + self.passed_ns + self.set_by_ns * (self.passed_ns > self.set_after_ns)
-
-    def monotonic_ns(self) -> int:
-        return self.passed_ns
-
-    def sleep(self, seconds: float, /) -> None:
-        self.passed_ns += round(seconds * SECOND)
 
 
 def runner(

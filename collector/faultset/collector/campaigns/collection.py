@@ -29,7 +29,8 @@ from faultset.collector.campaigns.records import (
     CampaignResult,
     campaign_file,
     code_changes,
-    read_outcome,
+    collected_outcome,
+    is_collected,
     record_failures,
     write_campaign,
 )
@@ -43,6 +44,7 @@ from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
+from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS, chunk_folder, chunk_numbers
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
 
 _log = logging.getLogger(__name__)
@@ -108,6 +110,11 @@ def collect(
         raise UsageError("injector must be a keyword argument, but is among the settings. Pass injector= instead")
     source = _recorded_source(as_in, notify) if as_in else _requested_source(request or make_request(**options))
     destination = open_destination(out)
+    if any(plan.recording for plan in source.plans) and not (destination.is_shared and scheduler is None):
+        raise UsageError(
+            "recordings must be written into a folder by this machine, but --out is a URL or --scheduler is given. "
+            'Record into a folder, and copy it with "faultset dataset publish"'
+        )
     if scheduler is not None:
         check_for_workers(source.plans[0].platform, destination)
     settings = {**(settings or {}), **source.plans[0].settings}
@@ -196,7 +203,9 @@ class _Campaign:
         for fault in _only_with(self.unsupported, self.plans):
             self.notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
         self.plans = tuple(
-            plan for plan in self.plans if self.unsupported.keys().isdisjoint(fault.fault for fault in plan.faults)
+            _without_incidents(plan, self.unsupported)
+            for plan in self.plans
+            if self.unsupported.keys().isdisjoint(fault.fault for fault in plan.faults)
         )
         code = identify_code(self.source.plans)
         if changed := ", ".join(code_changes(self.root, self.source.request, code)):
@@ -218,20 +227,20 @@ class _Campaign:
     ) -> CampaignResult:
         """Run the episodes that the dataset lacks."""
         present = [
-            EpisodeResult(plan=plan, outcome=read_outcome(self.root, plan.episode), attempts=0, wall_s=0.0)
+            EpisodeResult(plan=plan, outcome=collected_outcome(self.root, plan), attempts=0, wall_s=0.0)
             for plan in self.plans
-            if (self.root / "episodes" / plan.episode).exists()
+            if is_collected(self.root, plan)
         ]
         unfinished = [plan for plan in self.plans if plan.episode not in {result.episode for result in present}]
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"all {len(self.plans)} episodes are already collected"
+            else f"all {len(self.plans)} {_noun(self.plans)} are already collected"
         )
         self.notify(f"{cost}, into {self.destination.location}")
 
         def take(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
-            if not result.failure:
+            if not result.failure and result.plan.recording is None:
                 self.destination.add_finished([result.episode])
             return ()
 
@@ -262,7 +271,9 @@ class _Campaign:
         voids = record_failures(self.root, self.id, {} if result.interrupted else result.failures, result.voids)
         self.destination.save(campaign_file(self.root, self.id))
         result = replace(result, voids=voids)
-        if result.interrupted or _has_version(self.root, [e.episode for e in result.episodes if not e.failure]):
+        episodes = [e.episode for e in result.episodes if not e.failure and e.plan.recording is None]
+        recordings = [e.episode for e in result.episodes if e.plan.recording is not None]
+        if result.interrupted or (_has_version(self.root, episodes) and _has_chunks(self.root, recordings)):
             return result
         name = create_version(self.root, provenance=self._provenance(result), summaries=self.destination.summaries())
         self.destination.publish_version(name)
@@ -306,7 +317,7 @@ class _Campaign:
 
     def _find_unsupported(self) -> dict[str, str]:
         """Return planned faults that the host cannot inject; raise PlatformError when the user named one."""
-        planned = {fault.fault: get_fault(fault.fault) for plan in self.plans for fault in plan.faults}
+        planned = {fault.fault: get_fault(fault.fault) for plan in self.plans for fault in plan.all_faults}
         changing = any(plan.schedule not in (None, "constant") for plan in self.plans)
         specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
         unsupported = unsupported_faults(self.host, specs)
@@ -321,6 +332,31 @@ def _has_version(root: Path, episodes: Collection[str]) -> bool:
     """Return whether one version has all episodes; true without episodes."""
     versions = reversed(list_versions(root))
     return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
+
+
+def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
+    """Return whether the newest version has all complete chunks of recordings; true without recordings."""
+    present = {name: chunk_numbers(root / RECORDINGS / name) for name in recordings}
+    if not any(present.values()) or not list_versions(root):
+        return not any(present.values())
+    listed = read_manifest(root).recordings
+    return all(
+        f"{chunk_folder(number)}/{CHUNK_FILE}" in listed.get(name, {})
+        for name, numbers in present.items()
+        for number in numbers
+    )
+
+
+def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
+    """Return a plan without the incidents of some faults."""
+    if plan.recording is None:
+        return plan
+    incidents = tuple(incident for incident in plan.recording.incidents if incident.fault not in faults)
+    return replace(plan, recording=replace(plan.recording, incidents=incidents))
+
+
+def _noun(plans: Sequence[Plan]) -> str:
+    return "recordings" if any(plan.recording for plan in plans) else "episodes"
 
 
 def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:

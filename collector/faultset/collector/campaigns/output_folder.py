@@ -28,6 +28,7 @@ from faultset.core.locks import LOCK, ProcessIdentity
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.table_folders import INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS
 
@@ -96,7 +97,7 @@ def worker_folders(root: Path) -> Iterator[WorkerFolder]:
             yield WorkerFolder(path=path, owner=ProcessIdentity.model_validate_json(text))
 
 
-_FOLDERS = (EPISODES, VERSIONS, CAMPAIGNS, RUNNING, FAILED, WORKERS)
+_FOLDERS = (EPISODES, RECORDINGS, VERSIONS, CAMPAIGNS, RUNNING, FAILED, WORKERS)
 _TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 

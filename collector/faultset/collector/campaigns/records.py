@@ -16,6 +16,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.options import campaign_options
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
+from faultset.collector.recordings.chunks import recorded_s
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
 from faultset.core.reading.documents import check_type, read_document
@@ -55,6 +56,18 @@ def campaign_ids(root: Path) -> list[str]:
 def read_outcome(root: Path, episode: str) -> EpisodeOutcome:
     """Return the outcome of an episode in the dataset."""
     return EpisodeOutcome(episode=episode, verdict=read_label(root / EPISODES / episode).verdict)
+
+
+def is_collected(root: Path, plan: Plan) -> bool:
+    """Return whether the dataset has an episode, or a recording in its full length."""
+    if plan.recording is None:
+        return (root / EPISODES / plan.episode).exists()
+    return recorded_s(root, plan.episode) >= plan.recording.duration_s - 1.0
+
+
+def collected_outcome(root: Path, plan: Plan) -> EpisodeOutcome:
+    """Return the outcome of an episode or recording in the dataset."""
+    return read_outcome(root, plan.episode) if plan.recording is None else EpisodeOutcome(episode=plan.episode)
 
 
 def write_campaign(

@@ -54,6 +54,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     },
     more={
         "Episodes": "--targets --spread --concurrent --schedule --normal --no-fault --rollouts --seed",
+        "Recordings": "--recording --incidents --overlap --chunk --slow-traces --log-levels",
         "Load": "--rate --mix --load --regions",
         "Phases": "--warmup --healthy --faulty --cooldown",
         "Telemetry": "--step --trace-sampling --sources",
@@ -106,7 +107,8 @@ def collect(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
+    """Run fault-injection episodes on live applications, or record them for hours with incidents, and write telemetry
+    and truth into a dataset.
     Repeat the command to resume an interrupted campaign; finished episodes are kept.
 
     \b
@@ -114,7 +116,10 @@ def collect(
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
+      collect --recording 4h --incidents 24 --apps hotel
     """
+    if options["recording_s"] is not None and not options["faults"]:
+        options["faults"] = ("all",)
     _check_source(as_in, options)
     from faultset.collector.campaigns.collection import collect as collect_campaign
     from faultset.collector.cli.output import default_jobs, print_summary, show_plans, show_progress

@@ -24,7 +24,9 @@ from faultset.core.command_line.console import is_quiet
 from faultset.core.command_line.output import show_json, show_records
 from faultset.core.printable import brief
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.incidents import read_incidents
 from faultset.datasets.format.labels import Label, read_evidence, read_label
+from faultset.datasets.format.recordings import RECORDINGS, read_chunks
 
 
 def default_jobs(platform: str, scheduler: str | None) -> int:
@@ -34,6 +36,9 @@ def default_jobs(platform: str, scheduler: str | None) -> int:
 
 def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
     """Print plans by application, fault and target, then their number, time and disk space."""
+    if any(plan.recording for plan in plans):
+        show_recordings(plans, jobs, as_json=as_json)
+        return
     rows = [
         {
             "episode": plan.episode,
@@ -53,6 +58,68 @@ def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
     click.echo(describe_campaign(plans, jobs), err=as_json)
 
 
+def show_recordings(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
+    """Print the incidents of planned recordings, then their number, time and disk space."""
+    rows = [
+        {
+            "recording": plan.episode,
+            "app": plan.app,
+            "after_s": round(incident.at_s, 1),
+            "length_s": round(incident.length_s, 1),
+            "fault": incident.fault,
+            "target": incident.target,
+            "overlaps": incident.overlaps,
+        }
+        for plan in plans
+        for incident in (plan.recording.incidents if plan.recording else ())
+    ]
+    if rows or as_json:
+        columns = ["recording", "app", "after_s", "length_s", "fault", "target", "overlaps"]
+        show_records(rows, columns=columns, as_json=as_json)
+    click.echo(describe_campaign(plans, jobs), err=as_json)
+
+
+def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
+    """Print length, incidents and verdicts of a campaign's recordings, and the dataset's location."""
+    rows = []
+    for plan in result.plans:
+        folder = result.root / RECORDINGS / plan.episode
+        chunks = read_chunks(folder)
+        incidents = read_incidents(folder, chunks)
+        verdicts = Counter(incident.verdict for incident in incidents)
+        failure = next((episode.failure for episode in result.episodes if episode.episode == plan.episode), "not run")
+        rows.append(
+            {
+                "recording": plan.episode,
+                "app": plan.app,
+                "minutes": round(sum(chunk.end_ns - chunk.start_ns for chunk in chunks) / 60 / SECOND_NS, 1),
+                "chunks": len(chunks),
+                "segments": chunks[-1].segment if chunks else 0,
+                "incidents": len(incidents),
+                "verdicts": ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())),
+                "why": failure,
+            }
+        )
+    if as_json:
+        show_json(
+            {
+                "dataset": result.location,
+                "version": result.version,
+                "campaign": result.campaign,
+                "wall_s": round(result.wall_s, 1),
+                "unsupported": dict(result.unsupported),
+                "recordings": rows,
+            }
+        )
+        return
+    hidden = set() if any(row["why"] for row in rows) else {"why"}
+    show_records([row | {"why": brief(row["why"])} for row in rows], columns=[n for n in rows[0] if n not in hidden])
+    version = f"version {result.version}" if result.version else "without a version"
+    click.echo(f"{len(rows)} recordings in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
+    location = shlex.quote(str(result.location))
+    click.echo(f"next: faultset dataset verify {location}, then faultset dataset show {location}")
+
+
 def _order(plan: Plan) -> tuple[str, bool, str, str]:
     return plan.app, plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name or ""
 
@@ -63,6 +130,9 @@ MOST_FALSE_POSITIVES = 0.05
 
 def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     """Print the episodes with their verdicts, the false positives, and the dataset's location."""
+    if any(plan.recording for plan in result.plans):
+        print_recordings(result, as_json=as_json)
+        return
     ended = {episode.episode: episode for episode in result.episodes}
     labels = {name: read_label(result.root / "episodes" / name) for name in ended if not ended[name].failure}
     plans = sorted(result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name))
@@ -183,6 +253,8 @@ def describe(result: EpisodeResult) -> str:
             ended += f" ({len(tried)} repairs in turn)"
     else:
         ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
+        if plan.recording is not None:
+            ended = f"written in {result.wall_s / 60:.0f} min"
     return f"{plan.episode}  {plan.title}: {ended}"
 
 
@@ -249,6 +321,10 @@ def _whole_state(state: CampaignProgress, total: int) -> str:
     return ", ".join([f"{len(state.finished)}/{total}", *(note for note in notes if note)])
 
 
+def _short_title(plan: Plan) -> str:
+    return f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}"
+
+
 @contextmanager
 def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
     from rich.console import Console
@@ -278,7 +354,7 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
             plan = episode.plan
             if name not in tasks:
                 tasks[name] = bars.add_task(
-                    f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}",
+                    plan.title if plan.recording else _short_title(plan),
                     total=episode_time_s(plan),
                     state="",
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.collector.episodes.ageing import age_application
+from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S, FaultSteps, recovery_problem
 from faultset.collector.episodes.harmless_changes import DecoySchedule, disturb, imitate_fault
 from faultset.collector.episodes.health import (
     SETTLE_NS,
@@ -40,8 +40,6 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
-RECOVERY_TIMEOUT_S = 120.0
-RECOVERY_WINDOW_S = 4.0
 LARGEST_DELAY_MS = 1500.0
 
 _log = logging.getLogger(__name__)
@@ -90,6 +88,7 @@ class EpisodeActions:
         self.judgement: Judgement | None = None
         self.mitigations: tuple[MitigationResult, ...] = ()
         self._attempt = attempt
+        self._steps = FaultSteps(record, platform, clock)
         self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
         self._decoys = DecoySchedule(
             platform, draws.decoys, onset_s=draws.onset_s, faults={fault.target: fault.spec for fault in record.faults}
@@ -170,40 +169,16 @@ class EpisodeActions:
         record = self.record
         if self._attempt and record.inject_start_ns is None:
             self._attempt.note_healthy()
-        for fault in record.faults:
-            if not fault.injections:
-                fault.before = fault.spec.state_before(self.platform, fault.target)
-        record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
         if not record.faults:
+            record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
             changes = {"disturbed": disturb, "sham": imitate_fault}
             change = changes.get(self.plan.no_fault_kind or "")
             record.change = change(self.platform, self.draws.fault) if change else {}
-        for fault in record.faults:
-            if fault.is_due(self._clock.time_ns(), self.machine.onset_ns):
-                self._inject(fault)
-        if record.inject_done_ns is None:
-            record.inject_done_ns = self._clock.time_ns()
-            _log.info("injected: %s", self.plan.title)
-        self.confirm()
-
-    def _inject(self, fault: FaultRecord) -> None:
-        fault.inject_start_ns = fault.inject_start_ns or self._clock.time_ns()
-        # repetitions draw the same values; the label describes the first injection
-        parameters = fault.spec.inject_with(self.platform, fault.target, copy.deepcopy(fault.rng), fault.course)
-        fault.parameters = fault.parameters or parameters
-        fault.injections += 1
-        fault.inject_done_ns = fault.inject_done_ns or self._clock.time_ns()
+        self._steps.inject(self.machine.onset_ns)
 
     def confirm(self) -> None:
         """Check whether faults that are not yet confirmed are in effect."""
-        for fault in self.record.unconfirmed:
-            if not fault.injections:
-                continue
-            evidence = fault.spec.check(self.platform, fault.target, fault.parameters, fault.before)
-            if evidence:
-                fault.effective_ns = self._clock.time_ns()
-                self.record.add_evidence("injection", fault.target, True, evidence)
-                _log.info("%s on %s is in effect: %s", fault.spec.name, fault.target, evidence)
+        self._steps.confirm()
 
     def mitigate(self) -> None:
         """Try the repairs until the application stays healthy."""
@@ -266,24 +241,17 @@ class EpisodeActions:
     def _await_recovery(self) -> None:
         timeout_s = self._pressure.scaled_s(RECOVERY_TIMEOUT_S)
         deadline_ns = self._clock.monotonic_ns() + int(timeout_s * SECOND_NS)
-        window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
         began_ns = self._clock.time_ns()
         while True:
-            now_ns = self._clock.time_ns()
-            start_ns = max(now_ns - window_ns, began_ns)
-            wrong = unready_workloads(self.platform)
             self._pressure.sample()
-            if not wrong and now_ns - began_ns >= window_ns:
-                wrong = health_problem(self.platform, start_ns, now_ns, self.plan.least_rate_rps, now_ns=now_ns)
-                if not wrong:
-                    break
+            wrong = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.least_rate_rps)
+            if wrong is None:
+                break
             if self._interrupted():
                 raise PlatformError("interrupted during the recovery")
             self._watchdog.check()
             if self._clock.monotonic_ns() > deadline_ns:
-                raise PlatformError(
-                    f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong or 'too few requests'}"
-                )
+                raise PlatformError(f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong}")
             self._clock.sleep(1.0)
         self.record.healthy_again_ns = self._clock.time_ns()
         _log.info("%s is healthy again", self.plan.app)

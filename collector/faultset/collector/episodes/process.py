@@ -31,6 +31,7 @@ from faultset.collector.ipc.channel import decode
 from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.recordings.runner import RecordingRunner
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
@@ -118,7 +119,8 @@ def _run(
     app = planned_app(plan)
     rates = app.background_errors.model_dump()
     journal.note("background-errors", [str(rate) for rate in rates.values()], **rates)
-    app = app.model_copy(update={"trace_sampling": plan.trace_sampling})
+    # a recording samples whole traces when it writes them
+    app = app.model_copy(update={"trace_sampling": plan.trace_sampling if plan.recording is None else 1.0})
     host = open_host(plan.platform, assignment.settings)
     servers = {} if plan.stores is None else store_servers(app, original_servers(host, app))
     platform = host.create_platform(
@@ -134,7 +136,8 @@ def _run(
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 
     sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
-    runner = EpisodeRunner(
+    runner_type = EpisodeRunner if plan.recording is None else RecordingRunner
+    runner = runner_type(
         plan,
         platform,
         journal,

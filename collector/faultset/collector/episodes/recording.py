@@ -50,24 +50,32 @@ def build_context(
     added
         Rows of added sources.
     """
-    plan, app = record.plan, platform.app
+    facts = describe_system(record, platform)
+    facts["source_intervals_s"] |= {rows.spec.table: rows.interval_s for rows in added if rows.spec.added_table}
     return EpisodeContext(
-        episode=plan.episode,
-        app=plan.app,
-        platform=plan.platform,
+        episode=record.plan.episode,
         view_start_ns=bounds.start_ns,
         view_end_ns=bounds.end_ns,
         reference_end_ns=bounds.reference_end_ns,
-        source_intervals_s={name: source.interval_s for name, source in platform.sources.items()}
-        | {rows.spec.table: rows.interval_s for rows in added if rows.spec.added_table},
-        services=tuple(app.services),
-        calls=tuple(app.calls),
-        workload_entry=app.entry[0],
         metric_roles=tuple(asdict(role) for rows in added for role in rows.spec.metric_roles),
         added_tables=tuple(rows.spec.added_table for rows in added if rows.spec.added_table),
-        workload=describe_workload(plan),
-        stores=record.store_servers,
+        **facts,
     )
+
+
+def describe_system(record: EpisodeRecord, platform: EpisodePlatform) -> dict[str, Any]:
+    """Return the facts about the running application that contexts of episodes and recordings share."""
+    plan, app = record.plan, platform.app
+    return {
+        "app": plan.app,
+        "platform": plan.platform,
+        "source_intervals_s": {name: source.interval_s for name, source in platform.sources.items()},
+        "services": tuple(app.services),
+        "calls": tuple(app.calls),
+        "workload_entry": app.entry[0],
+        "workload": describe_workload(plan),
+        "stores": record.store_servers,
+    }
 
 
 def describe_workload(plan: Plan) -> dict[str, Any]:

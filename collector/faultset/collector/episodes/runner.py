@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
 from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
@@ -54,6 +54,9 @@ class EpisodeRunner:
         Server that runs each store, for the context.
     """
 
+    machine_type: ClassVar[type[EpisodeMachine]] = EpisodeMachine
+    actions_type: ClassVar[type[EpisodeActions]] = EpisodeActions
+
     def __init__(
         self,
         plan: Plan,
@@ -81,12 +84,12 @@ class EpisodeRunner:
             plan=plan, faults=faults, parallel=parallel, clock=clock, store_servers=store_servers or {}
         )
         repeats_s = tuple(fault.spec.repeat_s for fault in faults if fault.spec.repeat_s is not None)
-        self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
+        self.machine = self.machine_type(plan=plan, draws=draws, repeats_s=repeats_s)
         self.machine.mitigates = bool(repairs)
         self._report, self._interrupted, self._clock = report, interrupted, clock
         self._pressure = pressure or CpuPressure()
         self._watchdog = EpisodeWatchdog(platform, clock)
-        self._actions = actions = EpisodeActions(
+        self._actions = actions = self.actions_type(
             self.record,
             self.machine,
             draws,

@@ -23,6 +23,7 @@ class Phase(StrEnum):
     BASELINE = "baseline"
     INJECT = "inject"
     FAULT = "fault"
+    RECORD = "record"
     MITIGATE = "mitigate"
     RECOVER = "recover"
     COOLDOWN = "cool-down"
@@ -39,6 +40,7 @@ class Command(StrEnum):
     CHECK_WARM = "check-warm"
     CHECK_REFERENCE = "check-reference"
     DECOY = "decoy"
+    RECORD = "record"
     INJECT = "inject"
     MITIGATE = "mitigate"
     UNDO = "undo"
@@ -126,7 +128,7 @@ class EpisodeMachine:
                 return [Command.START_LOAD]
             case Phase.WARMUP:
                 return self._warm_up(event)
-            case Phase.BASELINE | Phase.INJECT | Phase.FAULT:
+            case Phase.BASELINE | Phase.INJECT | Phase.FAULT | Phase.RECORD:
                 return self._in_view(event)
             case Phase.MITIGATE if event.command is Command.MITIGATE:
                 return self._undo()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from faultset.collector.load.results import NONE, OUTCOMES, read_results
+from faultset.collector.load.results import NONE, OUTCOMES, first_record_after, read_results
 from faultset.datasets.format.schemas import REQUESTS
 
 SCHEMA = pa.schema([field for field in REQUESTS if field.name != "episode"])
@@ -22,10 +22,15 @@ class RequestSource:
 
     def __init__(self, path: Path):
         self._path = path
+        self._offset = 0
+
+    def discard(self, before_ns: int) -> None:
+        """Skip the records of requests that were scheduled before a time, up to the first later one."""
+        self._offset += first_record_after(self._path, before_ns, self._offset)
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
-        endpoints, records = read_results(self._path)
+        endpoints, records = read_results(self._path, self._offset)
         records = records[(records["scheduled"] >= start_ns) & (records["scheduled"] < end_ns)]
         if len(records) == 0:
             return

@@ -50,19 +50,39 @@ class ResultFile:
         os.close(self._output)
 
 
-def read_results(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarray]:
     """Return endpoints and one record per request, in the order of the schedule.
 
     An incomplete record at the end is ignored; without a file, the result is empty.
+
+    Parameters
+    ----------
+    first
+        Number of records to skip, of which the file may have two per request.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return (), np.zeros(0, RECORD)
-    header, newline, rest = data.partition(b"\n")
-    if not newline:
-        return (), np.zeros(0, RECORD)
-    records = np.frombuffer(rest, RECORD, count=len(rest) // RECORD.itemsize)
+    endpoints, records = _read(path, first)
     _, last_from_end = np.unique(records["number"][::-1], return_index=True)
     latest = records[len(records) - 1 - last_from_end]
-    return tuple(json.loads(header)["endpoints"]), latest[np.argsort(latest["scheduled"], kind="stable")]
+    return endpoints, latest[np.argsort(latest["scheduled"], kind="stable")]
+
+
+def first_record_after(path: Path, time_ns: int, first: int = 0) -> int:
+    """Return how many records from `first` on precede the first one that was scheduled at a time or later."""
+    _, records = _read(path, first)
+    later = np.flatnonzero(records["scheduled"] >= time_ns)
+    return int(later[0]) if len(later) else len(records)
+
+
+def _read(path: Path, first: int) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return endpoints and raw records; an incomplete one at the end is ignored."""
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            if not header.endswith(b"\n"):
+                return (), np.zeros(0, RECORD)
+            file.seek(first * RECORD.itemsize, os.SEEK_CUR)
+            rest = file.read()
+    except FileNotFoundError:
+        return (), np.zeros(0, RECORD)
+    records = np.frombuffer(rest, RECORD, count=len(rest) // RECORD.itemsize)
+    return tuple(json.loads(header)["endpoints"]), records

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from faultset.collector.apps import is_path, load_app
-from faultset.collector.faults.registry import NOOP
+from faultset.collector.faults.registry import NOOP, FaultSpec
 from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
@@ -19,6 +19,7 @@ from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import choose_faults_by_app, draw_fault_pairs, draw_faults
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, PlannedFault
+from faultset.collector.plans.recording_plan import RecordingPlan, check_recording, draw_incidents
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, parse_traffic
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
@@ -28,6 +29,7 @@ from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import size_text
 from faultset.core.times import duration_text
+from faultset.datasets.format.context import Sampling
 
 MOST_PAIRED = 6
 """Number of episodes with a fault up to which as many without a fault are planned."""
@@ -55,11 +57,15 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     files: dict[str, str] = {}
     apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
     chosen = choose_faults_by_app(request, list(apps.values()), rng)
+    recordings: list[tuple[AppSpec, RecordingPlan]] = []
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         _check_platform(app, request.platform)
         mixes_of(request.mix or app.default_mix, app)
+        if request.recording_s is not None:
+            recordings += [(app, _plan_recording(request, app, chosen[app.name], rng)) for _ in range(request.repeat)]
+            continue
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
         injected = draw(chosen[app.name], app, request.targets, rng)
         drafts += [(app, None, faults) for faults in injected]
@@ -70,14 +76,47 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             count = request.repeat
         kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
         drafts.extend((app, kind, ()) for kind in kinds)
+    campaign = campaign_id(request)
+    if recordings:
+        return tuple(
+            replace(
+                _plan(request, (app, "plain", ()), index, traffic, files),
+                episode=opaque_id(campaign, index, run),
+                recording=recording,
+                schedule=request.schedule,
+            )
+            for index, (app, recording) in enumerate(recordings)
+        )
     if not drafts:
         raise UsageError("a campaign must have episodes, but none are requested. Name --faults, or raise --normal")
-    campaign = campaign_id(request)
     plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
         plan = _plan(request, drafts[position], index, traffic, files)
         plans.append(replace(plan, episode=opaque_id(campaign, index, run)))
     return tuple(plans)
+
+
+def _plan_recording(
+    request: CampaignRequest, app: AppSpec, repetitions: Sequence[Sequence[FaultSpec]], rng: np.random.Generator
+) -> RecordingPlan:
+    """Draw the incidents of a recording: all faults equally often, in random order."""
+    assert request.recording_s is not None
+    check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
+    specs = list(repetitions[0]) if repetitions else []
+    if request.incidents and not specs:
+        raise UsageError("a recording with --incidents needs faults, but --faults names none. Name some, or all")
+    rounds = -(-request.incidents // len(specs)) if specs else 0
+    drawn = [faults[0] for faults in draw_faults([specs] * rounds, app, request.targets, rng)]
+    order = rng.permutation(len(drawn))[: request.incidents].tolist()
+    pairs = [(drawn[index].fault, drawn[index].target) for index in order]
+    return RecordingPlan(
+        duration_s=request.recording_s,
+        chunk_s=min(request.chunk_s, request.recording_s),
+        incidents=draw_incidents(pairs, request.recording_s, request.overlap, request.phases, rng),
+        sampling=Sampling(
+            traces=request.trace_sampling, slow_traces_s=request.slow_traces_s, log_levels=request.log_levels
+        ),
+    )
 
 
 def _plan(request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]) -> Plan:
@@ -162,6 +201,8 @@ def opaque_id(campaign: str, index: int, run: int) -> str:
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
 
 
+LATE_S = 15.0
+"""Time after a recording until its telemetry is complete."""
 OVERHEAD_S = 10.0
 """Time of an episode outside its phases: deployment, checks, undo and recovery.
 
@@ -185,7 +226,8 @@ give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
 
 def episode_time_s(plan: Plan) -> float:
     """Return the duration of one run of an episode."""
-    return plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + OVERHEAD_S
+    view_s = plan.phases.view_s if plan.recording is None else plan.recording.duration_s + LATE_S
+    return plan.phases.warmup_s + view_s + plan.phases.cooldown_s + OVERHEAD_S
 
 
 def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
@@ -201,15 +243,27 @@ def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
 
 def campaign_bytes(plans: Sequence[Plan]) -> float:
     """Return the disk space of a campaign's episodes, including spans and log lines of all requests."""
-    return sum(plan.phases.view_s * (BYTES_PER_SECOND + BYTES_PER_REQUEST * plan.rate_rps) for plan in plans)
+    return sum(_recorded_s(plan) * (BYTES_PER_SECOND + BYTES_PER_REQUEST * plan.rate_rps) for plan in plans)
+
+
+def _recorded_s(plan: Plan) -> float:
+    return plan.phases.view_s if plan.recording is None else plan.recording.duration_s
 
 
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
     """Describe number of episodes and cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
     together = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
+    cost = f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
+    recordings = [plan.recording for plan in plans if plan.recording is not None]
+    if recordings:
+        incidents = sum(len(recording.incidents) for recording in recordings)
+        hours = sum(recording.duration_s for recording in recordings) / 3600
+        return (
+            f"{len(recordings)} recording{'s' * (len(recordings) != 1)} of {hours:.2g} hours in all, with {incidents} "
+            f"incidents, {together}: {cost}"
+        )
     return (
         f"{len(plans)} episode{'s' * (len(plans) != 1)} "
-        f"({faults} with a fault, {len(plans) - faults} without), {together}: "
-        f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
+        f"({faults} with a fault, {len(plans) - faults} without), {together}: {cost}"
     )

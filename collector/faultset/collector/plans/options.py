@@ -206,6 +206,50 @@ class CampaignOptions(TypedDict, total=False):
             most=MOST_ROLLOUTS,
         ),
     ]
+    recording_s: Annotated[
+        float | None,
+        Option(
+            help="Record each application for this time, with incidents, instead of episodes.",
+            flag="recording",
+            least=60.0,
+            most=31 * _DAY_S,
+            shown_default="episodes",
+        ),
+    ]
+    incidents: Annotated[
+        int,
+        Option(help="Faults in each recording, at random times; 0 records health.", default=0, least=0, most=10_000),
+    ]
+    overlap: Annotated[
+        float,
+        Option(help="Share of the incidents that start during another one.", default=0.0, least=0.0, most=0.5),
+    ]
+    chunk_s: Annotated[
+        float,
+        Option(
+            help="Length of the chunks of a recording; a crash loses at most one.",
+            default=600.0,
+            shown_default="10m",
+            least=60.0,
+            most=3600.0,
+        ),
+    ]
+    slow_traces_s: Annotated[
+        float | None,
+        Option(
+            help="With --recording, keep all traces that take this long or have an error, whatever the share.",
+            flag="slow-traces",
+            least=0.001,
+            most=3600.0,
+            shown_default="sampled like others",
+        ),
+    ]
+    log_levels: Annotated[
+        Sequence[str],
+        Option(
+            help="With --recording, levels of the log lines to keep.", metavar="LEVELS", default=(), shown_default="all"
+        ),
+    ]
     warmup_s: Annotated[float | None, _length("Load before the view begins.")]
     baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.", "healthy")]
     fault_s: Annotated[float | None, _length("Faulty part of the view, on average.", "faulty")]

@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.plans.options import NoFaultKind
+from faultset.collector.plans.recording_plan import RecordingPlan
 from faultset.collector.platforms.hosts import Phases, load_host_class
 from faultset.collector.platforms.impairments import Course, Schedule, draw_course
 from faultset.collector.spec.store_choices import StoreChoice
@@ -22,6 +23,7 @@ from faultset.core.json_text import read_json_lines
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
+from faultset.core.times import duration_text
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.table_folders import JOURNAL_FILE
 
@@ -103,6 +105,8 @@ class Plan:
     """Servers of the application's stores; None for Redis."""
     rollouts: int = 0
     """Mean number of harmless changes in the view; see `plans.decoys`."""
+    recording: RecordingPlan | None = None
+    """Length, incidents and sampling of a recording; None for an episode."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -110,6 +114,12 @@ class Plan:
         if self.fault is None or self.target is None:
             return ()
         return (PlannedFault(fault=self.fault, target=self.target), *self.further)
+
+    @property
+    def all_faults(self) -> tuple[PlannedFault, ...]:
+        """The faults of the episode, and those of a recording's incidents."""
+        incidents = () if self.recording is None else self.recording.incidents
+        return (*self.faults, *(PlannedFault(fault=one.fault, target=one.target) for one in incidents))
 
     @property
     def fault_name(self) -> str:
@@ -134,6 +144,9 @@ class Plan:
     @property
     def title(self) -> str:
         """Short description of the injection for people."""
+        if self.recording is not None:
+            incidents = len(self.recording.incidents)
+            return f"recording of {duration_text(self.recording.duration_s)} with {incidents} incidents"
         faults = " and ".join(f"{planned.fault} on {planned.target}" for planned in self.faults)
         return faults or f"no fault, {self.no_fault_kind}"
 

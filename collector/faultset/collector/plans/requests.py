@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
@@ -15,6 +15,7 @@ from faultset.collector.plans.options import (
     NO_FAULT_KINDS,
     CampaignOptions,
     NoFaultKind,
+    campaign_options,
     check_ranges,
     complete_options,
 )
@@ -27,8 +28,12 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 DEFAULT_RATE_RPS = 20.0
+DAY_S = 86_400.0
+LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
+RECORDING_LOAD = "daily:burst=1.8"
+"""Load of a recording: a day, compressed into shorter recordings, with bursts."""
 DECOYS = {"quick": 3, "standard": 4, "long": 10}
 """Mean number of harmless changes in the episodes of each profile."""
 
@@ -45,6 +50,8 @@ class CampaignRequest:
         Options of `CampaignOptions`; None for the platform's own injector and for Redis.
     rate_rps, load, rollouts
         Options of `CampaignOptions`; by default, those of the profile.
+    recording_s, incidents, overlap, chunk_s, slow_traces_s, log_levels
+        Options of `CampaignOptions` for recordings; `recording_s` is None for episodes.
     phases
         Lengths of the phases of every episode.
     profile
@@ -74,6 +81,12 @@ class CampaignRequest:
     injector: str | None = None
     stores: StoreChoice | None = None
     rollouts: int = 0
+    recording_s: float | None = None
+    incidents: int = 0
+    overlap: float = 0.0
+    chunk_s: float = 600.0
+    slow_traces_s: float | None = None
+    log_levels: tuple[str, ...] = ()
 
 
 def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
@@ -97,7 +110,9 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
     base = profile_phases(profile, platform)
     lengths = {name: values.pop(name) for name in vars(base)}
     phases = replace(base, **{name: length for name, length in lengths.items() if length is not None})
-    load = LOADS.get(profile, CONSTANT) if load is None else load
+    if load is None:
+        load = LOADS.get(profile, CONSTANT) if values["recording_s"] is None else RECORDING_LOAD
+    _check_recording_options(values)
     if ALL in values["apps"]:
         deploys_operators = load_host_class(platform).deploys_operators
         values["apps"] = tuple(
@@ -116,6 +131,24 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
         "rollouts": DECOYS[profile] if values["rollouts"] is None else values["rollouts"],
     }
     return CampaignRequest(**(values | resolved))
+
+
+def _check_recording_options(values: Mapping[str, Any]) -> None:
+    """Raise UsageError if options of recordings and of episodes are mixed."""
+    for name in ("incidents", "overlap", "slow_traces_s", "log_levels"):
+        if values["recording_s"] is None and values[name]:
+            flag = campaign_options()[name].flag
+            raise UsageError(f"--{flag} is for recordings only. Add --recording with a length, or leave it out")
+    if values["recording_s"] is None:
+        return
+    for name in ("sources", "spread", "normal"):
+        if values[name]:
+            raise UsageError(f"--{name} is for episodes, not for --recording. Leave it out")
+    if values["concurrent"] > 1:
+        raise UsageError("--concurrent is for episodes, not for --recording. Use --overlap for faults at the same time")
+    for level in values["log_levels"]:
+        if level not in LEVELS:
+            raise unknown_name("log level", level, LEVELS)
 
 
 def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
@@ -138,6 +171,8 @@ def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
 def parse_traffic(request: CampaignRequest) -> Traffic:
     """Return the client traffic of a campaign; raise UsageError if it cannot be parsed."""
     horizon_s = request.phases.warmup_s + request.phases.view_s
+    if request.recording_s is not None:
+        horizon_s = min(request.recording_s, DAY_S)
     return Traffic(
         pattern=replace(parse_pattern(request.load), horizon_s=horizon_s), regions=parse_regions(request.regions)
     )

@@ -211,8 +211,8 @@ class EpisodePlatform(Platform):
         """Stop the load; unanswered requests count as unfinished."""
 
     @abstractmethod
-    def undo(self) -> None:
-        """Undo all changes in the journal, newest first, then restart pods in back-off."""
+    def undo(self, scope: str | None = None) -> None:
+        """Undo all changes in the journal, or those of a scope, newest first, then restart pods in back-off."""
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:

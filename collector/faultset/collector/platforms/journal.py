@@ -170,6 +170,16 @@ class Journal:
         self.records: list[dict[str, Any]] = read_json_lines(path) if path.exists() else []
         self._next = 1 + max((record["seq"] for record in self.records), default=0)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._scope: str | None = None
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Mark the operations of the block, so that they can be undone without the others."""
+        before, self._scope = self._scope, name
+        try:
+            yield
+        finally:
+            self._scope = before
 
     def _write(self, record: dict[str, Any]) -> None:
         os.write(self._file, json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
@@ -198,7 +208,8 @@ class Journal:
         """
         seq, self._next = self._next, self._next + 1
         intent = {"seq": seq, "state": "intent", "time_ns": time.time_ns(), "verb": verb, "args": dict(args)}
-        self._write({**intent, "inverse": list(undo or []), "visible": list(visible)})
+        scope = {} if self._scope is None else {"scope": self._scope}
+        self._write({**intent, **scope, "inverse": list(undo or []), "visible": list(visible)})
         try:
             yield seq
         except BaseException as error:
@@ -221,12 +232,20 @@ class Journal:
         for seq, _ in self.open_undo_operations():
             self.undone(seq)
 
-    def open_undo_operations(self) -> list[tuple[int, list[UndoOperation]]]:
+    def open_undo_operations(self, scope: str | None = None) -> list[tuple[int, list[UndoOperation]]]:
         """Return `(seq, undo operations)` of operations that are not undone yet, newest first.
 
         Failed and unfinished operations are included, since they may have taken effect.
+
+        Parameters
+        ----------
+        scope
+            Only operations of this scope; all by default.
         """
-        return open_undo_operations(self.records)
+        if scope is None:
+            return open_undo_operations(self.records)
+        in_scope = {record["seq"] for record in self.records if record.get("scope") == scope}
+        return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
     def close(self) -> None:
         """Close the file; may be called twice."""

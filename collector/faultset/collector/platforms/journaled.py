@@ -143,10 +143,15 @@ class JournaledObjects(ABC):
         with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
             self._impair(target, impairment)
 
-    def undo(self) -> None:
-        """Undo all changes in the journal, newest first, then restart pods in back-off.
+    def undo(self, scope: str | None = None) -> None:
+        """Undo the changes in the journal, newest first, then restart pods in back-off.
 
         Each undo is recorded at once; after a failure the others still run.
+
+        Parameters
+        ----------
+        scope
+            Only changes of this scope of the journal; all by default.
 
         Raises
         ------
@@ -155,7 +160,7 @@ class JournaledObjects(ABC):
         """
         failures: list[str] = []
         try:
-            for seq, operations in self.journal.open_undo_operations():
+            for seq, operations in self.journal.open_undo_operations(scope):
                 try:
                     for operation in operations:
                         self.execute_undo(operation)

@@ -7,6 +7,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from faultset.core.errors import PlatformError
@@ -219,6 +220,16 @@ class ChangeLog:
         observation = ObjectState(time_ns=self._clock(), kind=kind, name=name, service=service, state=state, data=data)
         self._last[(kind, name)] = observation
         self.observations.append(observation)
+
+    def discard(self, before_ns: int) -> None:
+        """Forget the states before a time, except the last of each object that existed then."""
+        earlier = list(takewhile(lambda observation: observation.time_ns < before_ns, self.observations))
+        last = {(observation.kind, observation.name): observation for observation in earlier}
+        # another thread appends, so only the beginning is changed
+        self.observations[: len(earlier)] = sorted(
+            (observation for observation in last.values() if observation.state is not None),
+            key=lambda observation: observation.time_ns,
+        )
 
     def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[ObjectState]:
         """Yield the states in `[start_ns, end_ns)`: changes, and all objects at every interval."""

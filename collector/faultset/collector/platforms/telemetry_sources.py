@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from faultset.collector.platforms.objects import ChangeLog, EventRecord
 from faultset.core.json_text import replace_surrogates
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.telemetry_formats.kubernetes_objects import parse_rfc3339_ns
 from faultset.datasets.telemetry_formats.log_lines import parse_record, read_records
 
 OBJECT_INTERVAL_S = 10.0
@@ -77,6 +79,11 @@ class EventSource:
         )
         return _build_batches("events", rows)
 
+    def discard(self, before_ns: int) -> None:
+        """Forget the events before a time."""
+        # another thread appends, so only the beginning is changed
+        del self._log.events[: sum(1 for _ in takewhile(lambda event: event.time_ns < before_ns, self._log.events))]
+
     def close(self) -> None:
         """Do nothing; no file is open."""
 
@@ -106,6 +113,10 @@ class ObjectSource:
         )
         return _build_batches("objects", rows)
 
+    def discard(self, before_ns: int) -> None:
+        """Forget the states before a time."""
+        self._log.discard(before_ns)
+
     def close(self) -> None:
         """Do nothing; no file is open."""
 
@@ -127,10 +138,16 @@ class LogSource:
     def __init__(self, folder: Path, service_of_pod: Callable[[str], str | None]):
         self._folder = folder
         self._service_of_pod = service_of_pod
+        self._offsets: dict[Path, int] = {}
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the records that start in `[start_ns, end_ns)`, container by container."""
         return _build_batches("logs", self._rows(start_ns, end_ns))
+
+    def discard(self, before_ns: int) -> None:
+        """Skip the lines before a time in later snapshots."""
+        present = [*self._folder.glob("*/*/*.log")]
+        self._offsets = {path: _offset_of(path, before_ns, self._offsets.get(path, 0)) for path in present}
 
     def close(self) -> None:
         """Do nothing; no file is open."""
@@ -142,6 +159,7 @@ class LogSource:
             pod, container = path.parent.parent.name, path.parent.name
             service = self._service_of_pod(pod)
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                file.seek(self._offsets.get(path, 0))
                 for time_ns, text in read_records(file, end_ns):
                     if time_ns >= start_ns:
                         line = parse_record(text)
@@ -159,3 +177,15 @@ class LogSource:
 
 def _sort_key(path: Path) -> tuple[str, int]:
     return str(path.parent), int(re.sub(r"\D", "", path.stem) or 0)
+
+
+def _offset_of(path: Path, time_ns: int, start: int) -> int:
+    """Return the position of the first line from a time on, not before `start`."""
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            stamp = line.partition(b" ")[0].decode(errors="replace")
+            if not line.endswith(b"\n") or parse_rfc3339_ns(stamp) >= time_ns:
+                break
+            start += len(line)
+    return start

@@ -77,6 +77,15 @@ class ExemplarReader(Protocol):
         ...
 
 
+@runtime_checkable
+class DiscardingSource(Protocol):
+    """A source that can free the memory of old rows, for recordings of hours."""
+
+    def discard(self, before_ns: int) -> None:
+        """Forget rows before a time; later snapshots start after it."""
+        ...
+
+
 class ObjectReader(Protocol):
     """Read access of an added source to the platform."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,13 @@ class MetricStore:
         self._times.extend([time_ns] * len(numbers))
         self._numbers.extend(numbers)
         self._values.extend(values)
+
+    def discard(self, before_ns: int) -> None:
+        """Forget the samples before a time."""
+        kept = frozen(self._times, "i8") >= before_ns
+        for name, code in (("_times", "i8"), ("_numbers", "i4"), ("_values", "f8")):
+            column: array[Any] = getattr(self, name)
+            setattr(self, name, array(column.typecode, frozen(column, code)[kept].tobytes()))
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return a copy of the samples with `start_ns <= time < end_ns`."""

@@ -53,6 +53,20 @@ class SpanStore:
         for column in _WORDS:
             self._codes[column].append(self._words[column].number(getattr(span, column)))
 
+    def discard(self, before_ns: int) -> None:
+        """Forget the spans that started before a time, and the words that only they used."""
+        kept = frozen(self._starts, "i8") >= before_ns
+        self._starts = array("q", frozen(self._starts, "i8")[kept].tobytes())
+        self._durations = array("q", frozen(self._durations, "i8")[kept].tobytes())
+        self._status_codes = array("i", frozen(self._status_codes, "i4")[kept].tobytes())
+        for name, width in (("_trace_ids", _TRACE_BYTES), ("_span_ids", _SPAN_BYTES), ("_parent_ids", _SPAN_BYTES)):
+            setattr(self, name, bytearray(frozen(getattr(self, name), "u1").reshape(-1, width)[kept].tobytes()))
+        for column in _WORDS:
+            words, codes = self._words[column].words, frozen(self._codes[column], "i4")[kept]
+            self._words[column] = renewed = Words()
+            numbers = {code: renewed.number(words[code]) for code in np.unique(codes).tolist() if code >= 0}
+            self._codes[column] = array("i", [numbers.get(code, -1) for code in codes.tolist()])
+
     def window(self, start_ns: int, end_ns: int) -> SpanWindow:
         """Return a copy of the spans with `start_ns <= start < end_ns`."""
         starts = frozen(self._starts, "i8")

@@ -158,6 +158,16 @@ class Judgement:
     void_reason: str = ""
 
 
+UNJUDGED = Judgement(
+    verdict="unknown",
+    first_manifest_ns=None,
+    evidence=(),
+    impact=ClientImpact(tests=(), is_manifest=False, first_manifest_ns=None, earlier_changes=(), is_doubtful=False),
+    latent_fires=False,
+)
+"""Judgement of a fault without a healthy time to compare with."""
+
+
 def judge_episode(
     view: EpisodeView,
     plan: Plan,

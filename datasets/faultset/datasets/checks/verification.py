@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,16 @@ from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.format.context import IMPORTED, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import file_names
+from faultset.datasets.format.incidents import read_chunk_journals
 from faultset.datasets.format.manifests import FileRecord
+from faultset.datasets.format.recordings import CHUNKS, RECORDINGS, listed_chunks
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
 from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
 from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.recordings.chunk_view import ChunkView, label_of_chunk
+from faultset.datasets.recordings.recording import Recording
+from faultset.datasets.recordings.validation import expected_files, recording_problems
 from faultset.datasets.validation import content_problems, episode_files, record_problem, rows_problem
 from faultset.datasets.views import EpisodeView
 
@@ -165,7 +171,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     - Files: complete, with the recorded size, hash and row count, and no others.
     - Tables: readable, of the schema, sorted, inside the view, without malformed values, ids and gaps
       (`faultset.datasets.checks.telemetry`).
-    - Labels: consistent with the episode, targets among the services.
+    - Labels and incidents: consistent with the episode or recording, targets among the services.
     - Views: no trace of the fault's name, the injector or the journal (`faultset.datasets.checks.leaks`), and no
       length, time or row count that predicts whether there is a fault.
 
@@ -206,6 +212,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     findings += telemetry_findings(views)
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
+    findings += _recordings_findings(root, dataset)
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(sound) < len(dataset.episodes):
         findings.append(
@@ -217,6 +224,66 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
             )
         )
     return findings
+
+
+def _recordings_findings(root: Path, dataset: Dataset) -> list[Finding]:
+    """Check files, content and texts of the recordings; each chunk is searched like the view of an episode."""
+    findings: list[Finding] = []
+    for recording, files in dataset.recording_files.items():
+        folder = root / RECORDINGS / recording
+        of_recording = list(_recording_file_findings(folder, recording, files))
+        if not of_recording:
+            try:
+                of_recording += [
+                    _recording_finding(recording, name, check, problem)
+                    for name, check, problem in recording_problems(folder, recording, listed_chunks(files))
+                ]
+            except DataError as error:
+                of_recording.append(_recording_finding(recording, None, "context", str(error)))
+        findings += of_recording
+        if not of_recording:
+            findings += _chunk_findings(dataset.recording(recording))
+    return findings
+
+
+def _recording_finding(recording: str, name: str | None, check: str, message: str) -> Finding:
+    path = None if name is None else f"{RECORDINGS}/{recording}/{name}"
+    return Finding(severity="error", check=check, episode=recording, file=path, message=message)
+
+
+def _recording_file_findings(folder: Path, recording: str, files: Mapping[str, FileRecord]) -> Iterator[Finding]:
+    try:
+        expected = expected_files(folder, files)
+    except (DataError, PermissionError) as error:
+        yield _recording_finding(recording, None, "context", str(error))
+        return
+    for name in sorted({*expected} - files.keys()):
+        yield _recording_finding(recording, name, "files", "the version does not list it; create another version")
+    numbers = {f"{CHUNKS}/{number:04d}" for number in listed_chunks(files)}
+    for name in file_names(folder):
+        # a recording may have grown since the version
+        if name not in files and name.rpartition("/")[0].removesuffix("/telemetry").removesuffix("/truth") in numbers:
+            yield _recording_finding(recording, name, "files", "is not part of the version; remove it")
+    for name, record in files.items():
+        path = folder / name
+        try:
+            problem = record_problem(path, record, FileStamp.of(path, folder))
+        except (DataError, PermissionError) as error:
+            yield _recording_finding(recording, name, "files", str(error))
+            continue
+        if problem is not None:
+            yield _recording_finding(recording, name, "checksum", f"{problem}; restore it")
+
+
+def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
+    """Search the chunks for gaps, malformed rows and texts of the truth."""
+    chunks = {f"{recording.id}/{chunk.folder}": chunk for chunk in recording.view.chunks}
+    views = {name: ChunkView(recording.path, recording.context, chunk) for name, chunk in chunks.items()}
+    yield from telemetry_findings(views)
+    cuts = {name: label_of_chunk(recording.truth.incidents, chunk) for name, chunk in chunks.items()}
+    journals = {name: read_chunk_journals(recording.path, [chunk]) for name, chunk in chunks.items()}
+    for finding in leak_findings(views, cuts, journals):
+        yield replace(finding, file=(finding.file or "").replace(f"{EPISODES}/", f"{RECORDINGS}/", 1))
 
 
 def _verification_finding(

@@ -46,8 +46,14 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
         _show(opened, dataset, as_json)
 
 
+_SIDES = {side: side for side in ("train", "validation", "test")}
+
+
 def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
+    from faultset.datasets.cli.recording_rows import recording_rows, split_rows
+
     episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)
+    recordings, recording_splits = recording_rows(opened), split_rows(opened)
     if as_json:
         show_json(
             {
@@ -57,21 +63,34 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
                 "episodes": episodes,
                 "tables": tables,
                 "splits": splits,
+                "recordings": recordings,
+                "recording_splits": recording_splits,
                 "provenance": dict(opened.provenance),
             }
         )
         return
-    click.echo(f"{dataset} version {opened.version} of {opened.created}: {len(opened.episodes)} episodes")
+    counts = f"{len(opened.episodes)} episodes" if episodes or not recordings else ""
+    counts = ", ".join(filter(None, (counts, f"{len(recordings)} recordings" if recordings else "")))
+    click.echo(f"{dataset} version {opened.version} of {opened.created}: {counts}")
     if opened.provenance.get("synthetic"):
         click.echo("The data is synthetic.")
     click.echo()
+    if recordings:
+        show_records(recordings, columns={name: name.replace("void_min", "void, min") for name in recordings[0]})
+        click.echo()
+        show_records(recording_splits, columns={"split": "split", "key": "separated by"} | _SIDES)
+        click.echo(f"To list their incidents: faultset dataset episodes {dataset}")
+        click.echo()
     apps = _app_rows(episodes)
-    show_records(apps, columns=list(apps[0]) if apps else ["app"])
-    click.echo()
-    show_records(_fault_rows(episodes), columns={"episodes": "episodes each", "faults": "fault"}, wrap_at=_WRAP_AT)
-    click.echo(f"To list episodes with their ids: faultset dataset episodes {dataset}")
-    click.echo()
+    if apps or not recordings:
+        show_records(apps, columns=list(apps[0]) if apps else ["app"])
+        click.echo()
+        show_records(_fault_rows(episodes), columns={"episodes": "episodes each", "faults": "fault"}, wrap_at=_WRAP_AT)
+        click.echo(f"To list episodes with their ids: faultset dataset episodes {dataset}")
+        click.echo()
     show_records(tables, columns=("table", "rows", "bytes"))
+    if not splits:
+        return
     click.echo()
     show_records(splits, columns={"split": "split", "key": "separated by", "train": "train", "test": "test"})
 
@@ -84,7 +103,8 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
 @version_option
 @json_option
 def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
-    """List the episodes of a dataset: id, application, fault, target, verdict, onset and duration.
+    """List the episodes of a dataset, and the incidents of its recordings: id, application, fault, target, verdict,
+    onset and duration.
 
     DATASET is a folder or a URL that fsspec supports.
 
@@ -93,12 +113,14 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
       faultset dataset episodes faultset-data/
       faultset dataset episodes core-1 --faults cpu-hog,none --apps hotel
     """
+    from faultset.datasets.cli.recording_rows import incident_records
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
     from faultset.datasets.remote.file_systems import opened_labels
 
     with opened_labels(dataset, version) as opened:
         selected = select_episodes(opened, EpisodeFilter(**conditions))
-        records = [_episode_record(opened[episode]) for episode in selected]
+        records = [_episode_record(opened[episode]) for episode in selected if episode in opened]
+        records += incident_records(opened, selected, conditions)
     columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
     columns |= {"onset_s": "onset, s", "duration_s": "duration, s"}
     if records or as_json:
@@ -193,7 +215,8 @@ def versions(dataset: str, as_json: bool) -> None:
             "version": manifest.version,
             "created": manifest.created,
             "episodes": len(manifest.episodes),
-            "bytes": sum(file.bytes for files in manifest.episodes.values() for file in files.values()),
+            "recordings": len(manifest.recordings),
+            "bytes": sum(file.bytes for file in manifest.paths().values()),
             "schema_version": manifest.schema_version,
         }
         for manifest in manifests(dataset)
@@ -278,9 +301,9 @@ def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
     rows: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for files in opened.files.values():
+    for files in opened.manifest.units().values():
         for path, record in files.items():
-            table = path.removesuffix(".parquet")
+            table = "/".join(path.removesuffix(".parquet").split("/")[-2:])
             if record.rows is not None:
                 rows[table] += record.rows
                 sizes[table] += record.bytes
@@ -296,7 +319,7 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 
 @command()
 @dataset_argument
-@list_option("--episodes", metavar="IDS", help="Episodes to show.", show_default="all")
+@list_option("--episodes", metavar="IDS", help="Episodes and recordings to show.", show_default="all")
 @click.option("--out", type=OUTPUT_FILE, help="File to write.", show_default="explorer.html")
 @click.option(
     "--results",
@@ -361,10 +384,12 @@ def explore(
         size = write_page(
             opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
         )
-    shown = sorted(set(episodes)) if episodes else list(opened.episodes)
+    shown = sorted(set(episodes)) if episodes else [*opened.episodes, *opened.recording_files]
     if as_json:
         show_json({"file": str(out), "bytes": size, "episodes": shown})
         return
-    number = len(shown)
-    noun = "episode" if number == 1 else "episodes"
-    click.echo(f"{number} {noun} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")
+    recordings = sum(name in opened.recording_files for name in shown)
+    number = len(shown) - recordings
+    counts = [f"{number} {'episode' if number == 1 else 'episodes'}"] if number or not recordings else []
+    counts += [f"{recordings} {'recording' if recordings == 1 else 'recordings'}"] if recordings else []
+    click.echo(f"{' and '.join(counts)} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,26 @@ from faultset.core.errors import UsageError
 from faultset.core.files import replacing, translate_write_errors
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.explorer.content import Answers, content_json, episode_content, episode_row
+from faultset.datasets.explorer.recordings import recording_content, recording_row
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.recordings.validation import check_recording_files
 
 LARGEST_FILE = 48 << 20
 """Characters of data that browsers open quickly, even on a phone."""
 _SCRIPTS = tuple(
     f"{name}.js"
-    for name in ("elements", "axis", "list", "services", "telemetry", "traces", "answers", "diagnosis", "page")
+    for name in (
+        "elements",
+        "axis",
+        "list",
+        "services",
+        "telemetry",
+        "traces",
+        "answers",
+        "diagnosis",
+        "recordings",
+        "page",
+    )
 )
 
 
@@ -46,7 +60,7 @@ def write_page(
     out
         File to create or replace.
     episodes
-        Ids; by default all of the version.
+        Ids of episodes and recordings; by default all of the version.
     truth
         Whether to include labels.
     answers
@@ -61,19 +75,26 @@ def write_page(
     DataError
         An episode is damaged or not in the version.
     """
-    chosen = list(dataset.episodes if episodes is None else dict.fromkeys(episodes))
+    names = [*dataset.episodes, *dataset.recording_files] if episodes is None else dict.fromkeys(episodes)
+    recordings = [name for name in names if name in dataset.recording_files]
+    chosen = [name for name in names if name not in dataset.recording_files]
     dataset.check_files(episodes=chosen)
-    steps = StepCounter(len(chosen), progress)
-    blocks = [_block("dataset", packed(dataset_content(dataset, chosen, truth=truth)))]
+    check_recording_files(dataset.root, {name: dataset.recording_files[name] for name in recordings})
+    steps = StepCounter(len(chosen) + len(recordings), progress)
+    blocks = [_block("dataset", packed(dataset_content(dataset, chosen, recordings, truth=truth)))]
     size = len(blocks[0])
-    for number, episode in enumerate(chosen):
-        content = episode_content(dataset[episode], truth=truth, answers=answers)
-        blocks.append(_block(f"episode-{number}", packed(content)))
+    contents = chain(
+        (episode_content(dataset[episode], truth=truth, answers=answers) for episode in chosen),
+        (recording_content(dataset.recording(name), truth=truth, answers=answers) for name in recordings),
+    )
+    for number, (content, name) in enumerate(zip(contents, [*chosen, *recordings], strict=True)):
+        kind, position = ("episode", number) if number < len(chosen) else ("recording", number - len(chosen))
+        blocks.append(_block(f"{kind}-{position}", packed(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
-                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {number + 1} of "
-                f"{len(chosen)} episodes; choose fewer with --episodes, or use --serve"
+                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {name}, number {number + 1} "
+                f"of {len(chosen) + len(recordings)}; choose fewer with --episodes, or use --serve"
             )
         steps.add()
     return _write(out, blocks)
@@ -105,7 +126,9 @@ def _write(out: Path, blocks: Sequence[str]) -> int:
     return len(text.encode())
 
 
-def dataset_content(dataset: Dataset, episodes: Sequence[str], *, truth: bool) -> dict[str, Any]:
+def dataset_content(
+    dataset: Dataset, episodes: Sequence[str], recordings: Sequence[str], *, truth: bool
+) -> dict[str, Any]:
     """Return the content of the page before an episode is opened."""
     return {
         "name": dataset.root.resolve().name,
@@ -113,6 +136,7 @@ def dataset_content(dataset: Dataset, episodes: Sequence[str], *, truth: bool) -
         "truth": truth,
         "synthetic": bool(dataset.provenance.get("synthetic")),
         "episodes": [episode_row(dataset[episode], truth=truth) for episode in episodes],
+        "recordings": [recording_row(dataset.recording(name), truth=truth) for name in recordings],
     }
 
 

@@ -14,6 +14,8 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.explorer.content import Answers, episode_content
 from faultset.datasets.explorer.page import dataset_content, packed, page_text
+from faultset.datasets.explorer.recordings import recording_content
+from faultset.datasets.recordings.validation import check_recording_files
 
 HOST = "127.0.0.1"
 _HEADERS = {
@@ -38,7 +40,8 @@ def explorer_app(
     answers
         Answers of methods by episode.
     """
-    index = base64.b64encode(packed(dataset_content(dataset, dataset.episodes, truth=truth))).decode()
+    content = dataset_content(dataset, dataset.episodes, [*dataset.recording_files], truth=truth)
+    index = base64.b64encode(packed(content)).decode()
     text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
 
     def refuse_strangers(request: web.Request) -> None:
@@ -55,7 +58,7 @@ def explorer_app(
     async def episode(request: web.Request) -> web.Response:
         refuse_strangers(request)
         name = request.match_info["episode"]
-        if name not in dataset.files:
+        if name not in dataset.files and name not in dataset.recording_files:
             raise web.HTTPNotFound(headers=_HEADERS)
         make = partial(_episode, dataset, name, truth, answers)
         try:
@@ -71,6 +74,9 @@ def explorer_app(
 
 
 def _episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
+    if name in dataset.recording_files:
+        check_recording_files(dataset.root, {name: dataset.recording_files[name]})
+        return packed(recording_content(dataset.recording(name), truth=truth, answers=answers))
     dataset.check_files(episodes=[name])
     return packed(episode_content(dataset[name], truth=truth, answers=answers))
 

@@ -57,6 +57,11 @@ def read_truth_rows(recording_path: Path, chunks: Iterable[Chunk], table: str) -
         yield from decoded_rows(path, table, CHUNK_TRUTH_TABLES[table], TRUTH_JSON_FIELDS.get(table, ()))
 
 
+def chunk_truth(recording_path: Path, chunk: Chunk) -> dict[str, list[dict[str, Any]]]:
+    """Return the truth of a chunk as `RecordingWriter.append` takes it."""
+    return {table: list(read_truth_rows(recording_path, [chunk], table)) for table in CHUNK_TRUTH_TABLES}
+
+
 def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:
     """Return the incidents of a recording in order of their start; the last row of an incident is valid."""
     origin = f"incidents of {recording_path}"

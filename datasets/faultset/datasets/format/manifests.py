@@ -95,15 +95,18 @@ class Manifest:
     recording_splits: Mapping[Name, RecordingSplit] = field(default_factory=dict[str, RecordingSplit])
     """Name of a published split of the recordings -> its sides."""
 
+    def units(self) -> dict[str, Mapping[str, FileRecord]]:
+        """Return the files of all episodes and recordings by their folder below the dataset's."""
+        folders = {"episodes": self.episodes, "recordings": self.recordings}
+        return {
+            f"{folder}/{unit}": files
+            for folder, files_of_unit in folders.items()
+            for unit, files in sorted(files_of_unit.items())
+        }
+
     def paths(self) -> dict[str, FileRecord]:
         """Return the records of all files by their path below the dataset's folder."""
-        units = {"episodes": self.episodes, "recordings": self.recordings}
-        return {
-            f"{folder}/{unit}/{name}": record
-            for folder, files_of_unit in units.items()
-            for unit, files in sorted(files_of_unit.items())
-            for name, record in files.items()
-        }
+        return {f"{unit}/{name}": record for unit, files in self.units().items() for name, record in files.items()}
 
     def to_json(self) -> str:
         """Return the text of the version file."""

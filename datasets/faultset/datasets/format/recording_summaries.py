@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.file_records import FileSummary, summarize_files
 from faultset.datasets.format.incidents import Incident, read_incidents
 from faultset.datasets.format.manifests import RecordingSplit
-from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks
+from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch
 
@@ -34,6 +35,11 @@ class RecordingSummary(FileSummary):
     def duration_s(self) -> float:
         """Seconds of telemetry, without gaps."""
         return sum(chunk.end_ns - chunk.start_ns for chunk in self.chunks) / 1e9
+
+    @property
+    def segments(self) -> tuple[Stretch, ...]:
+        """Stretches without a gap."""
+        return segments_of(self.chunks)
 
 
 def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> RecordingSummary:
@@ -64,7 +70,7 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
     seed
         Seed of the shuffling; equal seeds give equal splits.
     """
-    whole = {recording: _bounds(summary) for recording, summary in recordings.items()}
+    segments = {recording: summary.segments for recording, summary in recordings.items()}
     splits = {}
     if len(recordings) > 1:
         groups: defaultdict[str, list[str]] = defaultdict(list)
@@ -75,14 +81,16 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
             for number, recording in enumerate(sorted(members, key=lambda name: _sort_key(name, seed))):
                 sides[recording] = _SIDES[number % len(_SIDES)]
         if len({*sides.values()}) > 1:
-            splits["by-recording"] = _build("recording", [(whole[name], side) for name, side in sides.items()])
+            pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
+            splits["by-recording"] = _build("recording", pairs)
         apps = sorted(groups, key=lambda name: _sort_key(name, seed))
         if len(apps) > 1:
             of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
-            splits["by-app"] = _build(
-                "app", [(whole[name], of_app[recordings[name].context.app]) for name in recordings]
-            )
-    by_time = [pair for recording, summary in recordings.items() for pair in _divide(whole[recording], summary)]
+            pairs = [
+                (segment, of_app[recordings[name].context.app]) for name in recordings for segment in segments[name]
+            ]
+            splits["by-app"] = _build("app", pairs)
+    by_time = [pair for summary in recordings.values() for pair in _divide(summary)]
     if by_time:
         splits["by-time"] = _build("time", by_time)
     return splits
@@ -96,20 +104,29 @@ def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
     return RecordingSplit(key=key, train=train, validation=validation, test=test)
 
 
-def _bounds(summary: RecordingSummary) -> Stretch:
-    return Stretch(summary.context.recording, summary.chunks[0].start_ns, summary.chunks[-1].end_ns)
-
-
-def _divide(whole: Stretch, summary: RecordingSummary) -> list[tuple[Stretch, str]]:
-    """Divide a recording by time, at points without an incident; one side is missing if there is no such point."""
-    length_ns = whole.end_ns - whole.start_ns
+def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
+    """Divide a recording by time, at points without an incident; a side is missing if there is no such point."""
+    end_ns = summary.chunks[-1].end_ns
     points = [
-        _after_incidents(whole.start_ns + round(share * length_ns), summary)
+        min(end_ns, _after_incidents(_time_at(share, summary), summary))
         for share in (TRAIN_SHARE, TRAIN_SHARE + VALIDATION_SHARE)
     ]
-    bounds = [whole.start_ns, *(min(point, whole.end_ns) for point in points), whole.end_ns]
-    sides = zip(bounds, bounds[1:], ("train", "validation", "test"), strict=False)
-    return [(Stretch(whole.recording, start, end), side) for start, end, side in sides if start < end]
+    bounds = [summary.chunks[0].start_ns, *points, end_ns]
+    for (first_ns, last_ns), side in zip(pairwise(bounds), ("train", "validation", "test"), strict=True):
+        for segment in summary.segments:
+            stretch = segment.within(first_ns, last_ns)
+            if stretch is not None:
+                yield stretch, side
+
+
+def _time_at(share: float, summary: RecordingSummary) -> int:
+    """Return the time at which a share of the telemetry was recorded."""
+    rest_ns = round(share * summary.duration_s * 1e9)
+    for chunk in summary.chunks:
+        if rest_ns < chunk.end_ns - chunk.start_ns:
+            return chunk.start_ns + rest_ns
+        rest_ns -= chunk.end_ns - chunk.start_ns
+    return summary.chunks[-1].end_ns
 
 
 def _after_incidents(point_ns: int, summary: RecordingSummary) -> int:

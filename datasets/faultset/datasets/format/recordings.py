@@ -33,6 +33,7 @@ from faultset.datasets.format.schemas import (
     time_column,
 )
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.table_folders import JOURNAL_FILE, TRUTH, TableFolderWriter, table_file
 
 RECORDINGS = "recordings"
@@ -88,6 +89,11 @@ def chunk_files(tables: Iterable[str]) -> list[str]:
     return [CHUNK_FILE, *map(table_file, (*tables, *CHUNK_TRUTH_TABLES)), JOURNAL_FILE]
 
 
+def listed_chunks(files: Iterable[str]) -> list[int]:
+    """Return the numbers of the chunks to which paths below a recording's folder belong."""
+    return sorted({int(name.split("/")[1]) for name in files if name.startswith(f"{CHUNKS}/")})
+
+
 def read_chunk(path: Path) -> Chunk:
     """Read the `chunk.json` of a chunk's folder; raise DataError if it is missing or damaged."""
     file = path / CHUNK_FILE
@@ -134,6 +140,16 @@ def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> t
         if problem:
             raise DataError(f"{recording_path / after.folder} {problem}; restore the folder")
     return chunks
+
+
+def segments_of(chunks: Iterable[Chunk]) -> tuple[Stretch, ...]:
+    """Return the stretches without a gap that chunks in order of time form."""
+    bounds: dict[int, Stretch] = {}
+    for chunk in chunks:
+        first = bounds.get(chunk.segment)
+        start_ns = chunk.start_ns if first is None else first.start_ns
+        bounds[chunk.segment] = Stretch(chunk.recording, start_ns, chunk.end_ns)
+    return tuple(bounds.values())
 
 
 def _sequence_problem(before: Chunk, after: Chunk) -> str | None:

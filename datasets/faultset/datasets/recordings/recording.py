@@ -12,6 +12,7 @@ from faultset.core.times import Time
 from faultset.datasets.format.context import RecordingContext
 from faultset.datasets.format.incidents import read_chunk_journals
 from faultset.datasets.format.manifests import FileRecord
+from faultset.datasets.format.recordings import listed_chunks
 from faultset.datasets.recordings.cuts import CutLengths, write_cuts
 from faultset.datasets.recordings.truth import RecordingTruth
 from faultset.datasets.recordings.view import RecordingView, TimeSlice
@@ -43,8 +44,7 @@ class Recording(Generic[Opened]):
     @cached_property
     def view(self) -> RecordingView:
         """The input of methods."""
-        numbers = sorted({int(name.split("/")[1]) for name in self.files if name.startswith("chunks/")})
-        return RecordingView(self.path, numbers or None)
+        return RecordingView(self.path, listed_chunks(self.files) or None)
 
     @property
     def context(self) -> RecordingContext:

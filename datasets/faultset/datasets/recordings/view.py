@@ -15,7 +15,7 @@ import pyarrow.compute as arrow_compute
 from faultset.core.errors import DataError, UsageError
 from faultset.core.times import SECOND_NS, Time, step_seconds, time_ns
 from faultset.datasets.format.context import RecordingContext, read_recording_context
-from faultset.datasets.format.recordings import Chunk, read_chunks
+from faultset.datasets.format.recordings import Chunk, read_chunks, segments_of
 from faultset.datasets.format.schemas import TIME, time_column
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
@@ -111,11 +111,7 @@ class RecordingView:
     @cached_property
     def segments(self) -> tuple[Stretch, ...]:
         """Stretches without a gap; between two of them the application was deployed again."""
-        bounds: dict[int, tuple[int, int]] = {}
-        for chunk in self.chunks:
-            start_ns, _ = bounds.get(chunk.segment, (chunk.start_ns, 0))
-            bounds[chunk.segment] = start_ns, chunk.end_ns
-        return tuple(Stretch(self.recording, *bound) for bound in bounds.values())
+        return segments_of(self.chunks)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -16,6 +16,7 @@ from faultset.datasets.dataset import Dataset, dataset_folder, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, Manifest
+from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS
 from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.versions import list_versions, read_manifest, sorted_versions
 
@@ -153,6 +154,7 @@ def _reason(error: Exception) -> str:
 
 
 LABEL_FILE = table_file("label")
+_DESCRIPTIONS = (CONTEXT_FILE, CHUNK_FILE)
 
 
 @contextmanager
@@ -181,6 +183,10 @@ def opened_labels(location: str, version: str | None = None) -> Iterator[Dataset
     with scratch("labels") as folder:
         dataset = _mirror(Path(folder), manifest, text)
         copy_files(url, dataset, list(dataset.episodes), [CONTEXT_FILE, LABEL_FILE], dataset.root)
+        for recording, files in dataset.recording_files.items():
+            names = [name for name in files if name.endswith(_DESCRIPTIONS) or "/truth/" in name]
+            for name, data in fetch_present(f"{url}/{RECORDINGS}/{recording}", names).items():
+                _write(dataset.root / RECORDINGS / recording / name, data)
         yield dataset
 
 
@@ -202,10 +208,11 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
     manifest, text = remote_manifest(url, version)
     with scratch("copy") as folder:
         dataset = _mirror(Path(folder), manifest, text)
-        steps = StepCounter(len(dataset.episodes), progress)
-        for episode, files in dataset.files.items():
-            for name, data in fetch_present(f"{url}/{EPISODES}/{episode}", list(files)).items():
-                _write(dataset.path(episode) / name, data)
+        units = manifest.units()
+        steps = StepCounter(len(units), progress)
+        for unit, files in units.items():
+            for name, data in fetch_present(f"{url}/{unit}", list(files)).items():
+                _write(dataset.root / unit / name, data)
             steps.add()
         yield dataset.root
 

@@ -17,6 +17,7 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
+from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.format.versions import sorted_versions
 from faultset.datasets.remote.file_systems import existing_versions, is_url, local_path, version_file
@@ -34,7 +35,7 @@ class PublishResult:
     is_new: bool
     """Whether the version is new at the URL."""
     files: int
-    """Number of files of the version's episodes."""
+    """Number of files of the version's episodes and recordings."""
     copied: int
     """Number of copied files."""
     copied_bytes: int
@@ -87,7 +88,7 @@ def publish_dataset(
     if published is None:
         _check_complete(dataset, target)
         target.write_last(dataset, text)
-    files = sum(map(len, dataset.files.values()))
+    files = len(dataset.manifest.paths())
     sizes = {"files": files, "copied": copied, "copied_bytes": copied_bytes}
     return PublishResult(url=url, version=dataset.version, is_new=published is None, **sizes)
 
@@ -103,16 +104,16 @@ def _check_same_version(url: str, version: str, published: bytes | None, text: b
 class _Target(RemoteFolder):
     """The target of a copy."""
 
-    def draft(self, episode: str, sizes: Mapping[str, int], files: Mapping[str, FileRecord]) -> str:
-        """Return the folder name of an episode while it is incomplete."""
-        exists = any(f"{episode}/{name}" in sizes for name in files)
-        return f"{episode}{INCOMPLETE}" if self.renames and not exists else episode
+    def draft(self, unit: str, sizes: Mapping[str, int], files: Mapping[str, FileRecord]) -> str:
+        """Return the folder of an episode while it is incomplete; recordings grow, so they have only one."""
+        exists = any(f"{unit}/{name}" in sizes for name in files)
+        is_drafted = self.renames and not exists and unit.startswith(f"{EPISODES}/")
+        return f"{unit}{INCOMPLETE}" if is_drafted else unit
 
-    def rename(self, draft: str, episode: str) -> None:
+    def rename(self, draft: str, unit: str) -> None:
         """Give a complete episode its name."""
-        folder = f"{self.root}/{EPISODES}"
         with self.errors("written to"):
-            self.system.mv(f"{folder}/{draft}", f"{folder}/{episode}", recursive=True)
+            self.system.mv(f"{self.root}/{draft}", f"{self.root}/{unit}", recursive=True)
 
     def write_last(self, dataset: Dataset, text: bytes) -> None:
         """Write the version file, after the card if the version is the newest."""
@@ -125,25 +126,28 @@ class _Target(RemoteFolder):
 
 def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Progress | None) -> tuple[int, int]:
     """Copy the missing files; return their number and size."""
-    sizes = target.sizes(EPISODES)
-    steps = StepCounter(len(dataset.episodes), progress)
+    sizes = {
+        f"{folder}/{name}": size for folder in (EPISODES, RECORDINGS) for name, size in target.sizes(folder).items()
+    }
+    units = dataset.manifest.units()
+    steps = StepCounter(len(units), progress)
     copied = copied_bytes = 0
     with ThreadPoolExecutor(threads) as pool:
         running: list[tuple[str, str, list[Future[None]]]] = []
         try:
-            for episode, files in dataset.files.items():
-                draft = target.draft(episode, sizes, files)
+            for unit, files in units.items():
+                draft = target.draft(unit, sizes, files)
                 missing = {name: file for name, file in files.items() if sizes.get(f"{draft}/{name}") != file.bytes}
-                source = dataset.path(episode)
-                futures = [pool.submit(target.put, source / name, f"{EPISODES}/{draft}/{name}") for name in missing]
-                running.append((draft, episode, futures))
+                source = dataset.root / unit
+                futures = [pool.submit(target.put, source / name, f"{draft}/{name}") for name in missing]
+                running.append((draft, unit, futures))
                 copied += len(missing)
                 copied_bytes += sum(record.bytes for record in missing.values())
-            for draft, episode, futures in running:
+            for draft, unit, futures in running:
                 for future in futures:
                     future.result()
-                if draft != episode:
-                    target.rename(draft, episode)
+                if draft != unit:
+                    target.rename(draft, unit)
                 steps.add()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -152,7 +156,7 @@ def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Pr
 
 
 def _check_complete(dataset: Dataset, target: _Target) -> None:
-    missing = target.incomplete_files(dataset.files)
+    missing = target.incomplete_files(dataset.manifest.units())
     if missing:
         raise PlatformError(
             f"{len(missing)} copied files at {target.url} are incomplete (first: {missing[0]}); run the same command "

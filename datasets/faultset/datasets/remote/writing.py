@@ -76,14 +76,21 @@ class RemoteFolder:
             files = self.system.find(path, detail=True)
         return {name.partition(f"{path.lstrip('/')}/")[2]: info["size"] for name, info in files.items()}
 
-    def incomplete_files(self, files: Mapping[str, Mapping[str, FileRecord]]) -> list[str]:
-        """Return the files of episodes that are missing or differ from their recorded size."""
-        sizes = self.sizes(EPISODES)
+    def incomplete_files(self, units: Mapping[str, Mapping[str, FileRecord]]) -> list[str]:
+        """Return the files of episodes and recordings that are missing or differ from their recorded size.
+
+        Parameters
+        ----------
+        units
+            Folder of each below the dataset's -> path in it -> record.
+        """
+        folders = {unit.partition("/")[0] for unit in units}
+        sizes = {f"{folder}/{name}": size for folder in folders for name, size in self.sizes(folder).items()}
         return [
-            f"{EPISODES}/{episode}/{name}"
-            for episode, records in files.items()
+            f"{unit}/{name}"
+            for unit, records in units.items()
             for name, record in records.items()
-            if sizes.get(f"{episode}/{name}") != record.bytes
+            if sizes.get(f"{unit}/{name}") != record.bytes
         ]
 
     def put(self, source: Path, name: str) -> None:
@@ -300,7 +307,7 @@ class FinishedEpisodes:
 
     def check_whole(self, files: Mapping[str, Mapping[str, FileRecord]]) -> None:
         """Raise DataError unless all files of the episodes exist with their recorded size."""
-        missing = self.folder.incomplete_files(files)
+        missing = self.folder.incomplete_files({f"{EPISODES}/{episode}": records for episode, records in files.items()})
         if missing:
             raise DataError(
                 f"{len(missing)} files of finished episodes at {self.folder.url} are incomplete (first: {missing[0]}); "

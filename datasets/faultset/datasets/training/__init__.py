@@ -6,6 +6,7 @@ folds        training and test episodes, divided like those of evaluations, and 
 columns      the features, the same in every episode
 features     features of an episode on a regular grid
 windows      windows of many episodes: as arrays for scikit-learn, or streamed
+recording_windows  windows of recordings, which never cross a split
 frameworks   windows for PyTorch, TensorFlow and JAX, tables for polars
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from faultset.datasets.training.features import StepFeatures
     from faultset.datasets.training.folds import EpisodeLabel, Fold, dataset_folds, episode_labels
     from faultset.datasets.training.frameworks import jax_batches, polars_tables, tf_dataset, torch_dataset
+    from faultset.datasets.training.recording_windows import RecordingWindows
     from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "FeatureColumns",
     "Fold",
     "Modality",
+    "RecordingWindows",
     "StepFeatures",
     "WindowBatch",
     "dataset_folds",

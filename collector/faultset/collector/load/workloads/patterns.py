@@ -171,7 +171,8 @@ class LoadPattern:
             share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
             return (1 - self["wave"]) / (1 + share * (self["burst"] - 1))
         if self.kind == "daily":
-            return self["night"]
+            share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
+            return self["night"] / (1 + share * (self["burst"] - 1))
         if self.kind == "ramp":
             return min(self["first"], self["last"])
         if self.kind == REPLAY:
@@ -280,18 +281,24 @@ def _constant(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]
 
 def _bursty(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     wave = _wave(pattern, rng)
+    for slow, burst in zip(wave, _bursts(pattern, rng), strict=False):
+        yield slow * burst
+
+
+def _bursts(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    """Yield the two levels of calm and burst, with a mean of one."""
     lengths_s = (pattern["calm_s"], pattern["burst_s"])
     share = lengths_s[1] / sum(lengths_s)
     levels = (1.0, pattern["burst"])
     mean = levels[0] + share * (levels[1] - levels[0])
     state = int(rng.random() < share)
     left_s = rng.exponential(lengths_s[state])
-    for slow in wave:
+    while True:
         while left_s <= 0:
             state = 1 - state
             left_s += rng.exponential(lengths_s[state])
         left_s -= STEP_S
-        yield slow * levels[state] / mean
+        yield levels[state] / mean
 
 
 def _wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
@@ -304,11 +311,12 @@ def _wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
 def _daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     night, begin = pattern["night"], float(rng.random())
     length_s = max(pattern.horizon_s, 10.0)
-    for step in count():
+    bursts = repeat(1.0) if pattern["burst"] <= 1 else _bursts(pattern, rng)
+    for step, burst in zip(count(), bursts, strict=False):
         hour = 24 * ((begin + step * STEP_S / length_s) % 1)
         # two peaks, at noon and in the evening, scaled so that the mean over a day is one
         bumps = math.exp(-(((hour - 12) / 3.2) ** 2)) + 0.9 * math.exp(-(((hour - 19.5) / 2.2) ** 2))
-        yield night + (1 - night) * bumps / _MEAN_OF_BUMPS
+        yield burst * (night + (1 - night) * bumps / _MEAN_OF_BUMPS)
 
 
 def _flash_crowd(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
@@ -355,7 +363,15 @@ KINDS: Mapping[str, PatternKind] = {
             "calm_s": PatternParameter(12, 0.5, 3600),
         },
     ),
-    "daily": PatternKind(_daily, {"night": PatternParameter(0.4, 0.01, 1)}),
+    "daily": PatternKind(
+        _daily,
+        {
+            "night": PatternParameter(0.4, 0.01, 1),
+            "burst": PatternParameter(1, 1, 20),
+            "burst_s": PatternParameter(20, 0.5, 3600),
+            "calm_s": PatternParameter(240, 0.5, 3600),
+        },
+    ),
     "flash-crowd": PatternKind(
         _flash_crowd,
         {

@@ -11,7 +11,7 @@ const state = {
 const chosen = () => {
   let id = "";
   try { id = decodeURIComponent(location.hash.slice(1)); } catch { /* not one of our addresses */ }
-  return state.dataset.episodes.find((row) => row.id === id);
+  return state.dataset.episodes.find((row) => row.id === id) || state.dataset.recordings.find((row) => row.id === id);
 };
 
 function header() {
@@ -28,7 +28,7 @@ function header() {
 async function episodeContent(row) {
   if (!state.contents.has(row.id)) {
     const place = state.dataset.episodes.indexOf(row);
-    let bytes = embedded(`episode-${place}`);
+    let bytes = embedded(place < 0 ? `recording-${state.dataset.recordings.indexOf(row)}` : `episode-${place}`);
     if (!bytes) {
       const answer = await fetch(`episodes/${encodeURIComponent(row.id)}`);
       if (!answer.ok) throw new Error(await answer.text());
@@ -98,10 +98,10 @@ async function show(keep) {
   const row = chosen();
   state.axis = null;
   document.title = `${row ? `${row.id} – ` : ""}${state.dataset.name} – faultset explorer`;
-  if (!row) { content.replaceChildren(...episodeList(state).filter(Boolean)); if (!keep) window.scrollTo(0, 0); return; }
+  if (!row) { content.replaceChildren(...[...episodeList(state), ...recordingList(state)].filter(Boolean)); if (!keep) window.scrollTo(0, 0); return; }
   try {
     const episode = await episodeContent(row);
-    if (chosen() === row) content.replaceChildren(episodePage(episode));
+    if (chosen() === row) content.replaceChildren(state.dataset.recordings.includes(row) ? recordingPage(episode) : episodePage(episode));
   } catch (error) {
     content.replaceChildren(h("p", { class: "problem" }, `Episode ${row.id} cannot be shown: ${error.message}`));
   }
@@ -127,6 +127,6 @@ window.addEventListener("hashchange", () => show());
 (async () => {
   state.dataset = await inflated(embedded("dataset"));
   state.answers = stored(state.key()) || {};
-  if (state.dataset.episodes.length === 1 && !location.hash) history.replaceState(null, "", `#${encodeURIComponent(state.dataset.episodes[0].id)}`);
+  if (state.dataset.episodes.length + state.dataset.recordings.length === 1 && !location.hash) history.replaceState(null, "", `#${encodeURIComponent([...state.dataset.episodes, ...state.dataset.recordings][0].id)}`);
   await show();
 })().catch((error) => { content.replaceChildren(h("p", { class: "problem" }, `The data cannot be read: ${error.message}`)); });

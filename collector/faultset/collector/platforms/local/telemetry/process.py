@@ -17,6 +17,7 @@ from faultset.collector.ipc.channel import Peer, serve
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.platforms.local.telemetry.source import (
     ConfigureTelemetry,
+    DiscardTelemetry,
     ReadHealth,
     ReplaceState,
     TelemetryHealth,
@@ -86,6 +87,7 @@ class TelemetryServer:
                 ConfigureTelemetry: self.configure,
                 ReplaceState: self.replace_state,
                 WriteSnapshot: self.snapshot,
+                DiscardTelemetry: self.discard,
                 ReadHealth: self.health,
             },
         )
@@ -114,6 +116,10 @@ class TelemetryServer:
             window = stores[table].window(request.start_ns, request.end_ns)
             rows[table] = await asyncio.to_thread(write_window, window, services, target / f"{table}.arrow")
         return rows
+
+    def discard(self, request: DiscardTelemetry) -> None:
+        """Forget the rows of a table before a time."""
+        {"metrics": self._metrics, "spans": self._spans}[request.table].discard(request.before_ns)
 
     def health(self, request: ReadHealth) -> TelemetryHealth:
         """Return counts of received telemetry and the worst delay of a scrape."""

@@ -68,6 +68,14 @@ class WriteSnapshot(Request[dict[str, int]]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiscardTelemetry(Request[None]):
+    """Forget the rows of a table before a time."""
+
+    table: str
+    before_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TelemetryHealth(Message):
     """Counts of received telemetry and the worst delay of a scrape."""
 
@@ -122,6 +130,10 @@ class TelemetrySource:
         ):
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
+
+    def discard(self, before_ns: int) -> None:
+        """Forget the rows before a time."""
+        self._channel.call(DiscardTelemetry(table=self.table, before_ns=before_ns))
 
     def close(self) -> None:
         """Remove the files; may be called twice."""

@@ -1,0 +1,177 @@
+"""The plan of a recording: its incidents and harmless changes by time, all drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import ConfigDict, Field
+
+from faultset.collector.plans.decoys import Decoy, draw_decoys
+from faultset.collector.platforms.hosts import Phases
+from faultset.core.errors import UsageError
+from faultset.core.reading.documents import STRICT
+from faultset.core.times import duration_text
+from faultset.datasets.format.context import Sampling
+
+LENGTH_SPREAD = 0.4
+"""Largest deviation of an incident's length from its mean, in units of the mean."""
+OVERLAP_SHARES = (0.2, 0.8)
+"""Part of the incident before in which an overlapping one starts."""
+RECOVERY_S = 60.0
+"""Part of a gap that is left for the recovery."""
+DECOY_SHARE = 3.0
+"""Length of the time in which as many decoys are made as in one episode, in units of its view."""
+_CLEARANCE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedIncident:
+    """A fault of a recording."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    at_s: float
+    """Seconds of recorded time before its injection."""
+    length_s: float
+    """Seconds until it is undone."""
+    fault: str
+    """Name of the fault."""
+    target: str
+    """Service that it is applied to."""
+    seed: int
+    """Seed of its injection."""
+    overlaps: bool = False
+    """Whether it starts while the incident before it acts."""
+
+    @property
+    def end_s(self) -> float:
+        """Seconds of recorded time before its undo."""
+        return self.at_s + self.length_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingPlan:
+    """What makes a plan that of a recording."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    duration_s: Annotated[float, Field(gt=0)]
+    """Seconds of telemetry."""
+    chunk_s: Annotated[float, Field(gt=0)]
+    """Seconds of a chunk."""
+    incidents: tuple[PlannedIncident, ...] = ()
+    """Incidents in order of time."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """What is kept of the telemetry."""
+
+
+def least_gap_s(phases: Phases) -> float:
+    """Return the least time between two incidents: to recover, and a healthy time as before a fault."""
+    return RECOVERY_S + phases.baseline_s
+
+
+def most_incidents(duration_s: float, phases: Phases) -> int:
+    """Return how many incidents fit into a recording if none overlap."""
+    slot_s = least_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
+    return max(0, int((duration_s - phases.baseline_s) // slot_s))
+
+
+def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: float, phases: Phases) -> None:
+    """Raise UsageError if a recording is too short, or for its incidents."""
+    if duration_s < phases.warmup_s + chunk_s / 10:
+        raise UsageError(
+            f"--recording must be at least {duration_text(phases.warmup_s + chunk_s / 10)} long, the warm-up and a "
+            f"tenth of a chunk, but is {duration_text(duration_s)}. Give a longer time"
+        )
+    most = most_incidents(duration_s, phases)
+    if incidents - round(overlap * incidents) > most:
+        raise UsageError(
+            f"--incidents must be at most {most} in {duration_text(duration_s)} with --faulty {phases.fault_s:g} s "
+            f"and --healthy {phases.baseline_s:g} s, but is {incidents}. Record longer, or shorten the phases"
+        )
+
+
+def draw_incidents(
+    pairs: Sequence[tuple[str, str]], duration_s: float, overlap: float, phases: Phases, rng: np.random.Generator
+) -> tuple[PlannedIncident, ...]:
+    """Draw times for faults and their targets, in the given order.
+
+    The time that incidents and the least gaps do not need is divided over the gaps at random.
+
+    Parameters
+    ----------
+    pairs
+        Fault and target of each incident.
+    overlap
+        Share of the incidents that start while the one before them acts.
+    """
+    if not pairs:
+        return ()
+    lengths_s = phases.fault_s * rng.uniform(1 - LENGTH_SPREAD, 1 + LENGTH_SPREAD, len(pairs))
+    overlapping = _overlapping(pairs, overlap, rng)
+    gap_s = least_gap_s(phases)
+    alone = [index for index in range(len(pairs)) if index not in overlapping]
+    starts: dict[int, float] = {}
+    shares = rng.dirichlet(np.ones(len(alone) + 1))
+    spent_s = sum(lengths_s[index] + gap_s for index in alone) + sum(lengths_s[index] for index in overlapping)
+    free_s = max(0.0, duration_s - phases.baseline_s - spent_s)
+    end_s = phases.baseline_s
+    for index in range(len(pairs)):
+        if index in overlapping:
+            starts[index] = starts[index - 1] + float(rng.uniform(*OVERLAP_SHARES)) * lengths_s[index - 1]
+        else:
+            starts[index] = end_s + free_s * float(shares[alone.index(index)])
+        end_s = max(end_s, starts[index] + lengths_s[index] + gap_s)
+    return tuple(
+        PlannedIncident(
+            at_s=round(float(starts[index]), 3),
+            length_s=round(float(lengths_s[index]), 3),
+            fault=fault,
+            target=target,
+            seed=int(rng.integers(2**31)),
+            overlaps=index in overlapping,
+        )
+        for index, (fault, target) in enumerate(pairs)
+    )
+
+
+def _overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: np.random.Generator) -> set[int]:
+    """Choose incidents that overlap the one before: of another target, and never two in a row."""
+    chosen: set[int] = set()
+    for index in rng.permutation(np.arange(1, len(pairs))).tolist():
+        if len(chosen) >= round(overlap * len(pairs)):
+            break
+        if pairs[index][1] != pairs[index - 1][1] and chosen.isdisjoint({index - 1, index + 1}):
+            chosen.add(index)
+    return chosen
+
+
+def draw_recording_decoys(
+    plan: RecordingPlan, phases: Phases, mean: int, rng: np.random.Generator
+) -> tuple[tuple[Decoy, frozenset[str]], ...]:
+    """Draw the harmless changes of a recording, each with the targets of the incidents near it.
+
+    Parameters
+    ----------
+    mean
+        Mean number in `DECOY_SHARE` views.
+    """
+    block = replace(phases, baseline_s=DECOY_SHARE * phases.baseline_s, fault_s=DECOY_SHARE * phases.fault_s)
+    decoys: list[tuple[Decoy, frozenset[str]]] = []
+    start_s = 0.0
+    while mean and start_s < plan.duration_s:
+        for decoy in draw_decoys(block, mean, rng):
+            first_s, second_s, third_s = (start_s + time_s for time_s in decoy.times_s)
+            if third_s < plan.duration_s:
+                near = frozenset(
+                    incident.target
+                    for incident in plan.incidents
+                    if incident.at_s - _CLEARANCE_S < third_s and first_s < incident.end_s + _CLEARANCE_S
+                )
+                moved = replace(decoy, number=0, times_s=(first_s, second_s, third_s))
+                decoys.append((moved, near))
+        start_s += block.view_s
+    return tuple(decoys)

@@ -1,0 +1,1 @@
+"""Record an application for hours, with incidents that are injected and undone meanwhile."""

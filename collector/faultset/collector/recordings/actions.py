@@ -1,0 +1,252 @@
+"""Actions of a recording: make decoys and incidents when they are due, and write the chunks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from faultset.collector.episodes.actions import LARGEST_DELAY_MS, EpisodeActions
+from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S
+from faultset.collector.episodes.harmless_changes import DecoySchedule
+from faultset.collector.episodes.recording import describe_system
+from faultset.collector.plans.campaign_plans import LATE_S
+from faultset.collector.plans.recording_plan import draw_recording_decoys
+from faultset.collector.platforms.journaled import UndoFailed
+from faultset.collector.recordings.chunks import ChunkRecorder, recorded_s
+from faultset.collector.recordings.incidents import LiveIncident
+from faultset.collector.recordings.machine import RecordingMachine
+from faultset.core.errors import FaultsetError, PlatformError
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import RecordingContext
+
+_HISTORY_S = 30.0
+"""Telemetry before an incident's healthy time that is kept for its verdict."""
+_LOOK_NS = 5 * SECOND_NS
+"""Time between two looks at how late the host is."""
+
+_log = logging.getLogger(__name__)
+
+
+class RecordingActions(EpisodeActions):
+    """Deploys and warms up as an episode; then records, with incidents."""
+
+    machine: RecordingMachine
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        assert self.plan.recording is not None
+        self._planned = self.plan.recording
+        self.machine.recorded_s = recorded_s(self.root, self.plan.episode)
+        self._chunks: ChunkRecorder | None = None
+        self._incidents: list[LiveIncident] = []
+        self._decoy_schedules: list[DecoySchedule] = []
+        self._healthy_since_ns = 0
+        self._last_ns = self._looked_ns = self._next_look_ns = 0
+        self._worst_ms = 0.0
+        self._load_start_ns = 0
+        self._recover_until_ns: int | None = None
+
+    def start_load(self) -> None:
+        """See `EpisodeActions`."""
+        self._load_start_ns = self._clock.time_ns()
+        super().start_load()
+
+    def record_step(self) -> None:
+        """Do what is due: decoys, incidents, chunks."""
+        if self._chunks is None:
+            self._begin()
+        assert self._chunks is not None
+        now_ns = self._clock.time_ns()
+        self._note_host(now_ns)
+        self._make_decoys(now_ns)
+        for incident in self._incidents:
+            self._advance(incident, now_ns)
+        self._incidents = [incident for incident in self._incidents if incident.state != "over"]
+        if self._chunks.write_due(now_ns, self._needed_ns(now_ns)):
+            self._note_host(self._clock.time_ns())
+        self._last_ns = now_ns
+
+    def _begin(self) -> None:
+        """Open the recording and plan the rest of it."""
+        context = RecordingContext(
+            recording=self.plan.episode,
+            sampling=self._planned.sampling,
+            **describe_system(self.record, self.platform),
+        )
+        self._chunks = ChunkRecorder(
+            self.root,
+            context,
+            self.plan,
+            self.platform,
+            self.journal,
+            load_seed=self.draws.load_seed,
+            start_ns=self.machine.view_start_ns,
+            load_start_ns=self._load_start_ns,
+        )
+        self._healthy_since_ns = self.machine.view_start_ns
+        earliest_s = self.machine.recorded_s + (self.plan.phases.baseline_s if self.machine.recorded_s else 0.0)
+        self._incidents = [
+            LiveIncident(
+                planned,
+                self.plan,
+                self.platform,
+                self.journal,
+                folder=self.journal.path.parent,
+                clock=self._clock,
+                store_servers=self.record.store_servers,
+            )
+            for planned in self._planned.incidents
+            if planned.at_s >= earliest_s
+        ]
+        rng = np.random.default_rng([self.plan.seed, 5])
+        drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
+        self._decoy_schedules = [
+            DecoySchedule(self.platform, [decoy], onset_s=0.0, targets=targets)
+            for decoy, targets in drawn
+            if decoy.times_s[0] >= self.machine.recorded_s
+        ]
+        _log.info("recording from %.0f s on, %d incidents to come", self.machine.recorded_s, len(self._incidents))
+
+    def _passed_s(self, now_ns: int) -> float:
+        """Return the seconds of recorded time."""
+        return self.machine.recorded_s + (now_ns - self.machine.view_start_ns) / SECOND_NS
+
+    def _make_decoys(self, now_ns: int) -> None:
+        assert self._chunks is not None
+        for schedule in self._decoy_schedules:
+            with self.journal.scope("decoys"):
+                for step in schedule.take_due(self._passed_s(now_ns)):
+                    self.journal.note("decoy", [str(value) for value in step.values()], **step)
+                    at_ns = self._clock.time_ns()
+                    self._chunks.add(
+                        "decoys",
+                        {
+                            "decoy": step["decoy"],
+                            "service": step["service"],
+                            "start": now_ns,
+                            "end": at_ns,
+                            "parameters": {k: v for k, v in step.items() if k not in ("decoy", "service", "number")},
+                        },
+                    )
+                    _log.info("harmless change: %s of %s", step["decoy"], step["service"])
+
+    def _advance(self, incident: LiveIncident, now_ns: int) -> None:
+        """Make the next step of an incident if it is due; an error makes only the incident void."""
+        try:
+            match incident.state:
+                case "waiting" if self._passed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
+                    incident.inject(now_ns)
+                    self._note(incident)
+                case "active" if now_ns >= incident.undo_at_ns:
+                    self._end(incident)
+                case "active":
+                    incident.look()
+                case "recovering":
+                    self._look_for_recovery(incident, now_ns)
+                case _:
+                    return
+        except (NotRecovered, UndoFailed):
+            raise
+        except FaultsetError as error:
+            _log.warning("incident %s: %s", incident.title, error)
+            incident.give_up(str(error))
+            if incident.state == "active":
+                incident.undo()
+            self._note(incident)
+
+    def _may_start(self, incident: LiveIncident) -> bool:
+        """Return whether the application is healthy, or the incident may overlap another one."""
+        return incident.planned.overlaps or not any(
+            other.state in ("active", "recovering") for other in self._incidents
+        )
+
+    def _end(self, incident: LiveIncident) -> None:
+        incident.record.recover_start_ns = self._clock.time_ns()
+        incident.undo()
+        self._recover_until_ns = None
+        incident.judge(self._healthy_since_ns, is_busy=self._pressure.is_busy(window_s=incident.planned.length_s))
+        self._note(incident)
+
+    def _look_for_recovery(self, incident: LiveIncident, now_ns: int) -> None:
+        """End an incident once the application is healthy; raise PlatformError if it never recovers."""
+        others_act = any(other.state == "active" for other in self._incidents)
+        if incident.look_for_recovery():
+            self._note(incident)
+            if not any(other.state in ("active", "recovering") for other in self._incidents):
+                self._healthy_since_ns, self._recover_until_ns = self._clock.time_ns(), None
+            return
+        if others_act:
+            return
+        timeout_ns = round(3 * self._pressure.scaled_s(RECOVERY_TIMEOUT_S) * SECOND_NS)
+        self._recover_until_ns = self._recover_until_ns or now_ns + timeout_ns
+        if now_ns > self._recover_until_ns:
+            incident.state = "over"
+            raise NotRecovered(f"{self.plan.app} did not recover from {incident.title} within {timeout_ns / 1e9:.0f} s")
+
+    def _note(self, incident: LiveIncident) -> None:
+        """Pass the current state of an incident and its evidence to the next chunk."""
+        assert self._chunks is not None
+        if incident.record.inject_start_ns is None:
+            incident.state = "over"
+            return
+        row = incident.row()
+        self._chunks.set_incident(row)
+        for evidence in incident.new_evidence():
+            self._chunks.add("evidence", evidence)
+        if incident.problem and incident.state in ("recovering", "over"):
+            end_ns = row["healthy_again"] or row["recover_done"] or self._clock.time_ns()
+            self._chunks.add_void(row["inject_start"], end_ns, "fault", incident.problem)
+
+    def _note_host(self, now_ns: int) -> None:
+        """Declare the last seconds void if the host was late or short of CPU."""
+        assert self._chunks is not None
+        if now_ns < self._next_look_ns:
+            return
+        late_ms, start_ns = self.platform.host_load().worst_ms or 0.0, self._looked_ns
+        if start_ns and late_ms > max(LARGEST_DELAY_MS, self._worst_ms):
+            start_ns = max(start_ns - round(late_ms * 1e6), self.machine.view_start_ns)
+            self._chunks.add_void(start_ns, now_ns, "host", f"the host was {late_ms:.0f} ms late")
+        self._worst_ms, self._looked_ns = max(self._worst_ms, late_ms), now_ns
+        self._next_look_ns = now_ns + _LOOK_NS
+
+    def _needed_ns(self, now_ns: int) -> int:
+        """Return the time from which on telemetry is needed for verdicts."""
+        history_ns = round((self.plan.phases.baseline_s + _HISTORY_S) * SECOND_NS)
+        starts = [
+            incident.record.inject_start_ns or now_ns
+            for incident in self._incidents
+            if incident.state in ("active", "recovering")
+        ]
+        return min([now_ns, *starts]) - history_ns
+
+    def undo(self) -> None:
+        """Undo every change at the end of the segment."""
+        for incident in self._incidents:
+            if incident.state == "active" and not self.machine.failure:
+                self._end(incident)
+        self.platform.undo()
+
+    def collect(self) -> None:
+        """Write the rest, up to the last step at which all was well."""
+        if self._chunks is None:
+            return
+        failed = bool(self.machine.failure)
+        end_ns = self._last_ns if failed else self.machine.view_end_ns
+        if not failed:
+            self._clock.sleep(LATE_S)
+        while self._chunks.start_ns + round(self._planned.chunk_s * SECOND_NS) < end_ns:
+            self._chunks.write(self._chunks.start_ns + round(self._planned.chunk_s * SECOND_NS))
+        if end_ns > self._chunks.start_ns:
+            for incident in self._incidents:
+                if incident.state == "active":
+                    incident.give_up("the recording ended before its undo")
+                    self._note(incident)
+            self._chunks.write(end_ns)
+
+
+class NotRecovered(PlatformError):
+    """The application stays unhealthy after an incident; it must be deployed again."""
+
+    void_cause = "application did not recover"

@@ -1,0 +1,184 @@
+"""Write the chunks of a running recording, and free the memory of what is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.collector.load.workloads.patterns import STEP_S, multipliers
+from faultset.collector.plans.campaign_plans import LATE_S
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.recordings.sampling import request_counts, sample_logs, sample_spans
+from faultset.collector.sources.contract import DiscardingSource
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import RecordingContext
+from faultset.datasets.format.incidents import read_incidents
+from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, read_chunks
+from faultset.datasets.format.schemas import TABLES, without_episode
+
+TRACE_MARGIN_S = 10.0
+"""Time around a chunk in which the rest of its traces is looked for."""
+LOAD_STEP_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+def recorded_s(root: Path, recording: str) -> float:
+    """Return how many seconds of a recording are complete; 0 if it does not exist."""
+    chunks = read_chunks(root / RECORDINGS / recording)
+    return sum(chunk.end_ns - chunk.start_ns for chunk in chunks) / SECOND_NS
+
+
+class ChunkRecorder:
+    """Writes a segment of a recording chunk by chunk.
+
+    Parameters
+    ----------
+    root
+        Folder of the dataset.
+    load_seed
+        Seed of the load, whose planned rate is part of the truth.
+    start_ns
+        Start of the segment.
+    load_start_ns
+        Start of the load.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        context: RecordingContext,
+        plan: Plan,
+        platform: EpisodePlatform,
+        journal: Journal,
+        *,
+        load_seed: int,
+        start_ns: int,
+        load_start_ns: int,
+    ):
+        assert plan.recording is not None
+        self._plan, self._platform, self._journal = plan, platform, journal
+        self._sampling, self._chunk_ns = plan.recording.sampling, round(plan.recording.chunk_s * SECOND_NS)
+        self._writer = RecordingWriter(root, context)
+        self._rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._incidents: dict[str, dict[str, Any]] = {}
+        self._noted = 0
+        self._levels, self._level_ns = multipliers(plan.traffic.pattern, load_seed), load_start_ns
+        self.start_ns = start_ns
+        """Start of the chunk that is not yet written."""
+        self._mark_interrupted()
+
+    def _mark_interrupted(self) -> None:
+        """Declare the time of incidents void that an earlier segment has not ended."""
+        end_ns = self._writer.end_ns
+        if end_ns is None:
+            return
+        folder = self._writer.folder
+        for incident in read_incidents(folder, read_chunks(folder)):
+            if incident.recover_done_ns is None:
+                self.add_void(
+                    incident.inject_start_ns or end_ns, end_ns, "interrupted", f"the recording ended in {incident}"
+                )
+
+    def add(self, table: str, row: Mapping[str, Any]) -> None:
+        """Add a row to a truth table; it is written with the chunk of its time."""
+        self._rows[table].append(dict(row))
+
+    def add_void(self, start_ns: int, end_ns: int, reason: str, detail: str) -> None:
+        """Declare a stretch void; a stretch that continues the last one extends it."""
+        voids = self._rows["voids"]
+        if voids and voids[-1]["reason"] == reason and start_ns <= voids[-1]["end"] <= end_ns:
+            voids[-1]["end"] = end_ns
+        elif start_ns < end_ns:
+            self.add("voids", {"start": start_ns, "end": end_ns, "reason": reason, "detail": detail})
+
+    def set_incident(self, row: Mapping[str, Any]) -> None:
+        """Replace the row of an incident, which the next chunk gets."""
+        self._incidents[row["incident"]] = dict(row)
+
+    def write_due(self, now_ns: int, needed_ns: int) -> bool:
+        """Write the open chunk if its telemetry is complete; return whether it was written.
+
+        Parameters
+        ----------
+        needed_ns
+            Time from which on telemetry is still needed for verdicts.
+        """
+        end_ns = self.start_ns + self._chunk_ns
+        if now_ns < end_ns + LATE_S * SECOND_NS:
+            return False
+        self.write(end_ns)
+        self.discard(min(needed_ns, end_ns))
+        return True
+
+    def discard(self, before_ns: int) -> None:
+        """Free the memory of rows before a time, except the margin of traces."""
+        for source in self._platform.sources.values():
+            if isinstance(source, DiscardingSource):
+                source.discard(before_ns - round(2 * TRACE_MARGIN_S * SECOND_NS))
+
+    def write(self, end_ns: int) -> None:
+        """Write the chunk from the end of the last one until a time."""
+        start_ns = self.start_ns
+        tables = {name: [self._read(name, start_ns, end_ns)] for name in TABLES if name != "requests"}
+        requests = self._read("requests", start_ns, end_ns)
+        for start, end, count in request_counts(
+            requests["scheduled"].cast(pa.int64()).to_numpy(), start_ns, end_ns, round(LOAD_STEP_S * SECOND_NS)
+        ):
+            self.add("load", {"start": start, "end": end, "planned_rps": self._planned_rps(end), "requests": count})
+        truth = {name: self._take(name, end_ns) for name in ("voids", "decoys", "load", "evidence")}
+        due = {name: row for name, row in self._incidents.items() if row["inject_start"] < end_ns}
+        records = self._journal.records[self._noted :]
+        self._writer.append(
+            start_ns,
+            end_ns,
+            {**tables, "requests": [requests]},
+            truth={**truth, "incidents": list(due.values())},
+            journal="".join(json.dumps(record, sort_keys=True, default=str) + "\n" for record in records),
+        )
+        for name, row in due.items():
+            if row.get("recover_done") is not None:
+                del self._incidents[name]
+        self._noted += len(records)
+        self.start_ns = end_ns
+        _log.info("chunk written: %s", ", ".join(f"{sum(map(len, rows))} {name}" for name, rows in tables.items()))
+
+    def _take(self, table: str, end_ns: int) -> list[dict[str, Any]]:
+        """Remove and return the rows of a truth table that belong to the chunk; cut stretches at its end."""
+        rows, self._rows[table] = self._rows[table], []
+        for row in rows:
+            start_ns = row.get("start", row.get("time")) or 0
+            if start_ns >= end_ns:
+                self._rows[table].append(row)
+            elif table == "voids" and row["end"] > end_ns:
+                self._rows[table].append({**row, "start": end_ns})
+                row["end"] = end_ns
+        return [row for row in rows if (row.get("start", row.get("time")) or 0) < end_ns]
+
+    def _read(self, table: str, start_ns: int, end_ns: int) -> pa.Table:
+        margin_ns = round(TRACE_MARGIN_S * SECOND_NS) if table == "spans" else 0
+        schema = without_episode(TABLES[table])
+        if table not in self._platform.sources:
+            return schema.empty_table()
+        batches = list(self._platform.sources[table].snapshot(start_ns - margin_ns, end_ns + margin_ns))
+        rows = pa.Table.from_batches(batches) if batches else schema.empty_table()
+        if table == "spans":
+            return sample_spans(rows, self._sampling, start_ns, end_ns)
+        return sample_logs(rows, self._sampling) if table == "logs" else rows
+
+    def _planned_rps(self, end_ns: int) -> float | None:
+        """Return the mean planned rate since the last call."""
+        steps = max(0, round((end_ns - self._level_ns) / SECOND_NS / STEP_S))
+        self._level_ns += round(steps * STEP_S * SECOND_NS)
+        levels = np.fromiter(islice(self._levels, steps), float)
+        return float(self._plan.rate_rps * levels.mean()) if len(levels) else None

@@ -1,0 +1,185 @@
+"""One incident of a running recording: inject, confirm, judge, undo, wait until the application is healthy."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from faultset.collector.episodes.fault_steps import FaultSteps, recovery_problem
+from faultset.collector.episodes.recording import LiveRecording, build_label, reason_to_discard
+from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.recording_plan import PlannedIncident
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.impairments import draw_course
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.spec.reachability import services_reached
+from faultset.collector.verdicts.latent import threshold_for
+from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.schemas import INCIDENTS
+
+State = Literal["waiting", "active", "recovering", "over"]
+
+_log = logging.getLogger(__name__)
+
+
+class LiveIncident:
+    """An incident and its state.
+
+    Parameters
+    ----------
+    planned
+        Fault, target and times.
+    plan
+        Plan of the recording.
+    folder
+        Parent of temporary files.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedIncident,
+        plan: Plan,
+        platform: EpisodePlatform,
+        journal: Journal,
+        *,
+        folder: Path,
+        clock: EpisodeClock,
+        store_servers: Mapping[str, str],
+    ):
+        self.planned, self._platform, self._journal = planned, platform, journal
+        self._folder, self._clock = folder, clock
+        name = f"{plan.episode}/{planned.at_s}/{planned.fault}/{planned.target}"
+        self.id = hashlib.sha256(name.encode()).hexdigest()[:12]
+        """Opaque id."""
+        self.state: State = "waiting"
+        self.problem = ""
+        """Why the incident does not count; empty if it does."""
+        spec, rng = get_fault(planned.fault), np.random.default_rng([planned.seed, 1])
+        course = None if plan.schedule is None else draw_course(plan.schedule, planned.length_s, rng)
+        fault = FaultRecord(
+            spec=spec, target=planned.target, rng=np.random.default_rng([planned.seed, 2]), course=course
+        )
+        plan = replace(
+            plan,
+            episode=self.id,
+            fault=planned.fault,
+            target=planned.target,
+            no_fault_kind=None,
+            seed=planned.seed,
+            recording=None,
+        )
+        self.record = EpisodeRecord(plan=plan, faults=(fault,), clock=clock, store_servers=store_servers)
+        """Times, parameters and evidence."""
+        self._steps = FaultSteps(self.record, platform, clock)
+        self._judgement = UNJUDGED
+        self._evidence = 0
+
+    @property
+    def title(self) -> str:
+        """Fault and target."""
+        return f"{self.planned.fault} on {self.planned.target}"
+
+    @property
+    def undo_at_ns(self) -> int:
+        """Time at which the fault is undone."""
+        return (self.record.inject_start_ns or 0) + round(self.planned.length_s * SECOND_NS)
+
+    def inject(self, onset_ns: int) -> None:
+        """Inject the fault, for the first time or again."""
+        if self.state == "waiting":
+            _log.info("incident: %s", self.title)
+        self.state = "active"
+        with self._journal.scope(self.id):
+            self._steps.inject(onset_ns)
+
+    def look(self) -> None:
+        """Confirm the fault, and inject a repeating one again."""
+        fault = self.record.faults[0]
+        if self.record.inject_start_ns is not None and fault.is_due(self._clock.time_ns(), self.record.inject_start_ns):
+            self.inject(self.record.inject_start_ns)
+        self._steps.confirm()
+
+    def undo(self) -> None:
+        """Undo the fault; the others stay."""
+        self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
+        self._steps.confirm()
+        for fault in self.record.unconfirmed:
+            self.record.add_evidence("injection", fault.target, False, "the check never saw the fault")
+            self.problem = self.problem or "the fault was not confirmed"
+        self._platform.undo(self.id)
+        self.record.recover_done_ns = self._clock.time_ns()
+        self.state = "recovering"
+
+    def judge(self, healthy_since_ns: int, *, is_busy: bool, rolled_out: Sequence[str] = ()) -> None:
+        """Judge whether clients or the target's telemetry show the fault; leave it unknown without a healthy time.
+
+        Parameters
+        ----------
+        healthy_since_ns
+            Time since which the application was healthy until the injection.
+        rolled_out
+            Services without a fault that were changed by decoys.
+        """
+        onset_ns, plan = self.record.inject_start_ns, self.record.plan
+        assert onset_ns is not None
+        start_ns = max(healthy_since_ns, onset_ns - round(plan.phases.baseline_s * SECOND_NS))
+        bounds = ViewBounds(
+            start_ns=start_ns,
+            reference_end_ns=onset_ns - round(0.1 * (onset_ns - start_ns)),
+            end_ns=self.record.recover_start_ns or self._clock.time_ns(),
+        )
+        if onset_ns - start_ns < 0.5 * plan.phases.baseline_s * SECOND_NS or self.planned.overlaps:
+            return
+        live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
+        try:
+            self._judgement = judgement = judge_episode(
+                live.up_to(bounds.end_ns),
+                plan,
+                onset_ns=onset_ns,
+                limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
+                rolled_out=rolled_out,
+                services_reached=services_reached(self._platform.app),
+            )
+        finally:
+            live.close()
+        self.record.evidence += judgement.evidence
+        self.problem = self.problem or reason_to_discard(judgement, is_busy=is_busy)
+
+    def look_for_recovery(self) -> bool:
+        """Return whether the application is healthy again; the incident is over then."""
+        began_ns = self.record.recover_done_ns
+        assert began_ns is not None
+        now_ns = self._clock.time_ns()
+        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.least_rate_rps) is not None:
+            return False
+        self.record.healthy_again_ns = now_ns
+        self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")
+        self.state = "over"
+        return True
+
+    def give_up(self, reason: str) -> None:
+        """End an incident that could not be injected or judged."""
+        self.problem = self.problem or reason
+        self.record.add_evidence("injection", self.planned.target, False, reason)
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the incident in its current state."""
+        assert self.record.inject_start_ns is not None
+        bounds = ViewBounds(start_ns=0, reference_end_ns=0, end_ns=self.record.recover_start_ns or 0)
+        label = build_label(self.record, bounds, self._platform, self._judgement)
+        return {"incident": self.id} | {name: label[name] for name in INCIDENTS.names if name in label}
+
+    def new_evidence(self) -> list[dict[str, Any]]:
+        """Return the evidence since the last call."""
+        rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence :]]
+        self._evidence = len(self.record.evidence)
+        return rows

@@ -1,0 +1,189 @@
+"""Recordings on the platform in memory, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultset.collector.apps import load_app
+from faultset.collector.episodes import fault_steps, health
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.recording_plan import PlannedIncident, RecordingPlan
+from faultset.collector.platforms.base import HostLoad
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.hosts import Phases
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.recordings.runner import RecordingRunner
+from faultset.core.times import SECOND_NS
+from faultset.datasets.checks.verification import verify
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.context import Sampling
+from faultset.datasets.format.recordings import read_chunks
+from faultset.datasets.format.versions import create_version
+from faultset.datasets.recordings.recording import Recording
+from tests.collector.plan_samples import PLAN
+from tests.collector.virtual_clock import VirtualClock
+
+
+def incident(at_s: float, fault: str, target: str, length_s: float = 40.0, **changes: Any) -> PlannedIncident:
+    return PlannedIncident(at_s=at_s, length_s=length_s, fault=fault, target=target, seed=3, **changes)
+
+
+RECORDING = RecordingPlan(
+    duration_s=300.0,
+    chunk_s=60.0,
+    incidents=(incident(50, "target-port", "geo"), incident(200, "missing-service", "rate")),
+    sampling=Sampling(traces=0.5),
+)
+RECORDED = replace(
+    PLAN,
+    fault=None,
+    target=None,
+    no_fault_kind="plain",
+    phases=Phases(warmup_s=4, baseline_s=40, fault_s=40, cooldown_s=1),
+    rate_rps=2.0,
+    recording=RECORDING,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "SETTLE_NS", SECOND_NS // 10)
+    monkeypatch.setattr(fault_steps, "RECOVERY_WINDOW_S", 2.0)
+
+
+def record(
+    folder: Path, plan: Plan = RECORDED, clock: VirtualClock | None = None, **options: Any
+) -> tuple[EpisodeOutcome, FakePlatform]:
+    """Run one segment; options are those of the runner, and `platform`, called with the platform before the run."""
+    change: Callable[[FakePlatform], None] = options.pop("platform", lambda platform: None)
+    clock = clock or VirtualClock()
+    folder.mkdir(exist_ok=True)
+    (folder / "journal.jsonl").unlink(missing_ok=True)
+    platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
+    start_ns = clock.time_ns() - 5 * SECOND_NS
+    platform.rows["requests"] = [
+        {
+            "scheduled": start_ns + number * SECOND_NS // 2,
+            "sent": start_ns + number * SECOND_NS // 2,
+            "endpoint": "GET /hotels",
+            "latency_ns": 10_000_000,
+            "status": 200,
+            "outcome": "ok",
+        }
+        for number in range(700)
+    ]
+    change(platform)
+    runner = RecordingRunner(plan, platform, platform.journal, folder / "data", clock=clock, **options)
+    return runner.run(), platform
+
+
+def opened(folder: Path) -> Recording[Any]:
+    create_version(folder / "data", provenance={})
+    (recording,) = open_dataset(folder / "data").recordings()
+    return recording
+
+
+def test_a_recording_has_chunks_incidents_and_load(tmp_path: Path) -> None:
+    outcome, platform = record(tmp_path)
+    assert outcome.failure == ""
+    recording = opened(tmp_path)
+    assert recording.duration_s == 300
+    assert len(recording.view.chunks) == 5
+    frame = recording.incidents()
+    assert list(frame["fault"]) == ["target-port", "missing-service"]
+    assert [round((start - recording.start_ns) / SECOND_NS) for start in frame["start_ns"]] == [50, 200]
+    # until the undo, and until the application was seen to be healthy
+    assert frame["duration_s"].between(42, 46).all()
+    assert {record.get("scope") for record in recording.journal} >= set(frame.index)
+    assert recording.load()["requests"].sum() == recording.table("requests").num_rows == 600
+    assert set(recording.evidence()["check"]) >= {"injection", "recovery"}
+    assert platform.torn_down
+    assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
+
+
+def test_an_incident_is_undone_while_another_one_acts(tmp_path: Path) -> None:
+    overlapping = (incident(50, "target-port", "geo", 80), incident(70, "missing-service", "rate", 20, overlaps=True))
+    record(tmp_path, replace(RECORDED, recording=replace(RECORDING, incidents=overlapping)))
+    first, second = opened(tmp_path).truth.incidents
+    assert (first.fault, second.fault) == ("target-port", "missing-service")
+    assert second.recover_done_ns is not None
+    assert first.recover_start_ns is not None
+    assert second.recover_done_ns < first.recover_start_ns
+    # without a healthy time before it, nothing can be compared
+    assert second.verdict == "unknown"
+
+
+def test_a_stopped_recording_continues_with_a_new_segment(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    stop_ns = clock.time_ns() + 220 * SECOND_NS
+    outcome, _ = record(tmp_path, clock=clock, interrupted=lambda: clock.time_ns() > stop_ns)
+    assert outcome.interrupted
+    before = opened(tmp_path)
+    assert 200 < before.duration_s < 220
+    assert before.truth.incidents[1].recover_start_ns is None
+    clock.passed_ns += 100 * SECOND_NS
+    outcome, _ = record(tmp_path, clock=clock)
+    assert outcome.failure == ""
+    after = opened(tmp_path)
+    assert after.duration_s == pytest.approx(300, abs=1)
+    assert [segment.length_s for segment in after.view.segments] == pytest.approx(
+        [before.duration_s, 300 - before.duration_s], abs=1
+    )
+    assert set(after.voids()["reason"]) == {"interrupted"}
+    assert list(after.incidents()["is_scored"]) == [True, False]
+    assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
+
+
+def test_a_clock_that_jumps_ends_the_segment_with_intact_data(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    clock.set_after_ns, clock.set_by_ns = 150 * SECOND_NS, 3600 * SECOND_NS
+    outcome, _ = record(tmp_path, clock=clock)
+    assert "the machine's clock must not change during an episode, but was set by +3600.0 s" in outcome.failure
+    assert outcome.retriable
+    assert 100 < opened(tmp_path).duration_s < 150
+    assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
+
+
+def test_a_late_host_makes_a_void_stretch(tmp_path: Path) -> None:
+    clock = VirtualClock()
+
+    def slow_down(platform: FakePlatform) -> None:
+        late_ns = clock.time_ns() + 100 * SECOND_NS
+        platform.host_load = lambda: HostLoad(worst_delay_ms=4000.0 if clock.time_ns() > late_ns else 1.0)  # type: ignore[method-assign]
+
+    record(tmp_path, clock=clock, platform=slow_down)
+    (void,) = opened(tmp_path).voids().itertuples()
+    assert (void.reason, void.detail) == ("host", "the host was 4000 ms late")
+    assert 5 <= (void.end - void.start).total_seconds() <= 12
+
+
+def test_a_fault_that_cannot_be_injected_makes_only_its_incident_void(tmp_path: Path) -> None:
+    def remove(platform: FakePlatform) -> None:
+        patch = platform.patch
+
+        def refuse(kind: str, name: str, change: Any) -> Any:
+            if name == "geo" and "ports" in str(change):
+                raise health.PlatformError("the service is gone")
+            return patch(kind, name, change)
+
+        platform.patch = refuse  # type: ignore[method-assign]
+
+    outcome, _ = record(tmp_path, platform=remove)
+    assert outcome.failure == ""
+    recording = opened(tmp_path)
+    assert recording.duration_s == 300
+    assert recording.voids()["detail"].tolist()[0] == "the service is gone"
+    assert recording.incidents()["is_scored"].tolist() == [False, True]
+
+
+def test_health_is_recorded_without_incidents(tmp_path: Path) -> None:
+    outcome, _ = record(tmp_path, replace(RECORDED, recording=replace(RECORDING, duration_s=90.0, incidents=())))
+    assert outcome.failure == ""
+    assert [chunk.number for chunk in read_chunks(tmp_path / "data" / "recordings" / "abc")] == [1, 2]
+    assert len(opened(tmp_path).incidents()) == 0
