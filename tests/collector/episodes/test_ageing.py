@@ -26,3 +26,17 @@ def test_an_aged_application_has_old_replica_sets_and_nothing_to_undo(name: str,
     assert platform.journal.open_undo_operations()
     platform.journal.accept()
     assert platform.journal.open_undo_operations() == []
+
+
+def test_restarted_services_are_not_rolled_out_at_the_same_time(tmp_path: Path) -> None:
+    app = APPS["hotel"]
+    base = FakePlatform(app, Journal(tmp_path / "base.jsonl"))
+    base.deploy()
+    for seed in range(10):
+        platform = FakePlatform.from_state(app, Journal(tmp_path / f"{seed}.jsonl"), base.state())
+        age_application(platform, np.random.default_rng(seed))
+        rolled_out = {call[2] for call in platform.calls if call[0] == "patch"}
+        killed = {pod.rpartition("-")[0].rpartition("-")[0] for verb, pod, *_ in platform.calls if verb == "kill"}
+        assert rolled_out
+        assert killed
+        assert not rolled_out & killed

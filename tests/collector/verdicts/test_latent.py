@@ -130,3 +130,15 @@ def test_a_container_whose_irregular_readings_end_is_gone_but_not_a_rarely_calle
     frame = pd.DataFrame({("geo", metric): values}, index=pd.to_datetime(np.arange(90) * 10**9, utc=True))
     (score,) = latent.service_scores(frame, reference_end_ns=36 * 10**9, onset_ns=40 * 10**9)
     assert (score.score == latent.CAP) == is_gone
+
+
+def test_a_rare_tick_between_missing_readings_is_no_lasting_change() -> None:
+    values = np.zeros(90)
+    values[5:90:7] = np.nan
+    values[[60, 62]], values[61] = np.nan, 0.01
+    frame = pd.DataFrame(
+        {("mongodb", "container_cpu_system_seconds_total"): values},
+        index=pd.to_datetime(np.arange(90) * 10**9, utc=True),
+    )
+    (score,) = latent.service_scores(frame, reference_end_ns=36 * 10**9, onset_ns=40 * 10**9)
+    assert score.score == 0.0

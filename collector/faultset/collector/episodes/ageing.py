@@ -24,12 +24,15 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
     services = [*code_services(app), *operators(app)] if app.deployed is None else []
     if not services:
         return False
-    for service in rng.permutation(services)[: rng.integers(*_ROLLED_OUT)]:
+    order = [str(service) for service in rng.permutation(services)]
+    rolled_out, restarted = int(rng.integers(*_ROLLED_OUT)), int(rng.integers(*_RESTARTED))
+    for service in order[:rolled_out]:
         annotations = {"kubernetes.io/change-cause": f"release {int(rng.integers(100, 1000))}"}
-        platform.patch("Deployment", str(service), {"spec": {"template": {"metadata": {"annotations": annotations}}}})
-    for service in rng.permutation(services)[: rng.integers(*_RESTARTED)]:
+        platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    # other services, because the new pod of a rollout may not run yet
+    for service in order[rolled_out : rolled_out + restarted]:
         try:
-            platform.kill(pod_of(platform, str(service)))
+            platform.kill(pod_of(platform, service))
         except NotSupported:
             break
     return True

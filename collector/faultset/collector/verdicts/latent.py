@@ -79,14 +79,15 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
             [np.nanmedian(np.abs(c - m)) if p else np.nan for c, m, p in zip(reference.T, median, present, strict=True)]
         )
         spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
-    # without requests there is no mean duration, but always a reading of a container
-    is_read = np.array([not str(metric).endswith("_mean") for _, metric in wide.columns])
+    # readings of containers have irregular times, but do not depend on requests
+    is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns])
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
     z = np.abs(after - median) / scale
-    gone = np.isnan(after) & (_is_steady(reference) | (is_read & ~_has_gaps(reference)))
+    gone = np.isnan(after) & _is_steady(reference)
     z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
     lasting = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
-    best = np.where(present, lasting.max(axis=0), 0.0)
+    has_ended = is_read & ~_has_gap(reference, 2) & _has_gap(after, RUN)
+    best = np.where(has_ended, CAP, np.where(present, lasting.max(axis=0), 0.0))
     scores: dict[str, LatentScore] = {}
     for (service, metric), score in zip(wide.columns, best, strict=True):
         largest = scores.get(service)
@@ -97,13 +98,14 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
 
 def _is_steady(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return which columns have a value in almost every step."""
-    return np.asarray(np.isfinite(reference).mean(axis=0) >= _STEADY)
+    return np.asarray(np.isfinite(reference).mean(axis=0) >= _STEADY, dtype=np.bool_)
 
 
-def _has_gaps(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return which columns have no value in two steps in a row."""
-    missing = np.isnan(reference)
-    return (missing[1:] & missing[:-1]).any(axis=0)
+def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool_]:
+    """Return which columns have no value in so many steps in a row."""
+    missing = np.isnan(values)
+    runs = [missing[i : len(missing) - steps + 1 + i] for i in range(steps)]
+    return np.asarray(np.logical_and.reduce(runs).any(axis=0), dtype=np.bool_)
 
 
 def _is_considered(metric: str) -> bool:

@@ -40,7 +40,7 @@ class LocalHost:
         return []
 
     def episode_capacity(self) -> int:
-        """Return the maximum concurrency: 3 per core plus 1, limited by memory."""
+        """Return the default concurrency: one episode per core, capped by memory."""
         from faultset.collector.platforms.local.checks import episode_capacity
 
         return episode_capacity()
