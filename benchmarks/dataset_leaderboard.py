@@ -127,7 +127,7 @@ def record_results(frame: pd.DataFrame, section: Section, dataset: str) -> list[
         return []
     whole = ALL_APPS if ALL_APPS in set(chosen["app"]) else str(chosen["app"].iloc[0])
     chosen = chosen[chosen["app"] == whole]
-    best = chosen.loc[chosen[section.figure].idxmax()]
+    best = chosen.sort_values(section.figure, ascending=False).iloc[0]
     controls = chosen[chosen["kind"] == "control"][section.figure]
     return [
         TrackRecord(

@@ -57,15 +57,15 @@ class PublishedNumber:
     note: str
 
 
-def read_published(suite: str, system: str | None = None) -> list[PublishedNumber]:
-    """Read the numbers of a suite, or of one of its systems, in the order of the file."""
+def read_published(suite: str | None = None, system: str | None = None) -> list[PublishedNumber]:
+    """Read the numbers of all suites, of one, or of one of its systems, in the order of the file."""
     with NUMBERS.open(encoding="utf-8", newline="") as file:
         rows = [PublishedNumber(**{**row, "value": float(row["value"])}) for row in csv.DictReader(file)]
-    return [row for row in rows if row.suite == suite and system in (None, row.system)]
+    return [row for row in rows if suite in (None, row.suite) and system in (None, row.system)]
 
 
 def main() -> None:
-    suites = sorted({row["suite"] for row in csv.DictReader(NUMBERS.open(encoding="utf-8", newline=""))})
+    suites = sorted({row.suite for row in read_published()})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=suites)
     parser.add_argument("systems", nargs="*", metavar="SYSTEM=PATH")

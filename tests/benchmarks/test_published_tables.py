@@ -12,6 +12,8 @@ import pytest
 
 from faultset.datasets.examples import write_example_dataset
 from faultset.evaluators import evaluate
+from tests.datasets.imports import test_import_petshop as petshop
+from tests.datasets.imports import test_import_rcaeval as rcaeval
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "external" / "published_tables.py"
 SUITES = ("aiopslab", "nezha", "openrca", "petshop", "rcabench", "rcaeval")
@@ -74,3 +76,23 @@ def test_our_rows_count_failures_and_show_the_number_without_them(script: Module
     assert "| reproduced | 0.736 | counted |" in lines["BARO"]
     assert "| ours | 1.000 | counted | AC@1 without failures 1.000 |" in lines["max-z"]
     assert lines["most-restarts"].endswith(f"no answer; {len(rows) // 2} of {len(rows) // 2} without an answer |")
+
+
+def test_a_downloaded_folder_is_imported_evaluated_and_described(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = petshop.write_scenario(tmp_path / "dataset", "low_traffic")
+    petshop.write_issue(scenario, "train/issue_0")
+    rcaeval.zenodo_case(tmp_path / "RE2")
+    shared = ["--baselines", "max-z,random", "--workers", "1"]
+    for suite, system, path in (
+        ("petshop", "low_traffic", tmp_path / "dataset"),
+        ("rcaeval", "RE2-OB", tmp_path / "RE2"),
+    ):
+        out = ["--out", str(tmp_path / suite)]
+        monkeypatch.setattr(sys, "argv", ["published_tables.py", suite, f"{system}={path}", *shared, *out])
+        script.main()
+        text = capsys.readouterr().out.partition(f"## {suite}, {system}\n")[2].partition("\n## ")[0]
+        assert "Ours: 1 faults, " in text
+        assert "| `random` | ours |" in text
+        assert "| BARO | reproduced |" in text

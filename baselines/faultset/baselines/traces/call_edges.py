@@ -71,8 +71,10 @@ def _read(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     cell = (began[rows] - start_ns) // step_ns * len(edges) + code
     shape, size = (steps, len(edges)), steps * len(edges)
     count = np.bincount(cell, minlength=size).reshape(shape).astype(float)
-    took = np.bincount(cell, weights=spans.duration_ns[calls.row[rows]] / SECOND_NS, minlength=size).reshape(shape)
-    failed = np.bincount(cell, weights=spans.error[calls.row[rows]].astype(float), minlength=size).reshape(shape)
+    took, failed = (
+        np.asarray(np.bincount(cell, weights=weights[calls.row[rows]], minlength=size).reshape(shape), dtype=float)
+        for weights in (spans.duration_ns / SECOND_NS, spans.error.astype(float))
+    )
     ends_ns = start_ns + step_ns * np.arange(1, steps + 1)
     is_healthy = ends_ns <= min(episode.reference[1], alarm_ns)
     busy = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))

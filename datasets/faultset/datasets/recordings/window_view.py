@@ -16,7 +16,7 @@ from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.recordings.view import RecordingView
 from faultset.datasets.table_reading import Filters, schema_of
-from faultset.datasets.view_ends import known_at
+from faultset.datasets.view_ends import select_available_rows
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class WindowView(EpisodeView):
         start_ns, end_ns = self.window
         rows = self._tables.get(name)
         if rows is None or filters is not None:
-            rows = in_one_chunk(known_at(name, self._recording.table(name, start_ns, end_ns, None, filters), end_ns))
+            rows = in_one_chunk(
+                select_available_rows(name, self._recording.table(name, start_ns, end_ns, None, filters), end_ns)
+            )
             order = order_of(name, rows)
             rows = rows if order is None else rows.take(pa.array(order))
             if filters is None:

@@ -39,18 +39,27 @@ class TrackRecord:
 def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
     """Return baseline -> its records, one per dataset."""
     records: dict[str, list[TrackRecord]] = {}
-    with (files(__package__) / FILE).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            flags = {name: row[name] == "yes" for name in ("near_best", "above_controls")}
-            record = TrackRecord(**{**row, **flags, "value": float(row["value"])})  # type: ignore[arg-type]
-            records.setdefault(record.baseline, []).append(record)
+    text = (files("faultset.evaluators.leaderboards") / FILE).read_text(encoding="utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        record = TrackRecord(
+            baseline=row["baseline"],
+            task=row["task"],
+            dataset=row["dataset"],
+            figure=row["figure"],
+            value=float(row["value"]),
+            near_best=row["near_best"] == "yes",
+            above_controls=row["above_controls"] == "yes",
+        )
+        records.setdefault(record.baseline, []).append(record)
     return records
 
 
 def replace_track_records(path: Path, dataset: str, records: Sequence[TrackRecord]) -> None:
     """Write the records of a dataset, and keep those of other datasets."""
-    kept = [record for rows in read_track_records().values() for record in rows if record.dataset != dataset]
-    lines = sorted([*kept, *records], key=lambda record: (record.dataset, record.task, -record.value, record.baseline))
+    others = [record for rows in read_track_records().values() for record in rows if record.dataset != dataset]
+    lines = sorted(
+        [*others, *records], key=lambda record: (record.dataset, record.task, -record.value, record.baseline)
+    )
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(TrackRecord.__dataclass_fields__), lineterminator="\n")
         writer.writeheader()

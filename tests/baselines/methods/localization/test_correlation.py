@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
+from faultset.baselines.methods.localization.combined_evidence import CombinedEvidence, CombinedEvidenceAtAlarm
 from faultset.baselines.methods.localization.correlation import RankedCorrelation, correlation_p_values
 from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.views import EpisodeView
@@ -56,3 +57,20 @@ def test_the_named_metric_of_the_alarm_is_followed_instead_of_the_front_ends(wor
 
 def with_place(view: EpisodeView, place: AlarmLocation) -> EpisodeView:
     return EpisodeView(view._folder, alarm_location=place)
+
+
+def test_combined_evidence_follows_the_alarm_where_there_are_no_spans(world: World) -> None:
+    series = healthy_series()
+    ramp = np.clip(np.arange(120) - 70.0, 0, None)
+    for service in ("front", "db"):
+        series[service, "delay"] = series[service, "delay"] + 9.0 * ramp
+    wave = 5.0 * (1 + np.sin(np.arange(120))) * (ramp > 0)
+    for service in ("cart", "user"):
+        series[service, "faults"] = series[service, "faults"] + wave
+    view = world(series)
+    alarm_ns = view.window[0] + 72 * SECOND
+    assert CombinedEvidence().localize(view, alarm_ns).ordered[0] == "db"
+    assert CombinedEvidenceAtAlarm().localize(view, alarm_ns).ordered[0] == "db"
+    placed = with_place(view, AlarmLocation(service="cart", metric="fau*"))
+    assert CombinedEvidenceAtAlarm().localize(placed, alarm_ns).ordered[0] == "user"
+    assert CombinedEvidence().localize(placed, alarm_ns).ordered[0] == "db"
