@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.datasets.exports.exporter import ExportLayout
-from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, time_column
+from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.metrics.roles import builtin_catalogue
 from faultset.datasets.recorded_tables import read_table
 from faultset.datasets.telemetry_formats.otlp_json import (
