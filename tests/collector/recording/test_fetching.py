@@ -54,7 +54,7 @@ def test_more_lines_in_an_instant_than_a_page_holds_are_refused(
 def test_without_a_namespace_all_streams_are_fetched(
     endpoint: Any, spool: Spool, selection: Selection, sample_view: Any
 ) -> None:
-    everything = replace(selection, namespace="")
+    everything = replace(selection, namespace=None)
     assert fetch_log_lines(SpooledEndpoint(endpoint, spool), everything, _nothing) == len(sample_view.logs())
     assert fetch_log_lines(SpooledEndpoint(endpoint, spool), replace(selection, namespace="x"), _nothing) == 0
 

@@ -69,11 +69,12 @@ def test_half_an_answer_is_not_kept(spool: Spool) -> None:
     assert endpoint.get("/api/traces") == {"data": []}
 
 
-def test_answers_at_their_limit_do_not_count_as_data(spool: Spool) -> None:
-    full, rest = {"data": [{"traceID": "1"}, {"traceID": "2"}]}, {"data": [{"traceID": "1"}]}
-    endpoint = SpooledEndpoint(_Server(json.dumps(full).encode(), json.dumps(rest).encode()), spool)
-    endpoint.body("/api/traces", {"limit": "2", "end": "9"})
-    endpoint.body("/api/traces", {"limit": "2", "end": "5"})
+def test_empty_answers_and_those_at_their_limit_do_not_count_as_data(spool: Spool) -> None:
+    traces = [{"traceID": "1"}, {"traceID": "2"}]
+    bodies = [json.dumps({"data": traces[:count]}).encode() for count in (2, 1, 0)]
+    endpoint = SpooledEndpoint(_Server(*bodies), spool)
+    for end in ("9", "5", "1"):
+        endpoint.body("/api/traces", {"limit": "2", "end": end})
     assert [folder.name for folder in spool.data_folders] == ["traces"]
     assert len(list((spool.folder / "traces").iterdir())) == 1
 

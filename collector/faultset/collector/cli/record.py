@@ -19,18 +19,23 @@ from faultset.datasets.cli.telemetry import import_files, show_cost
     "record",
     short_help="Record a past window from Prometheus, Jaeger, Tempo, Loki and Kubernetes.",
     groups={
-        "Servers": "--prometheus --jaeger --tempo --loki --kubernetes --context --tenant --max-rate",
-        "Selection": "--from --to --namespace --match --roles --log-selector",
-        "Episode": "--out --at --incidents --mapping --redact",
+        "Servers": "--prometheus --jaeger --tempo --loki --kubernetes",
+        "Selection": "--from --to --namespace",
+        "Episode": "--out --at --incidents",
+    },
+    more={
+        "Access and load": "--context --tenant --max-rate",
+        "Finer selection": "--match --roles --log-selector",
+        "Content": "--mapping --redact",
     },
 )
-@click.option("--prometheus", default="", metavar="URL", help="Prometheus, or a server with its API.")
-@click.option("--jaeger", default="", metavar="URL", help="Jaeger's query API; excludes --tempo.")
-@click.option("--tempo", default="", metavar="URL", help="Tempo's API.")
-@click.option("--loki", default="", metavar="URL", help="Loki's API.")
+@click.option("--prometheus", metavar="URL", help="Prometheus, or a server with its API.")
+@click.option("--jaeger", metavar="URL", help="Jaeger's query API; excludes --tempo.")
+@click.option("--tempo", metavar="URL", help="Tempo's API.")
+@click.option("--loki", metavar="URL", help="Loki's API.")
 @click.option("--kubernetes", is_flag=True, help="Record objects and events of the kubeconfig's cluster.")
 @click.option("--context", help="Context of the kubeconfig.", show_default="its current one")
-@click.option("--tenant", default="", help="Tenant, sent as X-Scope-OrgID.", show_default="none")
+@click.option("--tenant", help="Tenant, sent as X-Scope-OrgID.", show_default="none")
 @click.option(
     "--max-rate",
     type=click.FloatRange(min=0.01, max=1000),
@@ -40,10 +45,10 @@ from faultset.datasets.cli.telemetry import import_files, show_cost
 )
 @click.option("--from", "start", required=True, metavar="TIME", help="Start, such as 2026-03-01T10:00:00Z.")
 @click.option("--to", "end", required=True, metavar="TIME", help="End.")
-@click.option("--namespace", default="", help="Only this Kubernetes namespace.", show_default="all")
-@click.option("--match", "matchers", default="", metavar="MATCHERS", help="PromQL matchers, such as 'job=\"shop\"'.")
+@click.option("--namespace", help="Only this Kubernetes namespace.", show_default="all")
+@click.option("--match", "matchers", metavar="MATCHERS", help="PromQL matchers, such as 'job=\"shop\"'.")
 @list_option("--roles", help="Only metrics with these roles, such as cpu,latency.", show_default="all")
-@click.option("--log-selector", default="", metavar="LOGQL", help="Loki streams.", show_default="the namespace")
+@click.option("--log-selector", metavar="LOGQL", help="Loki streams.", show_default="the namespace")
 @click.option(
     "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Dataset folder to create."
 )
@@ -52,13 +57,7 @@ from faultset.datasets.cli.telemetry import import_files, show_cost
 @click.option("--mapping", metavar="FILE", help="Names of services, roles.")
 @click.option("--redact/--no-redact", default=True, help="Hide passwords and tokens in the episode.")
 def record(
-    prometheus: str,
-    jaeger: str,
-    tempo: str,
-    loki: str,
     kubernetes: bool,
-    context: str | None,
-    tenant: str,
     max_rate: float,
     start: str,
     end: str,
@@ -67,8 +66,8 @@ def record(
 ) -> None:
     """Record a past window of telemetry as an episode, through the APIs of running servers.
 
-    Repeat an interrupted command: answers in OUT.answers are not requested again. Without --at and --incidents the
-    whole window becomes one episode without a fault. Credentials are user and password in the URL, or a token in
+    Without --at and --incidents the window becomes one episode without a fault. Repeat an interrupted command to
+    continue it. Credentials are user and password in the URL, or a token in
     FAULTSET_PROMETHEUS_TOKEN, and likewise for JAEGER, TEMPO and LOKI. NAMESPACE/SERVICE:PORT instead of a URL reaches
     Prometheus and Jaeger through the kubeconfig.
 
@@ -83,7 +82,9 @@ def record(
     from faultset.datasets.format.versions import list_versions
     from faultset.datasets.metrics.roles import parse_roles
 
-    if jaeger and tempo:
+    names = ("prometheus", "jaeger", "tempo", "loki", "context", "tenant")
+    servers = Servers(uses_cluster=kubernetes, **{name: options.pop(name) for name in names})
+    if servers.jaeger and servers.tempo:
         raise UsageError("--jaeger and --tempo exclude each other; give the one that has the traces")
     if out.is_dir() and list_versions(out):
         raise UsageError(f"{out} already holds a dataset; choose another --out")
@@ -93,17 +94,8 @@ def record(
     episode = {name: options.pop(name) for name in ("at", "incidents", "mapping", "redact")}
     parse_roles(options["roles"])
     selection = Selection(start_ns=window[0], end_ns=window[1], **options)
-    servers = Servers(
-        prometheus=prometheus,
-        jaeger=jaeger,
-        tempo=tempo,
-        loki=loki,
-        uses_cluster=kubernetes,
-        context=context,
-        tenant=tenant,
-    )
     show_cost(f"{(window[1] - window[0]) / 60e9:.0f} min of telemetry, at most {max_rate:g} requests per second")
-    with report_progress("‰ fetched") as progress:
+    with report_progress("% fetched") as progress:
         folders = fetch_answers(
             servers, selection, spool, requests_per_s=max_rate, progress=progress, announce=show_cost
         )

@@ -24,7 +24,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
 
 SPOOL_SUFFIX = ".answers"
-_STEPS = 1_000
+_PERCENT = 100
 _FETCHERS: dict[str, tuple[str, str, Callable[[Endpoint, Selection, Advance], int]]] = {
     "prometheus": ("Prometheus", "metrics", fetch_metrics),
     "jaeger": ("Jaeger", "services with spans", fetch_jaeger_traces),
@@ -35,7 +35,7 @@ _FETCHERS: dict[str, tuple[str, str, Callable[[Endpoint, Selection, Advance], in
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """Addresses of the servers to record from; empty ones are left out.
+    """Addresses of the servers to record from; None leaves one out.
 
     Attributes
     ----------
@@ -49,13 +49,13 @@ class Servers:
         Tenant of Loki, Tempo and Mimir, sent as X-Scope-OrgID.
     """
 
-    prometheus: str = ""
-    jaeger: str = ""
-    tempo: str = ""
-    loki: str = ""
+    prometheus: str | None = None
+    jaeger: str | None = None
+    tempo: str | None = None
+    loki: str | None = None
     uses_cluster: bool = False
     context: str | None = None
-    tenant: str = ""
+    tenant: str | None = None
 
 
 class ClusterEndpoint(Endpoint):
@@ -106,7 +106,7 @@ def fetch_answers(
     requests_per_s
         Highest rate of requests to all servers together, repetitions included.
     progress
-        Called with the number of finished and of all steps.
+        Called with the finished percentage and 100.
     announce
         Called with the content of each server, as a sentence.
 
@@ -121,13 +121,13 @@ def fetch_answers(
     """
     spool = Spool(folder, {"selection": asdict(selection), "servers": _describe(servers)})
     endpoints = _open_endpoints(servers, Pacer(requests_per_s))
-    total, shown = _STEPS * len(endpoints), 0
+    shown = 0
 
     def advance(number: int, share: float) -> None:
         nonlocal shown
-        shown = max(shown, round(_STEPS * (number + share)))
+        shown = max(shown, int(_PERCENT * (number + share) / len(endpoints)))
         if progress is not None:
-            progress(shown, total)
+            progress(shown, _PERCENT)
 
     counts = []
     for number, (endpoint, noun, fetch, subfolder) in enumerate(endpoints):
@@ -147,7 +147,7 @@ def _describe(servers: Servers) -> dict[str, object]:
     """Return the servers without credentials, which addresses may hold."""
     shown = asdict(servers)
     for name in _FETCHERS:
-        scheme, separator, rest = str(shown[name]).rpartition("://")
+        scheme, separator, rest = (shown[name] or "").rpartition("://")
         shown[name] = scheme + separator + rest.rpartition("@")[2]
     return shown
 

@@ -6,6 +6,7 @@ The answers are kept by `SpooledEndpoint`; functions only decide what to request
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ _OBJECTS = (
     "/apis/apps/v1/{}daemonsets", "/apis/apps/v1/{}replicasets", "/api/v1/{}events",
 )  # fmt: skip
 _OBJECTS_PER_PAGE = 500
+_OWN_SPANS = re.compile(r"jaeger(-all-in-one|-query|-collector)?")
+"""Services under which Jaeger reports its own work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class Selection:
     start_ns, end_ns
         The window, half-open, in UTC nanoseconds.
     namespace
-        Kubernetes namespace of metrics, spans, log lines and objects; empty for all.
+        Kubernetes namespace of metrics, spans, log lines and objects; None for all.
     matchers
         PromQL matchers of metrics in addition, such as `job="shop"`.
     roles
@@ -52,10 +55,10 @@ class Selection:
 
     start_ns: int
     end_ns: int
-    namespace: str = ""
-    matchers: str = ""
+    namespace: str | None = None
+    matchers: str | None = None
     roles: tuple[str, ...] = ()
-    log_selector: str = ""
+    log_selector: str | None = None
 
 
 Advance = Callable[[float], None]
@@ -97,8 +100,8 @@ def _has_role(metric: str, roles: Sequence[str]) -> bool:
 
 def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
     """Fetch all traces with a span in the window; return the number of services."""
-    pager, known = TracePager(endpoint, selection.namespace or None), KnownTraces()
-    services = pager.list_services()
+    pager, known = TracePager(endpoint, selection.namespace), KnownTraces()
+    services = [name for name in pager.list_services() if not _OWN_SPANS.fullmatch(name)]
     start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
     for number, service in enumerate(services):
         for _ in pager.service_pages(service, start_us, end_us, known):

@@ -140,7 +140,8 @@ class SpooledEndpoint(Endpoint):
         if not _is_refusal(answer):
             folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
             # an answer at its limit is requested again in parts, and its rows must not count twice
-            self._spool.save(key, _OTHERS if is_full(answer, params or {}) else folder, body)
+            is_data = not (_is_empty(answer) or is_full(answer, params or {}))
+            self._spool.save(key, folder if is_data else _OTHERS, body)
         return body
 
 
@@ -153,6 +154,16 @@ def _is_refusal(answer: Any) -> bool:
     if not isinstance(answer, Mapping):
         return False
     return answer.get("status") == "error" or bool(answer.get("warnings")) or bool(answer.get("errors"))
+
+
+def _is_empty(answer: Any) -> bool:
+    """Return whether an answer has no samples, traces, lines or objects."""
+    if not isinstance(answer, Mapping):
+        return False
+    data = answer.get("data")
+    if isinstance(data, Mapping) and "result" in data:
+        return not data["result"]
+    return any(name in answer and not answer[name] for name in ("data", "items"))
 
 
 def is_full(answer: Any, params: Parameters) -> bool:
