@@ -15,7 +15,7 @@ import pyarrow.dataset as pads
 
 from faultset.core.errors import DataError
 from faultset.core.files import replace_text
-from faultset.datasets.format.schemas import NAME, TABLES, TIME, without_episode
+from faultset.datasets.format.schemas import NAME, TABLES, TIME, time_column, without_episode
 from faultset.datasets.imports.columns import encode_words
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.telemetry.completion import (
@@ -180,8 +180,8 @@ def _window_rows(stage: Path, plan: Plan, table: str, window: Window) -> pa.Tabl
             return complete_metrics(rows, plan.kinds)
         case "spans":
             return complete_spans(rows, plan.names)
-        case "logs" | "events" | "objects":
-            return drop_exact_repeats(rows) if table != "logs" else rows
+        case "events" | "objects":
+            return drop_exact_repeats(rows)
     return rows
 
 
@@ -211,9 +211,9 @@ def _finish(table: str, rows: pa.Table) -> pa.Table:
     schema = without_episode(TABLES[table])
     arrays = []
     for field in schema:
-        column = rows["time"].cast(TIME) if field.name == "time" else rows[field.name]
-        if field.name == "data":
-            column = rows["data"]
+        is_time = field.name == time_column(table)
+        column = rows["time" if is_time else field.name]
+        column = column.cast(TIME) if pa.types.is_timestamp(field.type) else column
         if not field.nullable and column.null_count:
             column = pc.fill_null(column.cast(pa.string()), "")
         arrays.append(column.cast(field.type) if not pa.types.is_dictionary(field.type) else encode_words(column))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -152,7 +152,7 @@ def _decompress(raw: io.RawIOBase, compression: str) -> IO[bytes]:
             return buffered
 
 
-def _decode(stream: io.BufferedReader, encoding: str) -> IO[bytes]:
+def _decode(stream: io.BufferedReader[Any], encoding: str) -> IO[bytes]:
     if encoding in ("utf-16", "utf-32"):
         return transcode(stream, encoding)
     if encoding == "utf-8" and stream.peek(3)[:3] == codecs.BOM_UTF8:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, short_name
+from faultset.datasets.telemetry_formats.otlp_json import OUR_SERVICE
 
 IDENTITY: dict[str, tuple[str, ...]] = {
     "service": (
@@ -35,7 +36,6 @@ IDENTITY: dict[str, tuple[str, ...]] = {
     "host": ("host.name", "host_name", "k8s.node.name", "k8s_node_name", "kubernetes.node.name", "node", "hostname"),
 }  # fmt: skip
 """Field of an origin to the names of attributes that hold it, best first."""
-OUR_SERVICE = "faultset.service"
 SCRAPE_LABELS = frozenset({"job", "instance", "prometheus", "prometheus_replica", "endpoint", "metrics_path"})
 """Labels that scraping adds; `job` names the service if nothing better does."""
 _ISTIO = ("workload", "canonical_service")
@@ -76,15 +76,7 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
         fields["service"] = short_name(job.rpartition("/")[2])
     for name in SCRAPE_LABELS:
         rest.pop(name, None)
-    # Our own exports keep a label of the name of a column under another one.
-    rest = {
-        name.removeprefix("label_") if name.removeprefix("label_") in _COLUMNS else name: value
-        for name, value in rest.items()
-    }
     return Origin(*(fields.get(field) or getattr(default, field) for field in IDENTITY)), rest
-
-
-_COLUMNS = ("service", "pod", "container")
 
 
 def _describes(field: str, name: str, labels: Mapping[str, str]) -> bool:

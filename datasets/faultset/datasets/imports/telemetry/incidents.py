@@ -22,7 +22,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 _AROUND_NS = 30 * 60 * SECOND_NS
 """Time before and after `--at`."""
 _SHORTEST_BEFORE_NS = 10 * 60 * SECOND_NS
-_LEAST_BEFORE_NS = 30 * SECOND_NS
+_LEAST_BEFORE_NS = 10 * SECOND_NS
 _JITTER = 0.2
 """The time before an incident varies by this share, as in collected episodes, so that its length shows nothing."""
 Moment = str | int | float
@@ -154,8 +154,8 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
         ended_ns = max(ended_ns, windows[-1].end_ns)
     for healthy in file.healthy:
         start_ns, end_ns = _span(healthy.start, healthy.end, healthy.name)
-        start_ns, end_ns = max(start_ns, data[0]), min(end_ns, data[1])
         _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
+        start_ns, end_ns = _trim(start_ns, end_ns, data)
         windows.append(Window(key=healthy.name or f"healthy {time_text(start_ns)}", start_ns=start_ns, end_ns=end_ns))
     keys = [window.key for window in windows]
     repeated = next((key for key in keys if keys.count(key) > 1), None)
@@ -167,7 +167,6 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
 def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -> Window:
     onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
     key = incident.name or f"incident {time_text(onset_ns)}"
-    end_ns = min(end_ns, data[1])
     _check_covered(onset_ns, end_ns, key, data)
     if incident.before:
         try:
@@ -176,11 +175,12 @@ def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -
             raise UsageError(
                 f"before of {quoted(key)} must be a duration such as 20m, got {quoted(incident.before)}"
             ) from None
-        start_ns = max(data[0], onset_ns - before_ns)
+        start_ns = onset_ns - before_ns
     else:
         share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) / 2**32
         length_ns = max(_SHORTEST_BEFORE_NS, end_ns - onset_ns)
-        start_ns = max(ended_ns, data[0], onset_ns - round(length_ns * (1 + _JITTER * (2 * share - 1))))
+        start_ns = max(ended_ns, onset_ns - round(length_ns * (1 + _JITTER * (2 * share - 1))))
+    start_ns, end_ns = _trim(start_ns, end_ns, data)
     if onset_ns - start_ns < _LEAST_BEFORE_NS:
         raise DataError(
             f"{quoted(key)} needs at least {duration_text(_LEAST_BEFORE_NS / SECOND_NS)} of telemetry before its start "
@@ -215,7 +215,7 @@ def window_around(at_ns: int, data: tuple[int, int]) -> Window:
     """
     if not data[0] + _LEAST_BEFORE_NS <= at_ns < data[1]:
         raise DataError(
-            f"--at must be at least 30 s after the first telemetry ({time_text(data[0])}) and before the last "
+            f"--at must be at least 10 s after the first telemetry ({time_text(data[0])}) and before the last "
             f"({time_text(data[1])}), got {time_text(at_ns)}"
         )
     start_ns, end_ns = max(data[0], at_ns - _AROUND_NS), min(data[1], at_ns + _AROUND_NS)
@@ -263,6 +263,13 @@ def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
     if end_ns <= start_ns:
         raise UsageError(f"{quoted(name or str(start))} must end after it starts, but its end is {quoted(end)}")
     return start_ns, end_ns
+
+
+def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
+    """Return a window without a beginning or end of more than 10 % in which there is no telemetry."""
+    allowed_ns = (end_ns - start_ns) // 10
+    start_ns = start_ns if data[0] - start_ns <= allowed_ns else data[0]
+    return start_ns, end_ns if end_ns - data[1] <= allowed_ns else data[1]
 
 
 def _check_covered(start_ns: int, end_ns: int, key: str, data: tuple[int, int]) -> None:

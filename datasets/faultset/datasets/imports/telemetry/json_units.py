@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+import numpy as np
+
 from faultset.datasets.imports.telemetry.content import Content, DamagedError
 
 CONTAINERS = frozenset({
@@ -19,6 +21,8 @@ CONTAINERS = frozenset({
 })  # fmt: skip
 """Keys under which documents hold their records."""
 _SMALL_BYTES = 48 << 20
+_DEEPEST = 1_000
+_OPENING, _CLOSING = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
 _START = re.compile(r"[\[{]")
 NOT_JSON = "is not complete JSON"
 
@@ -108,7 +112,8 @@ def _items(content: Content, stream: Any, broken: dict[str, int]) -> Iterator[An
 
     prefix = find_prefix(content.head)
     if prefix is None:
-        broken["is a document of more than 48 MB without a known array of records"] = 1
+        if content.size > _SMALL_BYTES:
+            broken["is a document of more than 48 MB without a known array of records"] = 1
         return
     try:
         yield from ijson.items(stream, prefix, use_float=True)
@@ -129,11 +134,11 @@ def find_prefix(head: bytes) -> str | None:
     import ijson
 
     try:
-        for prefix, event, _ in ijson.parse(head):
+        for prefix, event, _ in ijson.parse(_Joined(head, None), buf_size=4096):
             keys = prefix.split(".") if prefix else []
             if event == "start_array" and all(key in CONTAINERS for key in keys):
                 return ".".join([*keys, "item"])
-    except (ijson.JSONError, UnicodeDecodeError):
+    except (ijson.JSONError, UnicodeDecodeError, DamagedError):
         return None
     return None
 
@@ -142,11 +147,23 @@ class _Joined:
     """A file of bytes that were read already, and of the rest of a stream."""
 
     def __init__(self, first: bytes, rest: IO[bytes] | None) -> None:
-        self._first, self._rest = memoryview(first), rest
+        self._first, self._rest, self._depth = memoryview(first), rest, 0
 
     def read(self, size: int = -1) -> bytes:
         if self._first:
             count = len(self._first) if size < 0 else size
             piece, self._first = bytes(self._first[:count]), self._first[count:]
-            return piece
-        return b"" if self._rest is None else self._rest.read(size)
+        else:
+            piece = b"" if self._rest is None else self._rest.read(size)
+        self._check_depth(piece)
+        return piece
+
+    def _check_depth(self, piece: bytes) -> None:
+        """Refuse deep nesting, which costs the parser time that grows with its square; brackets in texts count too."""
+        letters = np.frombuffer(piece, np.uint8)
+        steps = np.isin(letters, _OPENING).astype(np.int32) - np.isin(letters, _CLOSING)
+        depths = np.cumsum(steps)
+        if len(depths):
+            if self._depth + int(depths.max()) > _DEEPEST:
+                raise DamagedError(f"is nested deeper than {_DEEPEST:,} levels")
+            self._depth += int(depths[-1])

@@ -89,7 +89,7 @@ def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMa
         of_origin[text] = _final(name, canonical, parsed[text], mapping)
     of_name = {name: _final(name, canonical, Origin(service=name), mapping) for name in set(raw.values()) if name}
     for origin in parsed.values():
-        for name in (origin.service, origin.workload):
+        for name in (origin.service, origin.workload, derive_workload(origin.pod)):
             if name and name not in of_name:
                 of_name[name] = _final(canonical.get(name, of_workload.get(name, name)), canonical, origin, mapping)
     aliases: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

@@ -51,6 +51,10 @@ STAGED: dict[str, pa.Schema] = {
         ("time", pa.int64()), ("origin", NAME), ("kind", NAME), ("name", pa.string()), ("state", pa.string()),
         ("data", NAME),
     ]),
+    "requests": pa.schema([
+        ("time", pa.int64()), ("origin", NAME), ("sent", pa.int64()), ("endpoint", NAME), ("latency_ns", pa.int64()),
+        ("status", pa.int32()), ("outcome", NAME),
+    ]),
 }  # fmt: skip
 """Schemas of staged tables."""
 

@@ -87,7 +87,8 @@ def _parse_float(value: float) -> int | None:
 def _join(match: re.Match[str], zone: tzinfo | None) -> int | None:
     fraction, offset = match[7], match[8]
     try:
-        moment = datetime(*(int(match[group]) for group in range(1, 7)))
+        year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+        moment = datetime(year, month, day, hour, minute, second)
     except ValueError:
         return None
     seconds = calendar.timegm(moment.timetuple())

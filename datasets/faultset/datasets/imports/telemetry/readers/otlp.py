@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from faultset.core.json_text import canonical_json
 from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
-from faultset.datasets.imports.telemetry.rows import Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import STAGED, Origin, Series, short_name
 from faultset.datasets.status_codes import read_outcome
 from faultset.datasets.telemetry_formats.log_lines import level_of_number, read_level
 from faultset.datasets.telemetry_formats.otlp_json import (
+    EVENT_NAME,
+    OUR_EVENTS,
+    OUR_FIELDS,
     get_field,
     read_attributes,
     read_float,
@@ -27,7 +30,13 @@ from faultset.datasets.telemetry_formats.prometheus import prometheus_name
 
 _DELTA = ("1", "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATIONTEMPORALITY_DELTA")
 _LARGEST_BUCKETS = 10_000
-ROLE_PREFIX = "faultset."
+
+
+class Resource(NamedTuple):
+    """What sent a record."""
+
+    origin: Origin
+    facts: Mapping[str, Any]
 
 
 def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
@@ -42,7 +51,7 @@ def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
             if isinstance(scope, Mapping):
                 for item in _list(get_field(scope, items)):
                     if isinstance(item, Mapping):
-                        read(item, origin, context)
+                        read(item, Resource(origin, facts), context)
                     else:
                         context.rows.drop(f"has {items} that are not objects")
             else:
@@ -54,7 +63,7 @@ def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _read_span(span: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+def _read_span(span: Mapping[str, Any], resource: Resource, context: ReadingContext) -> None:
     start_ns = context.parse_time(read_int(get_field(span, "startTimeUnixNano")))
     end_ns = context.parse_time(read_int(get_field(span, "endTimeUnixNano"))) or start_ns
     state = span.get("status")
@@ -69,7 +78,7 @@ def _read_span(span: Mapping[str, Any], origin: Origin, context: ReadingContext)
         ]
     add_span(
         context,
-        origin,
+        resource.origin,
         start_ns,
         (end_ns or 0) - (start_ns or 0),
         ids=(
@@ -109,7 +118,7 @@ def add_span(
         return
     status, code, attributes = read_outcome(*outcome)
     peer = attributes.pop("peer.service", None)
-    recorded_code = read_int(attributes.pop("faultset.status_code", None))
+    recorded_code = read_int(attributes.pop(OUR_FIELDS + "status_code", None))
     if duration_ns < 0:
         context.rows.note("the span ends before it starts; its duration is 0")
         duration_ns = 0
@@ -128,45 +137,63 @@ def add_span(
     context.rows.add("spans", origin, start_ns, row)
 
 
-def _read_log(record: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+def _read_log(record: Mapping[str, Any], resource: Resource, context: ReadingContext) -> None:
     time_ns = context.parse_time(read_int(get_field(record, "timeUnixNano")) or None)
     if time_ns is None:
         time_ns = context.parse_time(read_int(get_field(record, "observedTimeUnixNano")) or None)
     facts = read_attributes(record.get("attributes"))
     body = read_value(record.get("body"))
-    if _add_event(facts, body, time_ns, origin, context):
+    origin = read_origin(facts, resource.origin)
+    if str(facts.get(EVENT_NAME, "")).startswith(OUR_EVENTS):
+        _add_row(facts, time_ns, origin, context)
+        return
+    if facts.get("k8s.event.reason"):
+        _add_event({**resource.facts, **facts}, record, (time_ns, body), origin, context)
         return
     text = body if isinstance(body, str) else "" if body is None else canonical_json_or_text(body)
-    level = read_level(get_field(record, "severityText")) or level_of_number(
-        read_int(get_field(record, "severityNumber"))
-    )
-    level = level or read_level(facts.get("level"))
+    level = read_level(get_field(record, "severityText"))
+    level = level or level_of_number(read_int(get_field(record, "severityNumber"))) or read_level(facts.get("level"))
     row = {
         "level": level,
         "message": context.rows.redact.hide(text),
         "trace_id": read_id(get_field(record, "traceId"), 16) or None,
         "span_id": read_id(get_field(record, "spanId"), 8) or None,
     }
-    context.rows.add("logs", read_origin(facts, origin), time_ns, row)
+    context.rows.add("logs", origin, time_ns, row)
+
+
+def _add_row(facts: Mapping[str, Any], time_ns: int | None, origin: Origin, context: ReadingContext) -> None:
+    """Add a row of a table of ours that our export has written as an event."""
+    table = str(facts[EVENT_NAME]).removeprefix(OUR_EVENTS)
+    if table not in STAGED:
+        context.rows.drop("is a row of an unknown table")
+        return
+    row = {
+        name.removeprefix(OUR_FIELDS): value
+        for name, value in facts.items()
+        if name.startswith(OUR_FIELDS) and name.removeprefix(OUR_FIELDS) in STAGED[table].names
+    }
+    context.rows.add(table, origin, time_ns, row)
 
 
 def _add_event(
-    facts: Mapping[str, Any], body: Any, time_ns: int | None, origin: Origin, context: ReadingContext
-) -> bool:
-    """Add a Kubernetes event in the form of OpenTelemetry's event receiver."""
-    reason = facts.get("k8s.event.reason")
-    if not reason:
-        return False
+    facts: Mapping[str, Any],
+    record: Mapping[str, Any],
+    content: tuple[int | None, Any],
+    origin: Origin,
+    context: ReadingContext,
+) -> None:
+    """Add a Kubernetes event in the form of OpenTelemetry's receiver of events; `content` is its time and body."""
+    time_ns, body = content
     row = {
-        "type": short_name(facts.get("k8s.event.type")) or "Normal",
-        "reason": short_name(reason),
+        "type": "Warning" if str(get_field(record, "severityText")).lower() == "warning" else "Normal",
+        "reason": short_name(facts.get("k8s.event.reason")),
         "kind": short_name(facts.get("k8s.object.kind")),
         "name": short_name(facts.get("k8s.object.name")),
         "message": context.rows.redact.hide(body if isinstance(body, str) else ""),
         "count": min(read_int(facts.get("k8s.event.count")) or 1, (1 << 31) - 1),
     }
-    context.rows.add("events", read_origin(facts, origin), time_ns, row)
-    return True
+    context.rows.add("events", origin, time_ns, row)
 
 
 def canonical_json_or_text(value: Any) -> str:
@@ -177,7 +204,7 @@ def canonical_json_or_text(value: Any) -> str:
         return str(value)
 
 
-def _read_metric(metric: Mapping[str, Any], origin: Origin, context: ReadingContext) -> None:
+def _read_metric(metric: Mapping[str, Any], resource: Resource, context: ReadingContext) -> None:
     name, unit = short_name(metric.get("name")), short_name(metric.get("unit"))
     if not name:
         context.rows.drop("is a metric without a name")
@@ -193,7 +220,7 @@ def _read_metric(metric: Mapping[str, Any], origin: Origin, context: ReadingCont
         prefix = "delta-" if is_delta else ""
         monotonic = bool(get_field(content, "isMonotonic"))
         facts = read_attributes(metric.get("metadata"))
-        recorded_kind = short_name(facts.get(ROLE_PREFIX + "kind"))
+        recorded_kind = short_name(facts.get(OUR_FIELDS + "kind"))
         stored = (
             name if recorded_kind else prometheus_name(name, unit, "counter" if kind == "sum" and monotonic else kind)
         )
@@ -203,21 +230,24 @@ def _read_metric(metric: Mapping[str, Any], origin: Origin, context: ReadingCont
                 context.rows.drop("is a data point of a wrong form")
                 continue
             time_ns = context.parse_time(read_int(get_field(point, "timeUnixNano")))
-            place, labels = split_labels(read_attributes(point.get("attributes")), origin)
+            labels: dict[str, Any] = read_attributes(point.get("attributes"))
+            origin = resource.origin
+            if not recorded_kind:
+                origin, labels = split_labels(labels, origin)
             exemplars = point.get("exemplars")
             context.rows.note("exemplars are not kept", len(exemplars) if isinstance(exemplars, list) else 0)
             if kind == "sum":
                 number_kind = f"{prefix}counter" if monotonic else f"{prefix}gauge"
-                _read_number(Point(context, place, stored, labels, time_ns), point, recorded_kind or number_kind)
+                _read_number(Point(context, origin, stored, labels, time_ns), point, recorded_kind or number_kind)
             else:
-                read(Point(context, place, stored, labels, time_ns), point, prefix)
+                read(Point(context, origin, stored, labels, time_ns), point, prefix)
     if not is_known:
         context.rows.drop("is a metric without data")
 
 
 def _learn_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
     """Keep the role that our export declares for a metric that is not in the built-in catalogue."""
-    row = facts.get(ROLE_PREFIX + "role")
+    row = facts.get(OUR_FIELDS + "role")
     if isinstance(row, Mapping):
         context.rows.roles[metric] = {str(name): str(value) for name, value in row.items()}
 

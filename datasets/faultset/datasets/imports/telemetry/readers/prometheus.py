@@ -16,8 +16,8 @@ from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import Series, short_name
-from faultset.datasets.telemetry_formats.prometheus import classic_histogram, read_pairs, sample_kind
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, Series, short_name
+from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
 """Kind of a sample whose type no file declares; the names of all metrics decide."""
@@ -85,8 +85,6 @@ _SAMPLE = re.compile(
 )
 _LABEL = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,="]+))\s*(?:=\s*"((?:[^"\\]|\\.)*)"\s*)?(?:,|$)""")
 _ESCAPE = re.compile(r"\\(.)")
-KIND_MARK = "faultset.kind="
-"""Start of the help text with which our export names a kind that OpenMetrics cannot express."""
 
 
 def is_exposition(lines: Sequence[str]) -> bool:
@@ -172,7 +170,10 @@ class ExpositionText:
             return None
         if metric.endswith("_created") and self._type in ("counter", "histogram", "summary"):
             return None
-        return build_series(self._context, labels | {"__name__": metric}, self._kind(metric))
+        kind = self._kind(metric)
+        if self._recorded:
+            return _our_series(metric, labels, kind)
+        return build_series(self._context, labels | {"__name__": metric}, kind)
 
     def _kind(self, metric: str) -> str:
         if not metric.startswith(self._family) or not self._family:
@@ -182,6 +183,23 @@ class ExpositionText:
         if self._type in ("", "unknown", "untyped"):
             return UNKNOWN
         return sample_kind(metric, self._family, self._type)
+
+
+def _our_series(metric: str, labels: dict[str, str], kind: str) -> Series:
+    """Return a series of our own export, which puts `label_` before labels that have the name of a column."""
+    place = {name: labels.pop(name) for name in _COLUMNS if name in labels}
+    origin = Origin(
+        service=place.get("service") or NO_SERVICE, pod=place.get("pod", ""), container=place.get("container", "")
+    )
+    rest = {
+        name.removeprefix("label_") if name[6:] in place or name[6:] in _COLUMNS else name: v
+        for name, v in labels.items()
+    }
+    rest.pop("__name__", None)
+    return Series(origin, metric, canonical_json(rest), kind)
+
+
+_COLUMNS = ("service", "pod", "container")
 
 
 def _unescape(text: str) -> str:
@@ -228,9 +246,9 @@ def _write_request() -> Any:
         for field, number, kind, repeated in fields:
             added = message.field.add(name=field, number=number, label=3 if repeated else 1)
             if kind in _FIELDS:
-                added.type, added.type_name = 11, f".faultset.{kind}"
-            else:
-                added.type = getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{kind.upper()}")
+                added.type_name = f".faultset.{kind}"
+            type_name = "MESSAGE" if kind in _FIELDS else kind.upper()
+            added.type = getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{type_name}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("faultset.WriteRequest"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import brief, printable
@@ -68,9 +68,9 @@ class RecordReader:
         elif len(value) == 2 and isinstance(value[0], int | float) and isinstance(value[1], Mapping):
             self._count("Fluent Bit records")
             self.read(value[1], depth + 1, self._context.parse_time(value[0]))
-        elif len(value) == 2 and all(isinstance(part, list) for part in value) and _is_label_pairs(value[0]):
+        elif len(value) == 2 and _is_label_pairs(labels := value[0]) and isinstance(value[1], list):
             self._count("Prometheus series")
-            prometheus.add_pairs(self._context, dict(value[0]), value[1])
+            prometheus.add_pairs(self._context, dict(cast(Any, labels)), value[1])
         else:
             for item in value:
                 self.read(item, depth + 1, time_ns)
@@ -174,9 +174,13 @@ class RecordReader:
         logs.read_json_log(logs.flatten(value), self._context, time_ns)
 
 
-def _is_label_pairs(value: list[Any]) -> bool:
-    return bool(value) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value
+def _is_label_pairs(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value
+        )
     )
 
 

@@ -112,8 +112,9 @@ def find_delimiter(lines: Sequence[str]) -> str:
             rows = list(csv.reader(lines[:20], delimiter=delimiter))
         except csv.Error:
             continue
-        widths = {len(row) for row in rows if row}
-        if len(widths) == 1 and (width := widths.pop()) > most:
+        widths = [len(row) for row in rows if row]
+        width = widths[0] if widths else 0
+        if width > most and widths.count(width) >= 0.6 * len(widths):
             best, most = delimiter, width
     return best
 

@@ -1,0 +1,77 @@
+"""Answers of localizers on episodes, and on the same episodes exported as OTLP and read back by `import telemetry`.
+
+    python benchmarks/external/reimported_telemetry.py DATASET [--episodes 2] [--baselines baro,nsigma,...]
+
+Prints the AC@1 of each method on both, and whether all answers are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from faultset.datasets import Dataset, create_version, export_dataset, open_dataset
+from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+from faultset.evaluators import evaluate
+
+BASELINES = "max-z,nsigma,baro,circa,micro-rca,pdiagnose,combined-evidence,tracerca,spectrum,loudest-log,series-stopped"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Localization before and after an export and a generic import.")
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("--episodes", type=int, default=2)
+    parser.add_argument("--baselines", default=BASELINES)
+    options = parser.parse_args()
+    methods = options.baselines.split(",")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        source = open_dataset(options.dataset)
+        chosen = [episode for episode in source.episodes if source.label(episode).is_faulty][: options.episodes]
+        results = []
+        for episode in chosen:
+            own, imported = _reimport(source, episode, folder)
+            results.append(pd.concat([_score(own, methods, "own"), _score(imported, methods, "imported")], axis=1))
+    table = sum(results) / len(results)
+    print("| method | protocol | own | imported |\n|---|---|---:|---:|")
+    for (method, protocol), row in table.iterrows():  # type: ignore[misc]
+        print(f"| {method} | {protocol} | {row['own']:.3f} | {row['imported']:.3f} |")
+    print(f"\n{len(chosen)} episodes; equal AC@1: {bool((table['own'] == table['imported']).all())}")
+
+
+def _reimport(source: Dataset, episode: str, folder: Path) -> tuple[Path, Path]:
+    """Return a dataset of one episode, and the dataset of the same telemetry read back."""
+    own, texts, imported = (folder / f"{episode}-{name}" for name in ("own", "otlp", "imported"))
+    shutil.copytree(source.path(episode), own / "episodes" / episode)
+    create_version(own, provenance=dict(source.provenance))
+    export_dataset("otlp-json", own, texts, most_bytes=None)
+    label = source.label(episode)
+    assert label.onset_ns is not None  # the episode has a fault
+    incident = {
+        "name": episode,
+        "start": str(label.onset_ns),
+        "end": str(label.view_end_ns),
+        "before": f"{(label.onset_ns - label.view_start_ns) / 1e9:.9f}s",
+        "cause": [cause.service for cause in label.root_causes],
+    }
+    incidents = folder / f"{episode}.yaml"
+    incidents.write_text(yaml.safe_dump({"incidents": [incident]}))
+    import_telemetry([texts / episode], imported, TelemetryOptions(incidents=incidents, redact=False))
+    return own, imported
+
+
+def _score(dataset: Path, methods: list[str], name: str) -> pd.Series:
+    result = evaluate(dataset, methods, tasks=["localization"], out=dataset.parent / f"{dataset.name}-results")
+    values = result.episode_values("localization")
+    values = values[values["metric"] == "AC@1"]
+    return values.groupby(["baseline", "protocol"])["value"].mean().rename(name)
+
+
+if __name__ == "__main__":
+    main()

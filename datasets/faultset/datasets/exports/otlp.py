@@ -1,0 +1,176 @@
+"""All telemetry as OTLP JSON lines, one export request per line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.datasets.exports.exporter import ExportLayout
+from faultset.datasets.format.episodes import table_file
+from faultset.datasets.format.schemas import TABLES, time_column
+from faultset.datasets.metrics.roles import builtin_catalogue
+from faultset.datasets.recorded_tables import read_table
+from faultset.datasets.telemetry_formats.otlp_json import (
+    EVENT_NAME,
+    OUR_EVENTS,
+    OUR_FIELDS,
+    OUR_SERVICE,
+    SEVERITY_NUMBERS,
+    SPAN_KIND_NUMBERS,
+    STATUS_NUMBERS,
+    write_attributes,
+)
+from faultset.datasets.views import EpisodeView
+
+_SCOPE = {"name": "faultset"}
+_REQUEST_ROWS = 1_000
+_FILES = {name: name for name in TABLES} | {"spans": "traces"}
+"""Table to the name of its file."""
+
+
+class OTLPExport(ExportLayout):
+    """`<episode>/metrics.jsonl`, `traces.jsonl` and `logs.jsonl`; events, objects and requests as log records.
+
+    Parts of histograms are sums of their own, because a recording may lack buckets that a histogram requires. The
+    metadata of a metric have its kind, and its role if it is not in the built-in catalogue.
+    """
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Refuse an episode without telemetry."""
+        files = self.dataset.files[episode]
+        rows = [files[table_file(table)].rows for table in _FILES if table_file(table) in files]
+        return None if any(rows) else "OTLP needs telemetry, but the episode has none"
+
+    def write(self, episode: str) -> None:
+        """Write an episode; tables without rows have no file."""
+        folder = self.folder / episode
+        folder.mkdir()
+        view = self.dataset.view(episode)
+        for table, name in _FILES.items():
+            if not self.dataset.files[episode][table_file(table)].rows:
+                continue
+            with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+                for line in _lines(view, table):
+                    file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+
+def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
+    roles = {row["metric"]: dict(row) for row in view.context.metric_roles}
+    for resource, rows in _batches(view, table):
+        match table:
+            case "metrics":
+                items = {"scope": _SCOPE, "metrics": list(_metrics(rows, roles))}
+                yield {"resourceMetrics": [{"resource": resource, "scopeMetrics": [items]}]}
+            case "spans":
+                items = {"scope": _SCOPE, "spans": [_span(row) for row in rows]}
+                yield {"resourceSpans": [{"resource": resource, "scopeSpans": [items]}]}
+            case _:
+                write = {"logs": _record, "events": _event}.get(table)
+                records = [write(row) if write else _other(row, table) for row in rows]
+                scope = {"scope": _SCOPE, "logRecords": records}
+                yield {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}
+
+
+def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Yield rows of a service and pod, in the order of time, with the attributes of their resource."""
+    content = read_table(view, table, TABLES[table].names)
+    for name in content.column_names:
+        if name == time_column(table) or name == "sent":
+            content = content.set_column(content.column_names.index(name), name, content[name].cast("int64"))
+    times = content[time_column(table)].to_numpy()
+    content = content.take(pa.array(np.argsort(times, kind="stable")))
+    for start in range(0, len(content), _REQUEST_ROWS):
+        groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+        for row in content.slice(start, _REQUEST_ROWS).to_pylist():
+            names = (row.get("service"), row.get("reported_service"), row.get("pod"), row.get("container"))
+            groups.setdefault(names, []).append(row)
+        for (service, reported, pod, container), rows in groups.items():
+            facts = {
+                "service.name": reported if reported is not None else service or "",
+                OUR_SERVICE: service or "",
+                "k8s.pod.name": pod or None,
+                "k8s.container.name": container or None,
+            }
+            yield {"attributes": write_attributes(facts)}, rows
+
+
+def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        value = row["value"] if math.isfinite(row["value"]) else str(row["value"])
+        labels = write_attributes(json.loads(row["labels"] or "{}"))
+        point = {"timeUnixNano": str(row["time"]), "asDouble": value} | ({"attributes": labels} if labels else {})
+        groups.setdefault((row["metric"], row["kind"]), []).append(point)
+    for (metric, kind), points in groups.items():
+        facts: dict[str, Any] = {OUR_FIELDS + "kind": kind, OUR_FIELDS + "role": _role(metric, roles)}
+        data: dict[str, Any] = {"dataPoints": points}
+        if kind != "gauge":
+            data |= {"aggregationTemporality": 2, "isMonotonic": True}
+        yield {"name": metric, "metadata": write_attributes(facts), "gauge" if kind == "gauge" else "sum": data}
+
+
+def _role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] | None:
+    """Return the role that an episode declares for a metric, with its exact name."""
+    family = metric.rpartition("_")[0] if metric.endswith(("_bucket", "_sum", "_count")) else metric
+    row = roles.get(metric) or roles.get(family)
+    if row is not None:
+        return row
+    matching = builtin_catalogue().extended(list(roles.values())).find(metric)
+    return vars(matching) if matching is not None and matching not in builtin_catalogue().rows else None
+
+
+def _span(row: dict[str, Any]) -> dict[str, Any]:
+    facts = json.loads(row["attributes"]) | {
+        "peer.service": row["peer_service"],
+        OUR_FIELDS + "status_code": row["status_code"],
+    }
+    span = {
+        "traceId": row["trace_id"],
+        "spanId": row["span_id"],
+        "name": row["operation"],
+        "kind": SPAN_KIND_NUMBERS.get(row["kind"], 0),
+        "startTimeUnixNano": str(row["time"]),
+        "endTimeUnixNano": str(row["time"] + row["duration_ns"]),
+        "attributes": write_attributes(facts),
+        "status": {"code": STATUS_NUMBERS.get(row["status"], 0)},
+    }
+    return span | ({"parentSpanId": row["parent_span_id"]} if row["parent_span_id"] else {})
+
+
+def _record(row: dict[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {"timeUnixNano": str(row["time"]), "body": {"stringValue": row["message"]}}
+    if row["level"] in SEVERITY_NUMBERS:
+        record |= {"severityNumber": SEVERITY_NUMBERS[row["level"]], "severityText": row["level"]}
+    ids = {"traceId": row["trace_id"], "spanId": row["span_id"]}
+    return record | {name: value for name, value in ids.items() if value}
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a Kubernetes event in the form of OpenTelemetry's receiver of events."""
+    facts = {
+        "k8s.event.reason": row["reason"],
+        "k8s.event.count": row["count"],
+        "k8s.object.kind": row["kind"],
+        "k8s.object.name": row["name"],
+    }
+    severity = SEVERITY_NUMBERS["warning" if row["type"] == "Warning" else "info"]
+    return {
+        "timeUnixNano": str(row["time"]),
+        "severityNumber": severity,
+        "severityText": row["type"],
+        "body": {"stringValue": row["message"]},
+        "attributes": write_attributes(facts),
+    }
+
+
+def _other(row: dict[str, Any], table: str) -> dict[str, Any]:
+    """Return a row of a table without a convention of OpenTelemetry."""
+    time = time_column(table)
+    facts = {name: value for name, value in row.items() if name not in (time, "service", "episode")}
+    attributes = {EVENT_NAME: OUR_EVENTS + table} | {OUR_FIELDS + name: value for name, value in facts.items()}
+    return {"timeUnixNano": str(row[time]), "attributes": write_attributes(attributes)}
