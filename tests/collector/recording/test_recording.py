@@ -60,7 +60,7 @@ def _short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fetch(folder: Path, url: str, **options: Any) -> Any:
-    selection = Selection(start_ns=10**18, end_ns=10**18 + 60 * 10**9)
+    selection = Selection(start_ns=10**18, end_ns=10**18 + 60 * 10**9, log_selector='{app="x"}')
     return fetch_answers(Servers(loki=url), selection, folder, requests_per_s=1000, **options)
 
 
