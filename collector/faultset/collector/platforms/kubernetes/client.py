@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -65,12 +65,20 @@ class Api:
         File to read; None for KUBECONFIG, `~/.kube/config` or, inside a pod, its service account.
     retry_timeout_s
         How long to retry while the server is unreachable or busy.
+    before_request
+        Called before each request, repetitions included; it may wait.
     """
 
     def __init__(
-        self, kubeconfig: str | None = None, *, context: str | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S
+        self,
+        kubeconfig: str | None = None,
+        *,
+        context: str | None = None,
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
+        before_request: Callable[[], None] | None = None,
     ):
         self._kubeconfig, self._context = kubeconfig, context
+        self._before_request = before_request
         self.retry_timeout_s = retry_timeout_s
         self.requests: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -220,6 +228,8 @@ class Api:
         *,
         stream: bool,
     ) -> Any:
+        if self._before_request is not None:
+            self._before_request()
         with self._lock:
             self.requests[method] += 1
         parameters: list[tuple[str, str]] = []

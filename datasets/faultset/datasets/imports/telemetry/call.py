@@ -54,6 +54,8 @@ class TelemetryOptions:
     """Incident file."""
     at: str | None = None
     """Time to cut one episode around."""
+    window: tuple[int, int] | None = None
+    """Start and end of the telemetry to use, in UTC nanoseconds; all by default."""
     redact: bool = True
     """Whether to hide secrets of known forms in messages and attributes."""
     redact_patterns: Sequence[str] = ()
@@ -270,7 +272,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
 
 def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[Window]:
     """Return the episodes to build, with causes by the names of services."""
-    data = telemetry.report.start_ns, telemetry.report.end_ns
+    data = options.window or (telemetry.report.start_ns, telemetry.report.end_ns)
     if options.at is not None:
         return [window_around(parse_moment(options.at), data)]
     if options.incidents is None:

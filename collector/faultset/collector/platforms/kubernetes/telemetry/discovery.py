@@ -245,6 +245,11 @@ def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
     return jaeger, _find_receiver(api, services, jaeger, choices), "; ".join(choices)
 
 
+def find_jaeger_query(api: Api, url: str) -> Endpoint:
+    """Return the query API of a Jaeger at an address; raise PlatformError if it does not answer."""
+    return _use_address(api, _services(api), _JAEGER_SERVER, url, [])
+
+
 def _services(api: Api) -> list[dict[str, Any]]:
     return api.get("/api/v1/services")["items"]
 

@@ -6,8 +6,9 @@ import base64
 import json
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
@@ -18,7 +19,7 @@ from faultset.core.errors import PlatformError, UsageError
 
 FIRST_RETRY_TIMEOUT_S = 5.0
 TIMEOUT_S = 60.0
-_BUSY = (429, 502, 503, 504)
+_BUSY = (429, 500, 502, 503, 504)
 _COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 Parameters = Mapping[str, str | Sequence[str]]
@@ -105,9 +106,22 @@ class UrlEndpoint(Endpoint):
         URL with the server's path prefix, if any; user and password are sent as basic authentication.
     token_variable
         Environment variable with a bearer token, if the server needs one.
+    headers
+        Headers in addition to the usual ones.
+    before_request
+        Called before each request, repetitions included; it may wait.
     """
 
-    def __init__(self, url: str, *, kind: str, token_variable: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S):
+    def __init__(
+        self,
+        url: str,
+        *,
+        kind: str,
+        token_variable: str = "",
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        before_request: Callable[[], None] | None = None,
+    ):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
@@ -117,7 +131,9 @@ class UrlEndpoint(Endpoint):
         address = f"{host}:{parts.port}" if parts.port else host
         self._root = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
         self.name = f"{kind} at {self._root}"
-        self._headers = {**_COMPRESSED, "User-Agent": "faultset"}
+        self._headers = {**_COMPRESSED, "User-Agent": "faultset", **headers}
+        self._before_request = before_request
+        self._token_variable = token_variable
         token = os.environ.get(token_variable, "") if token_variable else ""
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -137,6 +153,9 @@ class UrlEndpoint(Endpoint):
         )
         deadline, pause_s = time.monotonic() + retry_timeout_s, 0.25
         while True:
+            if self._before_request is not None:
+                self._before_request()
+            wait_s = pause_s
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
             except urllib3.exceptions.IncompleteRead as error:
@@ -158,17 +177,26 @@ class UrlEndpoint(Endpoint):
                     or _is_query_error(response.data)
                 ):
                     raise self._refusal(response, path)
-            time.sleep(pause_s)
+                wait_s = max(pause_s, _retry_after_s(response))
+            time.sleep(wait_s)
             pause_s = min(2 * pause_s, 5.0)
 
     def _refusal(self, response: Any, path: str) -> PlatformError:
         if response.status in (401, 403):
             return PlatformError(
                 f"{self.name} rejects the credentials ({response.status}); put user and password in the URL or a token "
-                "in the environment variable"
+                f"in the environment variable {self._token_variable}".rstrip()
             )
         message = _shorten(response.data.decode(errors="replace"))
         return PlatformError(f"{self.name} answered {response.status} to {path}: {message}")
+
+
+def _retry_after_s(response: Any) -> float:
+    """Return how long the server asks to wait, at most 30 s."""
+    try:
+        return min(float(response.headers.get("Retry-After", 0)), 30.0)
+    except ValueError:
+        return 0.0
 
 
 def _is_cut(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -10,21 +9,14 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint, read_ahead
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, read_ahead
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_pages import TRACES_PER_PAGE, TracePager
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import (
-    PATH,
     CollectedSpans,
     EarlyReading,
-    KnownTraces,
-    Traces,
-    parse_traces,
 )
-from faultset.core.errors import PlatformError
-from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, ReceivedSpan, read_jaeger_spans
+from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan, read_jaeger_spans
 
-TRACES_PER_PAGE = 1_000
-_PROBE = 50
-_FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
 _TAIL_NS = 10_000_000_000
 _LONG_S = 5
 """Minimum duration of a span that started before the tail and ended in or after its second half."""
@@ -67,14 +59,10 @@ class JaegerSource:
         traces_per_page: int = TRACES_PER_PAGE,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self._endpoint = endpoint
         self._namespace = namespace
-        self._services = tuple(services)
+        self._pager = TracePager(endpoint, namespace, services, traces_per_page=traces_per_page)
         self._service_of_pod, self._service_of_reported = service_of_pod, service_of_reported
-        self._page = traces_per_page
         self._sleep = sleep
-        self._step_us = _FIRST_STEP_US
-        self._tagged: set[str] = set()
         self._early: EarlyReading | None = None
         self.notes: tuple[str, ...] = ()
 
@@ -151,7 +139,7 @@ class JaegerSource:
         start_us, end_us = start_ns // _US, -(-end_ns // _US)
         if start_us >= end_us:
             return
-        for page in read_ahead(self._pages(start_us, end_us, filters, reading.known, step_us)):
+        for page in read_ahead(self._pager.pages(start_us, end_us, reading.known, filters, step_us)):
             for span in read_jaeger_spans(reading.new_or_grown(page)):
                 if self._is_ours(span):
                     reading.add(span, self._pod(span))
@@ -166,77 +154,6 @@ class JaegerSource:
     def _pod(self, span: ReceivedSpan) -> str | None:
         candidates = (pod for pod in span.pods if self._service_of_pod(pod) is not None)
         return next(candidates, span.pods[0] if span.pods else None)
-
-    def _list_services(self) -> list[str]:
-        reported_names = self._endpoint.get("/api/services").get("data") or []
-        return list(dict.fromkeys([name for name in self._services if name in reported_names] + sorted(reported_names)))
-
-    def _filters_of(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
-        """Return filters that exclude spans of others at the server; empty if processes do not report a namespace.
-
-        None means that the service has no span of ours in the window.
-        """
-        filters = {"tags": json.dumps({NAMESPACE_TAG: self._namespace})}
-        if service in self._tagged:
-            return filters
-        try:
-            if self._probe(service, start_us, end_us, limit=1, filters=filters):
-                self._tagged.add(service)
-                return filters
-            traces = self._probe(service, start_us, end_us, limit=_PROBE, filters={})
-        except CutAnswer:
-            return {}
-        spans = (span for span in read_jaeger_spans(traces) if span.row.reported_service == service)
-        return None if all(span.namespace is not None for span in spans) else {}
-
-    def _pages(
-        self, start_us: int, end_us: int, filters: Mapping[str, str], known_traces: KnownTraces, step_us: int | None
-    ) -> Iterator[Traces]:
-        """Yield the new traces of the window in pages, service by service."""
-        for service in self._list_services():
-            own_filters = self._filters_of(service, start_us, end_us)
-            if own_filters is not None:
-                yield from self._pages_of(service, start_us, end_us, {**own_filters, **filters}, known_traces, step_us)
-
-    def _pages_of(
-        self,
-        service: str,
-        start_us: int,
-        end_us: int,
-        filters: Mapping[str, str],
-        known_traces: KnownTraces,
-        first_step_us: int | None,
-    ) -> Iterator[Traces]:
-        """Yield the new traces with a span of the service in the window, in pages below the limit."""
-        step_us, at_us = first_step_us or self._step_us, start_us
-        while at_us < end_us:
-            until_us = min(at_us + step_us, end_us)
-            try:
-                body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
-                count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._page)
-            except CutAnswer:
-                count, traces = self._page, ()
-            if count >= self._page:
-                if until_us - at_us <= _LEAST_STEP_US:
-                    raise PlatformError(
-                        f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond, or an "
-                        "incomplete one; reduce the sampling rate"
-                    )
-                step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
-                continue
-            yield traces
-            if count < self._page // 4:
-                step_us *= 2
-            at_us = until_us
-        if first_step_us is None:
-            self._step_us = min(step_us, _FIRST_STEP_US)
-
-    def _probe(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> Traces:
-        return parse_traces(self._body(service, start_us, end_us, limit=limit, filters=filters), self._endpoint.name)
-
-    def _body(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> bytes:
-        window = {"service": service, "start": str(start_us), "end": str(end_us)}
-        return self._endpoint.body(PATH, {**window, "limit": str(limit), "raw": "true", **filters})
 
 
 def _map_services(column: pa.ChunkedArray, service_of: Callable[[str], str | None]) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,8 +79,8 @@ class SampleReader:
             The server refuses, or one metric in one second exceeds its limits.
         """
         pieces: dict[tuple[Any, ...], list[RawSeries]] = {}
-        for batch in _batches(families):
-            for piece in self._windows(matcher, batch, start_ns // _MS, -(-end_ns // _MS)):
+        for batch in batch_families(families):
+            for piece in self.pieces(matcher, batch, start_ns, end_ns):
                 pieces.setdefault((piece.is_histogram, *sorted(piece.labels.items())), []).append(piece)
         joined = []
         for group in pieces.values():
@@ -89,6 +89,10 @@ class SampleReader:
             series = series.select((times >= start_ns) & (times < end_ns))
             joined.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
         return self._convert_histograms([series for series in joined if len(series.times)])
+
+    def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
+        """Yield the samples of some metrics of `batch_families`, answer by answer in order of time; see `series`."""
+        return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
         """Replace native histograms by classic series, unless the server also stores the classic series."""
@@ -126,7 +130,7 @@ class SampleReader:
             return [({}, float(data["result"][1]))]
         return [(item.get("metric", {}), float(item["value"][1])) for item in _result(data, "vector")]
 
-    def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterable[RawSeries]:
+    def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterator[RawSeries]:
         step_ms, at_ms = _FIRST_STEP_MS, start_ms
         while at_ms < end_ms:
             until_ms = min(at_ms + step_ms, end_ms)
@@ -210,7 +214,8 @@ def _result(data: Any, kind: str) -> list[Any]:
     return data.get("result") or []
 
 
-def _batches(families: Sequence[str]) -> Iterable[Sequence[str]]:
+def batch_families(families: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield metrics in groups that fit into one selector."""
     batch: list[str] = []
     size = 0
     for family in families:

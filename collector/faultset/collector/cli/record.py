@@ -1,0 +1,114 @@
+"""`faultset record`: turn a past window of running monitoring servers into an episode."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from faultset.core.command_line.console import command, list_option
+from faultset.core.errors import UsageError
+from faultset.datasets.cli.telemetry import import_files, show_cost
+
+
+@command(
+    "record",
+    short_help="Record a past window from Prometheus, Jaeger, Tempo, Loki and Kubernetes.",
+    groups={
+        "Servers": "--prometheus --jaeger --tempo --loki --kubernetes",
+        "Selection": "--from --to --namespace",
+        "Episode": "--out --at --incidents",
+    },
+    more={
+        "Access and load": "--context --tenant --max-rate",
+        "Finer selection": "--match --roles --log-selector",
+        "Content": "--mapping --redact",
+    },
+)
+@click.option("--prometheus", metavar="URL", help="Prometheus, or a server with its API.")
+@click.option("--jaeger", metavar="URL", help="Jaeger's query API; excludes --tempo.")
+@click.option("--tempo", metavar="URL", help="Tempo's API.")
+@click.option("--loki", metavar="URL", help="Loki's API.")
+@click.option("--kubernetes", is_flag=True, help="Record objects and events of the kubeconfig's cluster.")
+@click.option("--context", help="Context of the kubeconfig.", show_default="its current one")
+@click.option("--tenant", help="Tenant, sent as X-Scope-OrgID.", show_default="none")
+@click.option(
+    "--max-rate",
+    type=click.FloatRange(min=0.01, max=1000),
+    default=5.0,
+    metavar="NUMBER",
+    help="Requests per second to all servers together.",
+)
+@click.option("--from", "start", required=True, metavar="TIME", help="Start, such as 2026-03-01T10:00:00Z.")
+@click.option("--to", "end", required=True, metavar="TIME", help="End.")
+@click.option("--namespace", help="Only this Kubernetes namespace.", show_default="all")
+@click.option("--match", "matchers", metavar="MATCHERS", help="PromQL matchers, such as 'job=\"shop\"'.")
+@list_option("--roles", help="Only metrics with these roles, such as cpu,latency.", show_default="all")
+@click.option("--log-selector", metavar="LOGQL", help="Loki streams.", show_default="the namespace")
+@click.option(
+    "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Dataset folder to create."
+)
+@click.option("--at", metavar="TIME", help="Time of an alarm: cut the episode around it.")
+@click.option("--incidents", metavar="FILE", help="Times and causes of incidents, one episode each.")
+@click.option("--mapping", metavar="FILE", help="Names of services, roles.")
+@click.option("--redact/--no-redact", default=True, help="Hide passwords and tokens in the episode.")
+def record(
+    kubernetes: bool,
+    max_rate: float,
+    start: str,
+    end: str,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Record a past window of telemetry as an episode, through the APIs of running servers.
+
+    Without --at and --incidents the window becomes one episode without a fault. Repeat an interrupted command to
+    continue it. Credentials are user and password in the URL, or a token in
+    FAULTSET_PROMETHEUS_TOKEN, and likewise for JAEGER, TEMPO and LOKI. NAMESPACE/SERVICE:PORT instead of a URL reaches
+    Prometheus and Jaeger through the kubeconfig.
+
+    \b
+    Example:
+      faultset record --prometheus http://localhost:9090 --jaeger http://localhost:16686 \\
+        --namespace shop --from 2026-03-01T10:00:00Z --to 2026-03-01T11:00:00Z --out incident/
+    """
+    from faultset.collector.recording.call import SPOOL_SUFFIX, Servers, check_window, fetch_answers
+    from faultset.collector.recording.fetching import Selection
+    from faultset.core.command_line.progress import report_progress
+    from faultset.datasets.format.versions import list_versions
+    from faultset.datasets.metrics.roles import parse_roles
+
+    names = ("prometheus", "jaeger", "tempo", "loki", "context", "tenant")
+    servers = Servers(uses_cluster=kubernetes, **{name: options.pop(name) for name in names})
+    if servers.jaeger and servers.tempo:
+        raise UsageError("--jaeger and --tempo exclude each other; give the one that has the traces")
+    if out.is_dir() and list_versions(out):
+        raise UsageError(f"{out} already holds a dataset; choose another --out")
+    spool = out.parent / f"{out.name}{SPOOL_SUFFIX}"
+    window = _read_time(start, "--from"), _read_time(end, "--to")
+    check_window(*window, time.time_ns())
+    episode = {name: options.pop(name) for name in ("at", "incidents", "mapping", "redact")}
+    parse_roles(options["roles"])
+    selection = Selection(start_ns=window[0], end_ns=window[1], **options)
+    show_cost(f"{(window[1] - window[0]) / 60e9:.0f} min of telemetry, at most {max_rate:g} requests per second")
+    with report_progress("% fetched") as progress:
+        folders = fetch_answers(
+            servers, selection, spool, requests_per_s=max_rate, progress=progress, announce=show_cost
+        )
+    import_files(folders, out, {**episode, "window": window, "dry_run": False}, workers=None, skip_bad=False)
+    shutil.rmtree(spool, ignore_errors=True)
+    name = shlex.quote(str(out))
+    click.echo(f"Recorded in {out}.\nNext:\n  faultset dataset verify {name}\n  faultset dataset explore {name}")
+
+
+def _read_time(text: str, option: str) -> int:
+    from faultset.datasets.imports.telemetry.times import parse_time
+
+    time_ns = parse_time(text)
+    if time_ns is None or time_ns <= 0:
+        raise UsageError(f'{option} must be a time such as 2026-03-01T10:00:00Z, got "{text}"')
+    return time_ns

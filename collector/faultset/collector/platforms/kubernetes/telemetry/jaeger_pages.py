@@ -1,0 +1,149 @@
+"""Reads the traces of a window from Jaeger's query API, in pages below its limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import PATH, KnownTraces, Traces, parse_traces
+from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, read_jaeger_spans
+
+TRACES_PER_PAGE = 1_000
+_PROBE = 50
+_FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
+
+
+class TracePager:
+    """Reads traces in pages; a page that reaches the limit is read again in smaller windows.
+
+    Parameters
+    ----------
+    endpoint
+        The server of the query API.
+    namespace
+        Only services with spans of this namespace, or without any namespace, are read; None for all.
+    first_services
+        Services to read first.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        namespace: str | None,
+        first_services: Sequence[str] = (),
+        *,
+        traces_per_page: int = TRACES_PER_PAGE,
+    ):
+        self._endpoint, self._namespace, self._services = endpoint, namespace, tuple(first_services)
+        self._page = traces_per_page
+        self._step_us = _FIRST_STEP_US
+        self._tagged: set[str] = set()
+
+    def list_services(self) -> list[str]:
+        """Return the services that the server lists, the preferred ones first."""
+        reported_names = self._endpoint.get("/api/services").get("data") or []
+        return list(dict.fromkeys([name for name in self._services if name in reported_names] + sorted(reported_names)))
+
+    def _filters_of(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
+        """Return filters that exclude spans of others at the server; empty if processes do not report a namespace.
+
+        None means that the service has no span of ours in the window.
+        """
+        if self._namespace is None:
+            return {}
+        filters = {"tags": json.dumps({NAMESPACE_TAG: self._namespace})}
+        if service in self._tagged:
+            return filters
+        try:
+            if self._probe(service, start_us, end_us, limit=1, filters=filters):
+                self._tagged.add(service)
+                return filters
+            traces = self._probe(service, start_us, end_us, limit=_PROBE, filters={})
+        except CutAnswer:
+            return {}
+        spans = (span for span in read_jaeger_spans(traces) if span.row.reported_service == service)
+        return None if all(span.namespace is not None for span in spans) else {}
+
+    def pages(
+        self,
+        start_us: int,
+        end_us: int,
+        known_traces: KnownTraces,
+        filters: Mapping[str, str] = MappingProxyType({}),
+        step_us: int | None = None,
+    ) -> Iterator[Traces]:
+        """Yield the new traces of the window in pages, service by service; see `service_pages`."""
+        for service in self.list_services():
+            yield from self.service_pages(service, start_us, end_us, known_traces, filters, step_us)
+
+    def service_pages(
+        self,
+        service: str,
+        start_us: int,
+        end_us: int,
+        known_traces: KnownTraces,
+        filters: Mapping[str, str] = MappingProxyType({}),
+        step_us: int | None = None,
+    ) -> Iterator[Traces]:
+        """Yield the new traces of the window in which a service has a span.
+
+        Parameters
+        ----------
+        known_traces
+            Traces of earlier pages.
+        filters
+            Parameters of Jaeger's query API.
+        step_us
+            Length of the first page; by default that of the last one.
+
+        Raises
+        ------
+        PlatformError
+            The server refuses, is unreachable, or has more traces in a microsecond than it returns.
+        """
+        own_filters = self._filters_of(service, start_us, end_us)
+        if own_filters is not None:
+            yield from self._pages_of(service, start_us, end_us, {**own_filters, **filters}, known_traces, step_us)
+
+    def _pages_of(
+        self,
+        service: str,
+        start_us: int,
+        end_us: int,
+        filters: Mapping[str, str],
+        known_traces: KnownTraces,
+        first_step_us: int | None,
+    ) -> Iterator[Traces]:
+        """Yield the new traces with a span of the service in the window, in pages below the limit."""
+        step_us, at_us = first_step_us or self._step_us, start_us
+        while at_us < end_us:
+            until_us = min(at_us + step_us, end_us)
+            try:
+                body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
+                count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._page)
+            except CutAnswer:
+                count, traces = self._page, ()
+            if count >= self._page:
+                if until_us - at_us <= _LEAST_STEP_US:
+                    raise PlatformError(
+                        f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond, or an "
+                        "incomplete one; reduce the sampling rate"
+                    )
+                step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
+                continue
+            yield traces
+            if count < self._page // 4:
+                step_us *= 2
+            at_us = until_us
+        if first_step_us is None:
+            self._step_us = min(step_us, _FIRST_STEP_US)
+
+    def _probe(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> Traces:
+        return parse_traces(self._body(service, start_us, end_us, limit=limit, filters=filters), self._endpoint.name)
+
+    def _body(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> bytes:
+        window = {"service": service, "start": str(start_us), "end": str(end_us)}
+        return self._endpoint.body(PATH, {**window, "limit": str(limit), "raw": "true", **filters})

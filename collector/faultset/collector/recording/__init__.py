@@ -1,0 +1,1 @@
+"""Records past telemetry from running monitoring servers."""

@@ -1,0 +1,187 @@
+"""Record a past window: fetch the answers of all servers, then build an episode from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger_query, find_prometheus
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, UrlEndpoint
+from faultset.collector.recording.fetching import (
+    Advance,
+    Selection,
+    fetch_jaeger_traces,
+    fetch_log_lines,
+    fetch_metrics,
+    fetch_objects,
+    fetch_tempo_traces,
+)
+from faultset.collector.recording.spool import Pacer, Spool, SpooledEndpoint
+from faultset.core.command_line.progress import Progress
+from faultset.core.errors import DataError, UsageError
+from faultset.datasets.format.schemas import LONGEST_VIEW_NS
+
+SPOOL_SUFFIX = ".answers"
+_PERCENT = 100
+_FETCHERS: dict[str, tuple[str, str, Callable[[Endpoint, Selection, Advance], int]]] = {
+    "prometheus": ("Prometheus", "metrics", fetch_metrics),
+    "jaeger": ("Jaeger", "services with spans", fetch_jaeger_traces),
+    "tempo": ("Tempo", "traces", fetch_tempo_traces),
+    "loki": ("Loki", "log lines", fetch_log_lines),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servers:
+    """Addresses of the servers to record from; None leaves one out.
+
+    Attributes
+    ----------
+    prometheus, jaeger, tempo, loki
+        A URL. Prometheus and Jaeger may also be NAMESPACE/SERVICE:PORT in the cluster of the kubeconfig.
+    uses_cluster
+        Whether to record objects and events of the cluster of the kubeconfig.
+    context
+        Context of the kubeconfig.
+    tenant
+        Tenant of Loki, Tempo and Mimir, sent as X-Scope-OrgID.
+    """
+
+    prometheus: str | None = None
+    jaeger: str | None = None
+    tempo: str | None = None
+    loki: str | None = None
+    uses_cluster: bool = False
+    context: str | None = None
+    tenant: str | None = None
+
+
+class ClusterEndpoint(Endpoint):
+    """The API server of a cluster.
+
+    Parameters
+    ----------
+    api
+        The connection.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self.name = f"the cluster at {api.server}"
+        self._api = api
+
+    def body(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the body of the answer; raise PlatformError."""
+        return self._api.call("GET", path, query=params)
+
+
+def check_window(start_ns: int, end_ns: int, now_ns: int) -> None:
+    """Raise UsageError unless a window lies in the past and is at most as long as an episode may be."""
+    if end_ns <= start_ns:
+        raise UsageError("--to must be after --from; exchange them")
+    if end_ns > now_ns:
+        raise UsageError("--to must not be in the future; give an earlier time")
+    if end_ns - start_ns > LONGEST_VIEW_NS:
+        raise UsageError("the window from --from to --to must be at most 31 days long; record parts of it")
+
+
+def fetch_answers(
+    servers: Servers,
+    selection: Selection,
+    folder: Path,
+    *,
+    requests_per_s: float,
+    progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> Sequence[Path]:
+    """Fetch all telemetry of a window into a folder, and return the folders to import.
+
+    Repeat an interrupted call to continue it: answers in the folder are not requested again.
+
+    Parameters
+    ----------
+    folder
+        Spool of answers; may exist from an earlier call with the same arguments.
+    requests_per_s
+        Highest rate of requests to all servers together, repetitions included.
+    progress
+        Called with the finished percentage and 100.
+    announce
+        Called with the content of each server, as a sentence.
+
+    Raises
+    ------
+    UsageError
+        An address is invalid, or `folder` holds answers to another request.
+    PlatformError
+        A server refuses or is unreachable.
+    DataError
+        The window has no telemetry.
+    """
+    spool = Spool(folder, {"selection": asdict(selection), "servers": _describe(servers)})
+    endpoints = _open_endpoints(servers, Pacer(requests_per_s))
+    shown = 0
+
+    def advance(number: int, share: float) -> None:
+        nonlocal shown
+        shown = max(shown, int(_PERCENT * (number + share) / len(endpoints)))
+        if progress is not None:
+            progress(shown, _PERCENT)
+
+    counts = []
+    for number, (endpoint, noun, fetch, subfolder) in enumerate(endpoints):
+        spooled = SpooledEndpoint(endpoint, spool, folder=subfolder)
+        count = fetch(spooled, selection, lambda share, number=number: advance(number, share))
+        counts.append(f"{count} {noun} at {endpoint.name}")
+        if announce is not None:
+            announce(counts[-1])
+    if announce is not None:
+        announce(f"{spool.requested} answers fetched, {spool.reused} reused from {folder}")
+    if all(text.startswith("0 ") for text in counts):
+        raise DataError(f"the window has no telemetry ({', '.join(counts)}); check the times and the --namespace")
+    return spool.data_folders
+
+
+def _describe(servers: Servers) -> dict[str, object]:
+    """Return the servers without credentials, which addresses may hold."""
+    shown = asdict(servers)
+    for name in _FETCHERS:
+        scheme, separator, rest = (shown[name] or "").rpartition("://")
+        shown[name] = scheme + separator + rest.rpartition("@")[2]
+    return shown
+
+
+_Job = tuple[Endpoint, str, Callable[[Endpoint, Selection, Advance], int], str]
+
+
+def _open_endpoints(servers: Servers, pacer: Pacer) -> list[_Job]:
+    addresses = {name: str(getattr(servers, name)) for name in _FETCHERS if getattr(servers, name)}
+    in_cluster = [name for name, address in addresses.items() if "://" not in address]
+    for name in in_cluster:
+        if name not in ("prometheus", "jaeger"):
+            raise UsageError(
+                f"--{name} must be a URL such as http://{name}.example:3100, got {addresses[name]}; forward its port "
+                "with kubectl port-forward"
+            )
+    needs_api = servers.uses_cluster or bool(in_cluster)
+    api = Api(context=servers.context, before_request=pacer) if needs_api else None
+    jobs: list[_Job] = []
+    for name, address in addresses.items():
+        title, noun, fetch = _FETCHERS[name]
+        if api is not None and name in in_cluster:
+            endpoint = find_prometheus(api, address)[0] if name == "prometheus" else find_jaeger_query(api, address)
+        else:
+            endpoint = UrlEndpoint(
+                address,
+                kind=title,
+                token_variable=f"FAULTSET_{name.upper()}_TOKEN",
+                headers={"X-Scope-OrgID": servers.tenant} if servers.tenant else {},
+                before_request=pacer,
+            )
+        jobs.append((endpoint, noun, fetch, ""))
+    if api is not None and servers.uses_cluster:
+        jobs.append((ClusterEndpoint(api), "objects and events", fetch_objects, "kubernetes"))
+    if not jobs:
+        raise UsageError("nothing to record from; give --prometheus, --jaeger, --tempo, --loki or --kubernetes")
+    return jobs

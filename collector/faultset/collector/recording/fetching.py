@@ -1,0 +1,197 @@
+"""Fetches the telemetry of a past window from the APIs of monitoring servers, page by page.
+
+The answers are kept by `SpooledEndpoint`; functions only decide what to request, and return how much there is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_pages import TracePager
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import KnownTraces
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, batch_families, quote
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import carries_signal
+from faultset.collector.recording.spool import count_items
+from faultset.core.errors import PlatformError
+from faultset.datasets.imports.telemetry.roles import guess_role
+from faultset.datasets.metrics.roles import builtin_catalogue
+
+LINES_PER_PAGE = 5_000
+"""Loki's default limit (`max_entries_limit_per_query`)."""
+_FOUND_PER_PAGE = 500
+_US, _SECOND_NS = 1_000, 1_000_000_000
+_FIRST_STEP_NS = 60 * _SECOND_NS
+_OBJECTS = (
+    "/api/v1/{}pods", "/api/v1/{}services", "/apis/apps/v1/{}deployments", "/apis/apps/v1/{}statefulsets",
+    "/apis/apps/v1/{}daemonsets", "/apis/apps/v1/{}replicasets", "/api/v1/{}events",
+)  # fmt: skip
+_OBJECTS_PER_PAGE = 500
+_OWN_SPANS = re.compile(r"jaeger(-all-in-one|-query|-collector)?")
+"""Services under which Jaeger reports its own work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What to record.
+
+    Attributes
+    ----------
+    start_ns, end_ns
+        The window, half-open, in UTC nanoseconds.
+    namespace
+        Kubernetes namespace of metrics, spans, log lines and objects; None for all.
+    matchers
+        PromQL matchers of metrics in addition, such as `job="shop"`.
+    roles
+        Roles of metrics; empty for all.
+    log_selector
+        LogQL stream selector; by default the namespace.
+    """
+
+    start_ns: int
+    end_ns: int
+    namespace: str | None = None
+    matchers: str | None = None
+    roles: tuple[str, ...] = ()
+    log_selector: str | None = None
+
+
+Advance = Callable[[float], None]
+"""Called with the share of a server's telemetry that was read, from 0 to 1."""
+
+
+def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
+    """Fetch all samples of the selected metrics with their scrape times; return the number of metrics."""
+    endpoint.get("/api/v1/metadata")
+    reader = SampleReader(endpoint)
+    jobs: list[tuple[str, Sequence[str]]] = []
+    for matcher in _metric_matchers(selection):
+        families = reader.families([matcher], selection.start_ns, selection.end_ns)
+        chosen = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
+        jobs += [(matcher, batch) for batch in batch_families(chosen)]
+    length_ns = selection.end_ns - selection.start_ns
+    for number, (matcher, batch) in enumerate(jobs):
+        for piece in reader.pieces(matcher, batch, selection.start_ns, selection.end_ns):
+            advance((number + (int(piece.times[-1]) - selection.start_ns) / length_ns) / len(jobs))
+    advance(1.0)
+    return len({name for _, batch in jobs for name in batch})
+
+
+def _metric_matchers(selection: Selection) -> list[str]:
+    """Return selectors without braces; scraping renames the label of the namespace on a conflict."""
+    others = [selection.matchers] if selection.matchers else []
+    if not selection.namespace:
+        return [",".join(others) or '__name__!=""']
+    labels = ("namespace", "exported_namespace")
+    return [",".join([f"{label}={quote(selection.namespace)}", *others]) for label in labels]
+
+
+def _has_role(metric: str, roles: Sequence[str]) -> bool:
+    if not roles:
+        return True
+    known = builtin_catalogue().find(metric)
+    return (known.role if known is not None else guess_role(metric, "gauge")["role"]) in roles
+
+
+def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
+    """Fetch all traces with a span in the window; return the number of services."""
+    pager, known = TracePager(endpoint, selection.namespace), KnownTraces()
+    services = [name for name in pager.list_services() if not _OWN_SPANS.fullmatch(name)]
+    start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
+    for number, service in enumerate(services):
+        for _ in pager.service_pages(service, start_us, end_us, known):
+            advance(number / len(services))
+    advance(1.0)
+    return len(services)
+
+
+def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
+    """Search the window for traces and fetch each by its id; return their number."""
+    query = f"{{resource.k8s.namespace.name={quote(selection.namespace)}}}" if selection.namespace else "{}"
+    traces: dict[str, None] = {}
+    for answer in _tempo_searches(endpoint, selection, query):
+        traces |= dict.fromkeys(str(item["traceID"]) for item in answer)
+    for number, trace in enumerate(traces):
+        endpoint.body(f"/api/traces/{trace}")
+        advance((number + 1) / len(traces))
+    advance(1.0)
+    return len(traces)
+
+
+def _tempo_searches(endpoint: Endpoint, selection: Selection, query: str) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the found traces of consecutive windows of whole seconds; full answers are searched again in parts."""
+    at_s, end_s = selection.start_ns // _SECOND_NS, -(-selection.end_ns // _SECOND_NS)
+    step_s = 60
+    while at_s < end_s:
+        until_s = min(at_s + step_s, end_s)
+        window = {"start": str(at_s), "end": str(until_s), "limit": str(_FOUND_PER_PAGE), "q": query}
+        found = endpoint.get("/api/search", window).get("traces") or []
+        if len(found) >= _FOUND_PER_PAGE:
+            if until_s - at_s == 1:
+                raise PlatformError(
+                    f"{endpoint.name} has {_FOUND_PER_PAGE} traces or more within a second; reduce the sampling rate, "
+                    "or select a --namespace"
+                )
+            step_s = max(1, (until_s - at_s) // 2)
+            continue
+        yield found
+        at_s, step_s = until_s, min(2 * step_s, 3_600) if len(found) < _FOUND_PER_PAGE // 4 else step_s
+
+
+def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
+    """Fetch all lines of the selected streams; return their number."""
+    query = selection.log_selector or (
+        f"{{namespace={quote(selection.namespace)}}}" if selection.namespace else _any_stream(endpoint, selection)
+    )
+    at_ns, step_ns, lines = selection.start_ns, _FIRST_STEP_NS, 0
+    while at_ns < selection.end_ns and query:
+        until_ns = min(at_ns + step_ns, selection.end_ns)
+        window = {"query": query, "start": str(at_ns), "end": str(until_ns), "limit": str(LINES_PER_PAGE)}
+        try:
+            count = count_items(endpoint.get("/loki/api/v1/query_range", {**window, "direction": "forward"}))
+        except CutAnswer:
+            count = LINES_PER_PAGE
+        if count >= LINES_PER_PAGE:
+            if until_ns - at_ns == 1:
+                raise PlatformError(
+                    f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond, or an incomplete answer; "
+                    "select fewer streams with --log-selector"
+                )
+            step_ns = max(1, (until_ns - at_ns) // 2)
+            continue
+        lines += count
+        at_ns, step_ns = until_ns, 2 * step_ns if count < LINES_PER_PAGE // 4 else step_ns
+        advance((at_ns - selection.start_ns) / (selection.end_ns - selection.start_ns))
+    advance(1.0)
+    return lines
+
+
+def _any_stream(endpoint: Endpoint, selection: Selection) -> str:
+    """Return a selector of all streams: Loki requires a label that is not empty; "" if there is no stream."""
+    window = {"start": str(selection.start_ns), "end": str(selection.end_ns)}
+    labels = endpoint.get("/loki/api/v1/labels", window).get("data") or []
+    preferred = ("service_name", "namespace", "job", "app")
+    name = next((name for name in preferred if name in labels), labels[0] if labels else "")
+    return f'{{{name}=~".+"}}' if name else ""
+
+
+def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
+    """Fetch the present objects and the kept events of a cluster; return their number."""
+    scope = f"namespaces/{selection.namespace}/" if selection.namespace else ""
+    count = 0
+    for number, path in enumerate(_OBJECTS):
+        token = ""
+        while True:
+            params = {"limit": str(_OBJECTS_PER_PAGE)} | ({"continue": token} if token else {})
+            answer = json.loads(endpoint.body(path.format(scope), params))
+            count += len(answer.get("items") or ())
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
+                break
+        advance((number + 1) / len(_OBJECTS))
+    return count

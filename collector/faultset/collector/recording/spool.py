@@ -1,0 +1,183 @@
+"""Answers of servers on disk, so that an interrupted recording continues where it stopped."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, parse_answer
+from faultset.core.errors import UsageError
+from faultset.core.files import replace_text, replacing
+from faultset.datasets.format.storage import translate_disk_full
+
+REQUEST = "request.json"
+_DATA = {
+    "/api/v1/query": "metrics",
+    "/api/v1/metadata": "metrics",
+    "/api/traces": "traces",
+    "/loki/api/v1/query_range": "logs",
+}
+"""Path of a request to the folder of its answers; other answers only decide what to request."""
+FOLDERS = ("metrics", "traces", "logs", "kubernetes")
+_OTHERS = "listings"
+
+
+class Pacer:
+    """Waits before each request, so that requests are never closer than a configured rate allows.
+
+    Parameters
+    ----------
+    requests_per_s
+        Highest rate.
+    """
+
+    def __init__(
+        self,
+        requests_per_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap_s = 1.0 / requests_per_s
+        self._clock, self._sleep = clock, sleep
+        self._next_s = clock()
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """Wait until the next request is allowed."""
+        with self._lock:
+            now_s = self._clock()
+            wait_s = max(0.0, self._next_s - now_s)
+            self._next_s = max(self._next_s, now_s) + self._gap_s
+        if wait_s:
+            self._sleep(wait_s)
+
+
+class Spool:
+    """A folder of complete answers by request.
+
+    Parameters
+    ----------
+    folder
+        Created if it does not exist.
+    request
+        What is recorded; a folder with answers to another request is refused.
+
+    Raises
+    ------
+    UsageError
+        The folder belongs to another request.
+    """
+
+    def __init__(self, folder: Path, request: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.requested = self.reused = 0
+        text = json.dumps(request, indent=1, sort_keys=True) + "\n"
+        with translate_disk_full(folder.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / REQUEST
+            if file.exists() and file.read_text(encoding="utf-8") != text:
+                raise UsageError(
+                    f"{folder} holds answers to another request (see {REQUEST} in it); repeat that request, delete the "
+                    "folder, or choose another --out"
+                )
+            replace_text(file, text)
+
+    @property
+    def data_folders(self) -> list[Path]:
+        """Folders with recorded answers."""
+        return [self.folder / name for name in FOLDERS if (self.folder / name).is_dir()]
+
+    def find(self, key: str) -> bytes | None:
+        """Return the answer to a request, or None."""
+        for name in (*FOLDERS, _OTHERS):
+            file = self.folder / name / f"{key}.json.gz"
+            if file.is_file():
+                self.reused += 1
+                return gzip.decompress(file.read_bytes())
+        return None
+
+    def save(self, key: str, folder: str, body: bytes) -> None:
+        """Write an answer; it is complete or absent."""
+        file = self.folder / folder / f"{key}.json.gz"
+        with translate_disk_full(self.folder):
+            file.parent.mkdir(exist_ok=True)
+            # mtime=0 makes equal answers equal files
+            with replacing(file, durable=False) as temporary:
+                temporary.write_bytes(gzip.compress(body, compresslevel=1, mtime=0))
+        self.requested += 1
+
+
+class SpooledEndpoint(Endpoint):
+    """A server whose complete answers are kept in a spool and not requested again.
+
+    Parameters
+    ----------
+    endpoint
+        The server.
+    folder
+        Folder of all answers; by default the path of a request decides.
+    """
+
+    def __init__(self, endpoint: Endpoint, spool: Spool, *, folder: str = "") -> None:
+        self.name = endpoint.name
+        self._endpoint, self._spool, self._folder = endpoint, spool, folder
+
+    def body(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the body of the answer; raise CutAnswer or PlatformError."""
+        key = _request_key(self.name, path, params or {})
+        saved = self._spool.find(key)
+        if saved is not None:
+            return saved
+        body = self._endpoint.body(path, params)
+        answer = parse_answer(body, self.name, path)
+        if not _is_refusal(answer):
+            folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
+            # an answer at its limit is requested again in parts, and its rows must not count twice
+            is_data = not (_is_empty(answer) or is_full(answer, params or {}))
+            self._spool.save(key, folder if is_data else _OTHERS, body)
+        return body
+
+
+def _request_key(server: str, path: str, params: Parameters) -> str:
+    return hashlib.sha256(json.dumps([server, path, sorted(params.items())]).encode()).hexdigest()[:24]
+
+
+def _is_refusal(answer: Any) -> bool:
+    """Return whether an answer reports an error or is only partial."""
+    if not isinstance(answer, Mapping):
+        return False
+    return answer.get("status") == "error" or bool(answer.get("warnings")) or bool(answer.get("errors"))
+
+
+def _is_empty(answer: Any) -> bool:
+    """Return whether an answer has no samples, traces, lines or objects."""
+    if not isinstance(answer, Mapping):
+        return False
+    data = answer.get("data")
+    if isinstance(data, Mapping) and "result" in data:
+        return not data["result"]
+    return any(name in answer and not answer[name] for name in ("data", "items"))
+
+
+def is_full(answer: Any, params: Parameters) -> bool:
+    """Return whether an answer has as many traces or lines as it was limited to."""
+    limit = params.get("limit")
+    if not isinstance(limit, str) or not isinstance(answer, Mapping):
+        return False
+    return count_items(answer) >= int(limit)
+
+
+def count_items(answer: Mapping[str, Any]) -> int:
+    """Return the number of traces of Jaeger, or of lines of Loki, in an answer."""
+    data = answer.get("data")
+    if isinstance(data, Mapping):
+        streams = data.get("result")
+        return sum(len(stream.get("values") or ()) for stream in streams) if isinstance(streams, Sequence) else 0
+    return len(data) if isinstance(data, list) else 0
