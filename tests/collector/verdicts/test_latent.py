@@ -142,3 +142,9 @@ def test_a_rare_tick_between_missing_readings_is_no_lasting_change() -> None:
     )
     (score,) = latent.service_scores(frame, reference_end_ns=36 * 10**9, onset_ns=40 * 10**9)
     assert score.score == 0.0
+
+
+def test_a_frame_without_columns_has_no_scores() -> None:
+    columns = pd.MultiIndex.from_arrays([[], []], names=["service", "metric"])
+    frame = pd.DataFrame(index=pd.to_datetime(np.arange(90) * 10**9, utc=True), columns=columns)
+    assert latent.service_scores(frame, reference_end_ns=36 * 10**9, onset_ns=40 * 10**9) == []

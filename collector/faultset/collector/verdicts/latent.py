@@ -80,7 +80,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
         )
         spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
     # readings of containers have irregular times, but do not depend on requests
-    is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns])
+    is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns], dtype=bool)
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
     z = np.abs(after - median) / scale
     gone = np.isnan(after) & _is_steady(reference)
