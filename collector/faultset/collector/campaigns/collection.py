@@ -41,9 +41,11 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code, plans_id, read_recorded_plans, select_repeatable
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import open_host
+from faultset.collector.recordings.chunks import recorded_s
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
+from faultset.core.times import duration_text
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS, chunk_folder, chunk_numbers
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
 
@@ -238,6 +240,10 @@ class _Campaign:
             else f"all {len(self.plans)} {_noun(self.plans)} are already collected"
         )
         self.notify(f"{cost}, into {self.destination.location}")
+        for plan in unfinished:
+            if plan.recording is not None and (done_s := recorded_s(self.root, plan.episode)):
+                lengths = f"{duration_text(done_s)} of {duration_text(plan.recording.duration_s)}"
+                self.notify(f"recording {plan.episode} continues after {lengths}")
 
         def take(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
             if not result.failure and result.plan.recording is None:

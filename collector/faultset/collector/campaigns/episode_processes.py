@@ -42,6 +42,8 @@ from faultset.core.processes import import_path, python_command
 
 PROGRAM = ("-m", "faultset.collector.episodes.process")
 """Interpreter arguments that run an episode."""
+RECORDING_PROGRAM = ("-m", "faultset.collector.recordings.process")
+"""Interpreter arguments that run a segment of a recording."""
 ORPHANS_END_S = 10.0
 """Longest wait for the processes of a killed episode."""
 STAGGER_S = 2.0
@@ -126,6 +128,8 @@ class RunningEpisode:
         cores: tuple[int, ...] = (),
     ) -> RunningEpisode:
         """Start the process of an episode on some cores; `program` are the interpreter's arguments."""
+        if waiting.plan.recording is not None and program == PROGRAM:
+            program = RECORDING_PROGRAM
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:

@@ -31,7 +31,6 @@ from faultset.collector.ipc.channel import decode
 from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.recordings.runner import RecordingRunner
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
@@ -45,7 +44,7 @@ BEHIND_CLIENTS = 5
 """Niceness of monitoring processes; gives them a third of the CPU share of services."""
 
 
-def main() -> None:
+def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
     """Run the assigned plan; exit with 0 if an outcome was reported."""
     # the start must not slow other episodes
     set_session_nice(BEHIND_OTHERS)
@@ -65,7 +64,7 @@ def main() -> None:
     journal = Journal(working.journal)
     try:
         with translate_resource_errors(working.folder):
-            outcome = _run(assignment, working, journal, stopping, send)
+            outcome = _run(runner_type, assignment, working, journal, stopping, send)
     except FaultsetError as error:
         retriable = not isinstance(error, DataError)
         outcome = EpisodeOutcome(
@@ -108,6 +107,7 @@ def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
 
 
 def _run(
+    runner_type: type[EpisodeRunner],
     assignment: EpisodeAssignment,
     working: WorkingFolder,
     journal: Journal,
@@ -136,7 +136,6 @@ def _run(
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 
     sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
-    runner_type = EpisodeRunner if plan.recording is None else RecordingRunner
     runner = runner_type(
         plan,
         platform,

@@ -237,7 +237,7 @@ class CampaignOptions(TypedDict, total=False):
     slow_traces_s: Annotated[
         float | None,
         Option(
-            help="With --recording, keep all traces that take this long or have an error, whatever the share.",
+            help="With --recording, keep all traces that take this long or have an error.",
             flag="slow-traces",
             least=0.001,
             most=3600.0,

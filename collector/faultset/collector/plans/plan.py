@@ -119,7 +119,8 @@ class Plan:
     def all_faults(self) -> tuple[PlannedFault, ...]:
         """The faults of the episode, and those of a recording's incidents."""
         incidents = () if self.recording is None else self.recording.incidents
-        return (*self.faults, *(PlannedFault(fault=one.fault, target=one.target) for one in incidents))
+        injected = (PlannedFault(fault=incident.fault, target=incident.target) for incident in incidents)
+        return (*self.faults, *injected)
 
     @property
     def fault_name(self) -> str:

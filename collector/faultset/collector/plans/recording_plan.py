@@ -54,7 +54,7 @@ class PlannedIncident:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingPlan:
-    """What makes a plan that of a recording."""
+    """Length, incidents and sampling of a recording."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -65,7 +65,7 @@ class RecordingPlan:
     incidents: tuple[PlannedIncident, ...] = ()
     """Incidents in order of time."""
     sampling: Sampling = field(default_factory=Sampling)
-    """What is kept of the telemetry."""
+    """Share of the traces and levels of the log lines that are written."""
 
 
 def least_gap_s(phases: Phases) -> float:

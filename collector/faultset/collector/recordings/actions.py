@@ -54,7 +54,7 @@ class RecordingActions(EpisodeActions):
         super().start_load()
 
     def record_step(self) -> None:
-        """Do what is due: decoys, incidents, chunks."""
+        """Make due decoys and incidents, and write a due chunk."""
         if self._chunks is None:
             self._begin()
         assert self._chunks is not None

@@ -1,4 +1,4 @@
-"""Write the chunks of a running recording, and free the memory of what is written."""
+"""Write the chunks of a running recording, and free the memory of written rows."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from faultset.collector.episodes.state_machine import Command, EpisodeMachine, E
 from faultset.core.times import SECOND_NS
 
 STEP_NS = SECOND_NS // 2
-"""Time between two looks at what is due."""
+"""Time between two steps."""
 
 
 @dataclass

@@ -55,10 +55,10 @@ class MetricStore:
 
     def discard(self, before_ns: int) -> None:
         """Forget the samples before a time."""
-        kept = frozen(self._times, "i8") >= before_ns
+        is_recent = frozen(self._times, "i8") >= before_ns
         for name, code in (("_times", "i8"), ("_numbers", "i4"), ("_values", "f8")):
             column: array[Any] = getattr(self, name)
-            setattr(self, name, array(column.typecode, frozen(column, code)[kept].tobytes()))
+            setattr(self, name, array(column.typecode, frozen(column, code)[is_recent].tobytes()))
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return a copy of the samples with `start_ns <= time < end_ns`."""

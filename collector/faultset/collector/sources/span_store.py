@@ -55,14 +55,14 @@ class SpanStore:
 
     def discard(self, before_ns: int) -> None:
         """Forget the spans that started before a time, and the words that only they used."""
-        kept = frozen(self._starts, "i8") >= before_ns
-        self._starts = array("q", frozen(self._starts, "i8")[kept].tobytes())
-        self._durations = array("q", frozen(self._durations, "i8")[kept].tobytes())
-        self._status_codes = array("i", frozen(self._status_codes, "i4")[kept].tobytes())
+        is_recent = frozen(self._starts, "i8") >= before_ns
+        self._starts = array("q", frozen(self._starts, "i8")[is_recent].tobytes())
+        self._durations = array("q", frozen(self._durations, "i8")[is_recent].tobytes())
+        self._status_codes = array("i", frozen(self._status_codes, "i4")[is_recent].tobytes())
         for name, width in (("_trace_ids", _TRACE_BYTES), ("_span_ids", _SPAN_BYTES), ("_parent_ids", _SPAN_BYTES)):
-            setattr(self, name, bytearray(frozen(getattr(self, name), "u1").reshape(-1, width)[kept].tobytes()))
+            setattr(self, name, bytearray(frozen(getattr(self, name), "u1").reshape(-1, width)[is_recent].tobytes()))
         for column in _WORDS:
-            words, codes = self._words[column].words, frozen(self._codes[column], "i4")[kept]
+            words, codes = self._words[column].words, frozen(self._codes[column], "i4")[is_recent]
             self._words[column] = renewed = Words()
             numbers = {code: renewed.number(words[code]) for code in np.unique(codes).tolist() if code >= 0}
             self._codes[column] = array("i", [numbers.get(code, -1) for code in codes.tolist()])

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from faultset.core.files import replace_text
-from faultset.core.printable import printable
 from faultset.datasets.format.base_rates import build_base_rate_table
+from faultset.datasets.format.card_cells import cell as _cell
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
+from faultset.datasets.format.recording_cards import recording_sections
 from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.stretches import Stretch
 
 CARD = "README.md"
 """File name of the card."""
@@ -68,6 +67,9 @@ def card_text(
     synthetic = manifest.provenance.get("synthetic")
     notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
     truth = [*(TRUTH_TABLES if labels else ()), *(CHUNK_TRUTH_TABLES if manifest.recordings else ())]
+    has_episodes = bool(labels) or not manifest.recordings
+    episodes, splits = (_episodes(labels, apps), _splits(manifest)) if has_episodes else ("", "")
+    folder = "episodes/<id>" if has_episodes else "recordings/<id>/chunks/<number>"
     compacted = _sampling(manifest.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
@@ -85,12 +87,7 @@ configs:
 Labelled telemetry of microservices, with and without faults: {_contents(labels, manifest)}, version {manifest.version},
 schema version {manifest.schema_version}.
 
-{notice}{recordings}## Episodes
-
-| app | fault | verdict | episodes |
-|---|---|---|---|
-{_episode_rows(labels, apps)}
-
+{notice}{recordings}{episodes}\
 A verdict is *manifest* if clients noticed the fault, *latent* if only the target's metrics changed, *silent* if nothing
 changed, and *none* without a fault.
 
@@ -100,22 +97,17 @@ changed, and *none* without a fault.
 |---|---|---|
 {_table_rows(manifest, (*TABLES, *added, *truth))}
 
-`episodes/<id>/telemetry/` is the input of methods, `episodes/<id>/truth/` the ground truth. Times are UTC nanoseconds,
+`{folder}/telemetry/` is the input of methods, `{folder}/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
 
-{compacted}{"".join(_dictionary(table) for table in added_tables)}## Splits
-
-| split | separated by | train | test |
-|---|---|---|---|
-{_split_rows(manifest)}
-
-`versions/{manifest.version}.json` lists the episodes and the SHA-256 of every file.
+{compacted}{"".join(_dictionary(table) for table in added_tables)}{splits}\
+`versions/{manifest.version}.json` lists all files with their SHA-256.
 
 ## Reading
 
 ```python
 import pandas as pd
-metrics = pd.read_parquet("episodes/<id>/telemetry/metrics.parquet")
+metrics = pd.read_parquet("{folder}/telemetry/metrics.parquet")
 
 from datasets import load_dataset
 logs = load_dataset("<this folder>", "logs", split="train")
@@ -133,8 +125,29 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 def _contents(labels: Mapping[str, Label], manifest: Manifest) -> str:
     episodes = f"{len(labels)} episodes" if labels or not manifest.recordings else ""
-    recordings = f"{len(manifest.recordings)} recordings" if manifest.recordings else ""
+    count = len(manifest.recordings)
+    recordings = f"{count} recording{'s' * (count != 1)}" if count else ""
     return " and ".join(filter(None, (episodes, recordings)))
+
+
+def _episodes(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
+    return f"""## Episodes
+
+| app | fault | verdict | episodes |
+|---|---|---|---|
+{_episode_rows(labels, apps)}
+
+"""
+
+
+def _splits(manifest: Manifest) -> str:
+    return f"""## Splits
+
+| split | separated by | train | test |
+|---|---|---|---|
+{_split_rows(manifest)}
+
+"""
 
 
 def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
@@ -199,11 +212,6 @@ def _provenance(manifest: Manifest) -> str:
     return json.dumps(manifest.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 
-def _cell(text: str) -> str:
-    """Escape a text for a cell of a Markdown table."""
-    return escape(printable(text)).replace("|", "&#124;").replace("`", "&#96;")
-
-
 def _configs(added: Sequence[str], manifest: Manifest) -> str:
     folders = []
     if manifest.episodes:
@@ -216,50 +224,3 @@ def _configs(added: Sequence[str], manifest: Manifest) -> str:
         for prefix, folder, tables in folders
         for table in tables
     )
-
-
-def recording_sections(manifest: Manifest, recordings: Mapping[str, RecordingSummary]) -> str:
-    """Return the sections about recordings; empty without any."""
-    if not recordings:
-        return ""
-    rows = "\n".join(
-        f"| {recording} | {_cell(summary.context.app_title)} | {summary.duration_s / 3600:.2f} | {len(summary.chunks)} "
-        f"| {summary.chunks[-1].segment} | {len(summary.incidents)} | {summary.context.sampling_step_s:g} "
-        f"| {_cell(str(summary.context.sampling))} |"
-        for recording, summary in sorted(recordings.items())
-    )
-    counts = Counter(
-        (summary.context.app_title, incident.fault or "", incident.verdict)
-        for summary in recordings.values()
-        for incident in summary.incidents
-    )
-    incidents = "\n".join(
-        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
-        for (app, fault, verdict), count in sorted(counts.items())
-    )
-    splits = "\n".join(
-        f"| {_cell(name)} | {_cell(split.key)} | {_hours(split.train)} | {_hours(split.validation)} "
-        f"| {_hours(split.test)} |"
-        for name, split in manifest.recording_splits.items()
-    )
-    return f"""## Recordings
-
-| recording | app | hours | chunks | segments | incidents | metrics every, s | kept |
-|---|---|---|---|---|---|---|---|
-{rows}
-
-| app | fault | verdict | incidents |
-|---|---|---|---|
-{incidents}
-
-| split of the recordings | separated by | train, h | validation, h | test, h |
-|---|---|---|---|---|
-{splits}
-
-`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
-
-"""
-
-
-def _hours(stretches: Sequence[Stretch]) -> str:
-    return f"{sum(stretch.length_s for stretch in stretches) / 3600:.2f}"

@@ -135,7 +135,7 @@ TraceShare = Annotated[float, Field(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """What a recording keeps of the telemetry; the scrape interval is in `source_intervals_s`."""
+    """Sampling of traces and log lines; the scrape interval is in `source_intervals_s`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -148,11 +148,11 @@ class Sampling:
 
     def __str__(self) -> str:
         """Describe the settings in one sentence."""
-        kept = "all traces" if self.traces >= 1 else f"{self.traces:.0%} of the traces"
+        traces = "all traces" if self.traces >= 1 else f"{self.traces:.0%} of the traces"
         if self.traces < 1 and self.slow_traces_s is not None:
-            kept += f" and all with an error or of at least {self.slow_traces_s:g} s"
+            traces += f" and all with an error or of at least {self.slow_traces_s:g} s"
         logs = f"log lines of the levels {', '.join(self.log_levels)}" if self.log_levels else "all log lines"
-        return f"{kept}; {logs}"
+        return f"{traces}; {logs}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class RecordingContext(SystemContext):
     recording: EpisodeId
     """Opaque id."""
     sampling: Sampling = field(default_factory=Sampling)
-    """What is kept of the telemetry."""
+    """Sampling of traces and log lines."""
 
     def of_episode(self, episode: str, *, start_ns: int, end_ns: int, reference_end_ns: int) -> EpisodeContext:
         """Return the context of an episode that is cut from the recording."""

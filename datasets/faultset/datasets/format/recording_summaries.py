@@ -105,7 +105,7 @@ def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
 
 
 def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
-    """Divide a recording by time, at points without an incident; a side is missing if there is no such point."""
+    """Divide a recording by time, at points without an incident; a side may be empty."""
     end_ns = summary.chunks[-1].end_ns
     points = [
         min(end_ns, _after_incidents(_time_at(share, summary), summary))

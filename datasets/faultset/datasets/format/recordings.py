@@ -1,4 +1,4 @@
-"""Write a recording: hours of telemetry in chunks, each of which appears atomically."""
+"""Write a recording: hours of telemetry in chunks that appear atomically."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class TableFolderWriter:
     """
 
     required: ClassVar[tuple[str, ...]] = ()
-    """What must be written before the commit."""
+    """Files and folders that must be written before the commit."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TableFolderWriter:
 
     @property
     def title(self) -> str:
-        """What is written, for messages."""
+        """Name of the episode or chunk, for messages."""
         return f"episode {self._unit}"
 
     def __enter__(self) -> Self:

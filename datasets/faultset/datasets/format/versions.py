@@ -155,7 +155,7 @@ def create_version(
         for recording in _chosen("recording", recordings, complete_recordings(root), root)
     }
     if not contents and not recorded:
-        raise DataError(f"{root} has no complete episode or recording for a version; collect some first")
+        raise DataError(f"{root} has no complete episode for a version, and no recording; collect some first")
     labels = {episode: summary.label for episode, summary in contents.items()}
     apps = {episode: summary.app for episode, summary in contents.items()}
     manifest = Manifest(

@@ -21,7 +21,7 @@ _TIMES = ("start", "felt", "undone", "end")
 
 
 class RecordingTruth:
-    """What only scoring may read of a recording.
+    """The truth of a recording, which only scoring may read.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _STEPS_BEFORE = 10
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSlice:
-    """What became known in a time interval, `[start_ns, end_ns)`.
+    """Rows that became known in a time interval, `[start_ns, end_ns)`.
 
     Spans are in the slice in which they ended, and requests in that of their answer; all others in that of their time.
     """
@@ -61,7 +61,7 @@ class RecordingView:
     Raises
     ------
     DataError
-        A file is missing or damaged, or there is no chunk.
+        A file is missing or damaged, or the recording lacks chunks.
     """
 
     def __init__(self, path: Path | str, numbers: Sequence[int] | None = None) -> None:
@@ -209,10 +209,10 @@ class RecordingView:
         time = time_column(name)
         rows = read_columns(self.folder / chunk.folder, name, schema, None)
         rows = _between(rows, time, start_ns, end_ns)
-        known = rows[time].cast(pa.int64())
+        times = rows[time].cast(pa.int64())
         if name in _DURATIONS:
-            known = pc.add(known, pc.fill_null(rows[_DURATIONS[name]], 0))
-        return rows.append_column(_KNOWN, known)
+            times = pc.add(times, pc.fill_null(rows[_DURATIONS[name]], 0))
+        return rows.append_column(_KNOWN, times)
 
     def wide(
         self,
