@@ -56,7 +56,7 @@ def test_a_served_episode_is_recorded_as_it_was(
 
 @pytest.fixture(autouse=True)
 def _short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "FIRST_RETRY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(endpoints, "FIRST_RETRY_TIMEOUT_S", 1.5)
 
 
 def _fetch(folder: Path, url: str, **options: Any) -> Any:
