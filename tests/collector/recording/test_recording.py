@@ -34,7 +34,7 @@ def test_a_served_episode_is_recorded_as_it_was(
     spooled = SpooledEndpoint(endpoint, spool)
     for fetch in (fetch_metrics, fetch_jaeger_traces, fetch_log_lines):
         fetch(spooled, selection, lambda share: None)
-    options = TelemetryOptions(window=sample_view.window)
+    options = TelemetryOptions(window=sample_view.window, redact=False)
     import_telemetry(spool.data_folders, tmp_path / "out", options, workers=1)
     assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
     dataset = open_dataset(tmp_path / "out")
@@ -56,7 +56,7 @@ def test_a_served_episode_is_recorded_as_it_was(
 
 @pytest.fixture(autouse=True)
 def _short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "FIRST_RETRY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(endpoints, "FIRST_RETRY_TIMEOUT_S", 1.5)
 
 
 def _fetch(folder: Path, url: str, **options: Any) -> Any:

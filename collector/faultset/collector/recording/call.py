@@ -79,11 +79,11 @@ class ClusterEndpoint(Endpoint):
 def check_window(start_ns: int, end_ns: int, now_ns: int) -> None:
     """Raise UsageError unless a window lies in the past and is at most as long as an episode may be."""
     if end_ns <= start_ns:
-        raise UsageError("--to must be after --from; exchange them")
+        raise UsageError("--to must be after --from; give a later time")
     if end_ns > now_ns:
         raise UsageError("--to must not be in the future; give an earlier time")
     if end_ns - start_ns > LONGEST_VIEW_NS:
-        raise UsageError("the window from --from to --to must be at most 31 days long; record parts of it")
+        raise UsageError("the window from --from to --to must be at most 31 days long; give a later --from")
 
 
 def fetch_answers(

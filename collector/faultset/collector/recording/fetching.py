@@ -135,7 +135,7 @@ def _tempo_searches(endpoint: Endpoint, selection: Selection, query: str) -> Ite
             if until_s - at_s == 1:
                 raise PlatformError(
                     f"{endpoint.name} has {_FOUND_PER_PAGE} traces or more within a second; reduce the sampling rate, "
-                    "or select a --namespace"
+                    "or give a --namespace"
                 )
             step_s = max(1, (until_s - at_s) // 2)
             continue
@@ -160,7 +160,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
             if until_ns - at_ns == 1:
                 raise PlatformError(
                     f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond, or an incomplete answer; "
-                    "select fewer streams with --log-selector"
+                    "choose fewer streams with --log-selector"
                 )
             step_ns = max(1, (until_ns - at_ns) // 2)
             continue

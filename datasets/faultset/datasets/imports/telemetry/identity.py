@@ -64,7 +64,7 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
     for field, names in IDENTITY.items():
         name = next((name for name in names if rest.get(name) and not _describes(field, name, rest)), None)
         if name is not None:
-            fields[field] = short_name(rest.pop(name))
+            fields[field] = short_name(rest[name] if name == _described(rest) else rest.pop(name))
     side = rest.get("reporter")
     if side in ("source", "destination") or "source_workload" in rest:
         prefix = "source" if side == "source" else "destination"
@@ -74,15 +74,20 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
     job = rest.pop("job", "")
     if job and not (default.service or any(fields.get(field) for field in ("service", "workload", "pod"))):
         fields["service"] = short_name(job.rpartition("/")[2])
-    for name in SCRAPE_LABELS:
+    for name in SCRAPE_LABELS - {_described(rest)}:
         rest.pop(name, None)
     return Origin(*(fields.get(field) or getattr(default, field) for field in IDENTITY)), rest
 
 
 def _describes(field: str, name: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a label describes the measurement: kube-state-metrics names its objects by such labels."""
-    metric = labels.get("__name__", "")
-    return field in ("service", "host") and metric.startswith(f"kube_{name}_")
+    """Return whether a label describes the measurement and not where it comes from."""
+    return field in ("service", "host") and name == _described(labels)
+
+
+def _described(labels: Mapping[str, str]) -> str:
+    """Return the label with which kube-state-metrics names the object of a series; empty for other metrics."""
+    words = labels.get("__name__", "").split("_")
+    return words[1] if words[0] == "kube" and len(words) > 2 and words[1] not in ("pod", "namespace") else ""
 
 
 def _find(facts: Mapping[str, Any], names: tuple[str, ...]) -> str:

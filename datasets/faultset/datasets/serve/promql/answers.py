@@ -50,7 +50,7 @@ def answer_range(
     if step_ms <= 0:
         raise QueryError('"step" must be at least a millisecond; give for instance 15s')
     if end_ms < start_ms:
-        raise QueryError('"end" must not be before "start"; exchange them')
+        raise QueryError('"end" must not be before "start"; give a later time')
     steps = (end_ms - start_ms) // step_ms + 1
     if steps > MOST_STEPS:
         raise QueryError(f'the query has {steps} steps, at most {MOST_STEPS} are allowed; increase "step"')
