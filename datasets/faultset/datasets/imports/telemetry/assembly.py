@@ -37,7 +37,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be assembled from a staging folder.
+    """The episodes of a staging folder and the names, kinds and roles for them.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ def _services(tables: Mapping[str, pa.Table], window: Window) -> tuple[str, ...]
 
 
 def _window_rows(stage: Path, plan: Plan, table: str, window: Window) -> pa.Table:
-    """Return the rows of a window with their services, in our columns except those that other rows decide."""
+    """Return the rows of a window with their services, in almost our columns."""
     paths = [
         str(stage / folder / f"{table}.parquet")
         for folder, first_ns, last_ns in plan.folders.get(table, ())

@@ -62,7 +62,7 @@ class TelemetryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryReport:
-    """What an import has recognised.
+    """Recognised files and services of an import.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class TelemetryReport:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedTelemetry:
-    """Staged rows with what is known about them."""
+    """Staged rows with their mapping and report."""
 
     folder: Path
     mapping: TelemetryMapping
@@ -122,7 +122,7 @@ def import_telemetry(
     announce
         Called with the expected cost, as text, before the files are read.
     report
-        Called with what was recognised, before episodes are written.
+        Called with the recognised files and services, before episodes are written.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _check_options(options: TelemetryOptions) -> None:
 
 
 def staging_folder(out: Path) -> Path:
-    """Return the folder in which an import into `out` keeps what it has read."""
+    """Return the folder for the staged rows of an import into `out`."""
     return out.parent / f"{out.name}{STAGE_SUFFIX}"
 
 
@@ -254,8 +254,8 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
     for file in facts:
         for table in file.rows:
             first, last = file.first_ns[table], file.last_ns[table]
-            known = spans.get(table, (first, last))
-            spans[table] = min(known[0], first), max(known[1], last)
+            former = spans.get(table, (first, last))
+            spans[table] = min(former[0], first), max(former[1], last)
     for table, (first, last) in spans.items():
         for other, (begin, end) in spans.items():
             if table < other and (last < begin or end < first):
@@ -285,7 +285,7 @@ def _find_causes(window: Window, names: ServiceNames) -> tuple[str, ...]:
         service = names.find(cause)
         if service is None:
             raise UsageError(
-                f"the cause of {quoted(window.key)} is {quoted(cause)}, which is no service of the telemetry; "
+                f"the cause of {quoted(window.key)} is {quoted(cause)}, but the telemetry has no such service; "
                 f"{suggest(cause, names.services)}"
             )
         causes.append(service)

@@ -134,7 +134,7 @@ class _Limited(io.RawIOBase):
 
 
 class DamagedError(DataError):
-    """Content that ends before the file does; what was read before remains valid."""
+    """Damage inside a file; records before it remain valid."""
 
 
 def _decompress(raw: io.RawIOBase, compression: str) -> IO[bytes]:
@@ -161,7 +161,7 @@ def _decode(stream: io.BufferedReader[Any], encoding: str) -> IO[bytes]:
 
 
 def transcode(stream: IO[bytes], encoding: str) -> IO[bytes]:
-    """Return a stream as valid UTF-8; bytes that are no text become U+FFFD."""
+    """Return a stream as valid UTF-8; invalid bytes become U+FFFD."""
     return io.BufferedReader(_Transcoded(stream, encoding), 1 << 18)
 
 
@@ -190,7 +190,7 @@ def open_content(path: Path, name: str) -> Content:
     Raises
     ------
     DataError
-        It is no regular file, cannot be read, is empty, damaged, or of a kind that holds no telemetry.
+        The file is not regular, unreadable, empty, damaged, or of a kind without telemetry.
     """
     size = regular_stat(path).st_size
     try:

@@ -30,7 +30,7 @@ Moment = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """What raised an alarm."""
+    """Time and source of an alarm."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -198,15 +198,15 @@ def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -
 def _alarm_parameters(alarm: Alarm | None) -> dict[str, Any]:
     if alarm is None:
         return {}
-    place = {"service": alarm.service} if alarm.service else {}
-    if place and alarm.metric:
-        place["metric"] = alarm.metric
+    source = {"service": alarm.service} if alarm.service else {}
+    if source and alarm.metric:
+        source["metric"] = alarm.metric
     time_ns = None if alarm.time is None else _moment(alarm.time, "alarm.time")
-    return ({"alarm": place} if place else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
+    return ({"alarm": source} if source else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
 
 
 def window_around(at_ns: int, data: tuple[int, int]) -> Window:
-    """Return the window of 30 minutes before and after a time, as far as there is telemetry.
+    """Return the window of 30 minutes before and after a time, limited to the telemetry.
 
     Raises
     ------
@@ -266,7 +266,7 @@ def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
 
 
 def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
-    """Return a window without a beginning or end of more than 10 % in which there is no telemetry."""
+    """Return a window without empty beginnings and ends of more than 10 %."""
     allowed_ns = (end_ns - start_ns) // 10
     start_ns = start_ns if data[0] - start_ns <= allowed_ns else data[0]
     return start_ns, end_ns if end_ns - data[1] <= allowed_ns else data[1]

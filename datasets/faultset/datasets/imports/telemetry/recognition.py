@@ -112,7 +112,9 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         try:
             read_csv(content, stream, context, rule)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise DataError(f"{content.name} is no valid CSV ({printable(str(error).splitlines()[0][:120])})") from None
+            raise DataError(
+                f"{content.name} is not valid CSV ({printable(str(error).splitlines()[0][:120])})"
+            ) from None
         return "CSV table"
     json_lines = sum(line.lstrip().startswith("{") for line in filled)
     if json_lines:
@@ -129,7 +131,7 @@ def _default_time_ns(path: Path, rule: FileRule) -> int | None:
 
 
 def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, read: Callable[[str], None]) -> None:
-    """Give all lines to a reader; a line that is no UTF-8 is read with replacements and counted."""
+    """Give all lines to a reader; lines with invalid UTF-8 are repaired and counted."""
     lines = content.lines(stream)
     with closing(lines):  # type: ignore[type-var]
         while True:
@@ -152,7 +154,7 @@ def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, re
 
 
 def _read_mixed(content: Content, stream: IO[bytes], context: ReadingContext) -> None:
-    """Read lines of which some are JSON records and others are text without a time."""
+    """Read a mix of JSON records and text lines without times."""
     import json
 
     reader = RecordReader(context, stem_of(content.path))

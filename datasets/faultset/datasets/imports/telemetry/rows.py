@@ -99,7 +99,7 @@ class Series(NamedTuple):
 
 
 class StagedRows:
-    """Rows of one file, written to a folder in batches, and what was dropped.
+    """Rows of one file, written to a folder in batches, and counts of dropped records.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class StagedRows:
             self._flush_metrics()
 
     def add_samples(self, series: Series, times_ns: np.ndarray, values: np.ndarray) -> None:
-        """Add samples of a series; missing values are no samples and are not counted."""
+        """Add samples of a series; missing values are skipped."""
         keep = ~np.isnan(values)
         inside = (times_ns >= EARLIEST_NS) & (times_ns < LATEST_NS)
         if not inside.all():
@@ -190,7 +190,7 @@ class StagedRows:
             self._flush(table)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the pending rows."""
         self._flush_metrics()
         for table in list(self._columns):
             self._flush(table)

@@ -197,7 +197,7 @@ def _add_event(
 
 
 def canonical_json_or_text(value: Any) -> str:
-    """Return data as canonical JSON, or as text if they are no valid JSON."""
+    """Return data as canonical JSON, or as text if JSON cannot hold them."""
     try:
         return canonical_json(value)
     except (TypeError, ValueError):
@@ -439,7 +439,7 @@ def _decoders() -> Iterator[Any]:
 
 
 def _is_plausible(resource: Any) -> bool:
-    """Return whether a decoded resource holds what was meant; other messages decode too, into unknown fields."""
+    """Return whether a decoded resource has plausible fields; other messages also decode, into unknown fields."""
     scopes = next(
         getattr(resource, name) for name in ("scope_spans", "scope_metrics", "scope_logs") if hasattr(resource, name)
     )

@@ -47,9 +47,9 @@ def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str
         add_pairs(context, labels, floats)
     if native:
         try:
-            for part in classic_histogram(read_pairs(labels, native, histograms=True)):
+            for piece in classic_histogram(read_pairs(labels, native, histograms=True)):
                 context.rows.add_samples(
-                    build_series(context, part.labels, part.kind or UNKNOWN), part.times, part.values
+                    build_series(context, piece.labels, piece.kind or UNKNOWN), piece.times, piece.values
                 )
         except (TypeError, ValueError, KeyError):
             context.rows.drop("is a malformed native histogram", len(native))
@@ -60,7 +60,7 @@ def add_pairs(context: ReadingContext, labels: Mapping[str, Any], pairs: Sequenc
     try:
         raw = read_pairs(labels, pairs)
     except (TypeError, ValueError, OverflowError, IndexError):
-        context.rows.drop("is no pair of time and value", len(pairs))
+        context.rows.drop("is not a pair of time and value", len(pairs))
         return
     context.rows.add_samples(build_series(context, labels, UNKNOWN), raw.times, raw.values)
 
@@ -118,7 +118,7 @@ class ExpositionText:
             return
         match = _SAMPLE.fullmatch(text)
         if match is None:
-            self._context.rows.drop("is no sample")
+            self._context.rows.drop("is not a sample")
             return
         key = (match["name"], match["labels"] or "")
         if key not in self._known:
@@ -187,12 +187,12 @@ class ExpositionText:
 
 def _our_series(metric: str, labels: dict[str, str], kind: str) -> Series:
     """Return a series of our own export, which puts `label_` before labels that have the name of a column."""
-    place = {name: labels.pop(name) for name in _COLUMNS if name in labels}
+    columns = {name: labels.pop(name) for name in _COLUMNS if name in labels}
     origin = Origin(
-        service=place.get("service") or NO_SERVICE, pod=place.get("pod", ""), container=place.get("container", "")
+        service=columns.get("service") or NO_SERVICE, pod=columns.get("pod", ""), container=columns.get("container", "")
     )
     rest = {
-        name.removeprefix("label_") if name[6:] in place or name[6:] in _COLUMNS else name: v
+        name.removeprefix("label_") if name[6:] in columns or name[6:] in _COLUMNS else name: v
         for name, v in labels.items()
     }
     rest.pop("__name__", None)

@@ -105,7 +105,7 @@ def find_signal(names: Sequence[str], rule: FileRule) -> str:
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter of a table's first lines; empty if they are no table."""
+    """Return the delimiter of a table's first lines; empty for other text."""
     best, most = "", 1
     for delimiter in ",\t;|":
         try:
@@ -183,8 +183,8 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
     signal = find_signal(names, rule)
     if not signal:
         raise DataError(
-            f"{origin} is a table whose columns ({brief(printable(', '.join(names[:12])), 120)}) do not show what it "
-            "holds; name them in the mapping file"
+            f"{origin} is a table whose columns ({brief(printable(', '.join(names[:12])), 120)}) do not show its "
+            "content; name them in the mapping file"
         )
     if {"episode", "view_start_ns", "inject_start_ns"} <= set(names):
         raise DataError(f"{origin} holds labels of our own export; give them as incidents")
@@ -215,8 +215,8 @@ def _times(values: Sequence[Any], context: ReadingContext) -> list[int | None]:
 
 def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: ReadingContext, rule: FileRule) -> None:
     times = _times(_column(batch, fields["time"]), context)
-    known = np.array([time is not None for time in times])
-    context.rows.drop("has no time", int((~known).sum()))
+    timed = np.array([time is not None for time in times])
+    context.rows.drop("has no time", int((~timed).sum()))
     times_ns = np.array([time or 0 for time in times], dtype=np.int64)
     separator = rule.separator or "/"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -226,10 +226,10 @@ def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: Readin
         if values is None:
             context.rows.note(f"column {name} holds text and is not kept", batch.num_rows)
             continue
-        service, found, metric = name.partition(separator)
-        origin = context.origin._replace(service=short_name(service)) if found and service else context.origin
-        series = Series(origin, short_name(metric if found else name), _NO_LABELS, rule.kind)
-        context.rows.add_samples(series, times_ns[known], values[known])
+        service, mark, metric = name.partition(separator)
+        origin = context.origin._replace(service=short_name(service)) if mark and service else context.origin
+        series = Series(origin, short_name(metric if mark else name), _NO_LABELS, rule.kind)
+        context.rows.add_samples(series, times_ns[timed], values[timed])
 
 
 def _numbers(column: pa.Array) -> np.ndarray | None:
@@ -269,12 +269,12 @@ def _read_sample(record: Mapping[str, Any], time_ns: int | None, context: Readin
     if value is None or not metric:
         context.rows.drop("has no value" if metric else "has no metric")
         return
-    given, rest = split_labels(_labels(record.get("labels")), _origin(record, context)) if record.get("labels") else (
+    origin, rest = split_labels(_labels(record.get("labels")), _origin(record, context)) if record.get("labels") else (
         _origin(record, context), {},
     )  # fmt: skip
     kind = str(record.get("kind") or UNKNOWN)
     if value == value:
-        context.rows.add_sample(Series(given, metric, canonical_json(rest), kind), time_ns, value)
+        context.rows.add_sample(Series(origin, metric, canonical_json(rest), kind), time_ns, value)
 
 
 def _read_span(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:
