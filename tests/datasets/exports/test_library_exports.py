@@ -23,7 +23,7 @@ from prometheus_client.samples import Sample, Timestamp
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset
-from faultset.datasets.exports.telemetry_texts import openmetrics_text
+from faultset.datasets.exports.openmetrics import openmetrics_text
 from faultset.datasets.exports.wide import LENGTH
 from faultset.datasets.training.frameworks import polars_tables
 

@@ -22,9 +22,9 @@ from faultset.core.suggestions import suggest
 from faultset.core.times import duration_text
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
-from faultset.datasets.imports.telemetry.assembly import PLAN, Plan, list_folders
+from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
 from faultset.datasets.imports.telemetry.incidents import (
-    Window,
+    EpisodeWindow,
     incident_windows,
     parse_moment,
     read_incidents,
@@ -268,7 +268,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
         yield f"{count:,} rows of {table} name no service"
 
 
-def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[Window]:
+def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[EpisodeWindow]:
     """Return the episodes to build, with causes by the names of services."""
     data = telemetry.report.start_ns, telemetry.report.end_ns
     if options.at is not None:
@@ -279,7 +279,7 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
     return [replace(window, causes=_find_causes(window, telemetry.report.names)) for window in windows]
 
 
-def _find_causes(window: Window, names: ServiceNames) -> tuple[str, ...]:
+def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
     causes: list[str] = []
     for cause in window.causes:
         service = names.find(cause)
@@ -292,7 +292,7 @@ def _find_causes(window: Window, names: ServiceNames) -> tuple[str, ...]:
     return tuple(dict.fromkeys(causes))
 
 
-def write_plan(telemetry: StagedTelemetry, windows: Sequence[Window]) -> None:
+def write_plan(telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow]) -> None:
     """Write what `TelemetryImport` needs into the staging folder."""
     facts = telemetry.report.files
     types: dict[str, str] = {}
@@ -305,7 +305,7 @@ def write_plan(telemetry: StagedTelemetry, windows: Sequence[Window]) -> None:
             if metrics.get(metric, "unknown") == "unknown":
                 metrics[metric] = kind
     kinds = infer_kinds(metrics, types)
-    Plan(
+    AssemblyPlan(
         app=telemetry.mapping.app,
         windows=tuple(windows),
         folders=list_folders(facts),

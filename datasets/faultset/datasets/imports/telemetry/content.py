@@ -201,7 +201,7 @@ def open_content(path: Path, name: str) -> Content:
     compression = next((kind for magic, kind in _COMPRESSIONS if start.startswith(magic)), "")
     reason = next((reason for magic, reason in _OTHERS if start.startswith(magic)), "")
     if reason:
-        raise DataError(f"{name} {reason}")
+        raise DataError(f"{name} {reason}, or leave the file out")
     raw = Content(path=path, name=name, size=size, compression=compression, head=b"", encoding="", is_whole=False)
     head = _read_head(raw, HEAD_BYTES)
     encoding = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), "" if b"\0" in head else "utf-8")
@@ -210,7 +210,7 @@ def open_content(path: Path, name: str) -> Content:
         head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode("utf-8", "replace")
     head = head.removeprefix(codecs.BOM_UTF8)
     if not head.strip() and is_whole:
-        raise DataError(f"{name} is empty")
+        raise DataError(f"{name} is empty; leave it out")
     return Content(
         path=path, name=name, size=size, compression=compression, head=head, encoding=encoding, is_whole=is_whole
     )

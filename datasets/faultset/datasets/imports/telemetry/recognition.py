@@ -99,7 +99,7 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         return "text logs"
     for shape, reason in _REFUSED_TEXT:
         if re.match(shape, "\n".join(filled[:3]) + "\n"):
-            raise DataError(f"{content.name} {reason}")
+            raise DataError(f"{content.name} {reason}, or leave the file out")
     if is_exposition(filled):
         _read_lines(content, stream, context, ExpositionText(context, default_ns).read)
         return "OpenMetrics" if any(line.startswith("# EOF") for line in lines[-3:]) else "Prometheus text"
@@ -216,5 +216,5 @@ def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content | None
     if not skipped:
         return None
     if not head.strip() and content.is_whole:
-        raise DataError(f"{content.name} is the record of a tool without output")
+        raise DataError(f"{content.name} is the record of a tool without output; leave it out")
     return dataclasses.replace(content, head=head)

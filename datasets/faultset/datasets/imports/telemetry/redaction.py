@@ -62,7 +62,7 @@ class Redactor:
             self._added = [re.compile(pattern) for pattern in patterns]
         except re.error as error:
             raise UsageError(
-                f"--redact-pattern must be a regular expression, got {quoted(str(error.pattern))}"
+                f"--redact-patterns must be a regular expression, got {quoted(str(error.pattern))}"
             ) from None
 
     def hide(self, text: str) -> str:

@@ -16,7 +16,7 @@ from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
@@ -25,11 +25,11 @@ NO_TIME = "has no time (a scrape holds current values; the mapping file can name
 _MS = 1_000_000
 
 
-def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, name: str = "") -> Series:
+def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, name: str = "") -> StagedSeries:
     """Return the identity of a series from all its labels; `name` is used if they name no metric."""
     origin, rest = split_labels(labels, context.origin)
     metric = short_name(rest.pop("__name__", "") or name)
-    return Series(origin, metric, canonical_json(rest), kind)
+    return StagedSeries(origin, metric, canonical_json(rest), kind)
 
 
 def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str) -> None:
@@ -106,7 +106,7 @@ class ExpositionText:
     def __init__(self, context: ReadingContext, default_time_ns: int | None = None) -> None:
         self._context, self._default_time_ns = context, default_time_ns
         self._family, self._type, self._recorded = "", "", ""
-        self._known: dict[tuple[str, str], Series | None] = {}
+        self._known: dict[tuple[str, str], StagedSeries | None] = {}
 
     def read(self, line: str) -> None:
         """Read a line."""
@@ -150,7 +150,7 @@ class ExpositionText:
             self._family, self._recorded = words[2], words[3].removeprefix(KIND_MARK)
             self._known.clear()
 
-    def _parse(self, name: str, text: str) -> Series | None:
+    def _parse(self, name: str, text: str) -> StagedSeries | None:
         labels: dict[str, str] = {}
         position = 0
         while position < len(text.rstrip()):
@@ -185,7 +185,7 @@ class ExpositionText:
         return sample_kind(metric, self._family, self._type)
 
 
-def _our_series(metric: str, labels: dict[str, str], kind: str) -> Series:
+def _our_series(metric: str, labels: dict[str, str], kind: str) -> StagedSeries:
     """Return a series of our own export, which puts `label_` before labels that have the name of a column."""
     columns = {name: labels.pop(name) for name in _COLUMNS if name in labels}
     origin = Origin(
@@ -196,7 +196,7 @@ def _our_series(metric: str, labels: dict[str, str], kind: str) -> Series:
         for name, v in labels.items()
     }
     rest.pop("__name__", None)
-    return Series(origin, metric, canonical_json(rest), kind)
+    return StagedSeries(origin, metric, canonical_json(rest), kind)
 
 
 _COLUMNS = ("service", "pod", "container")

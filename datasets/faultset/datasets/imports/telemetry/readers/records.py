@@ -13,7 +13,7 @@ from faultset.datasets.imports.telemetry.json_units import CONTAINERS
 from faultset.datasets.imports.telemetry.readers import kubernetes, logs, otlp, prometheus, traces
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point
-from faultset.datasets.imports.telemetry.rows import Series, short_name
+from faultset.datasets.imports.telemetry.rows import StagedSeries, short_name
 from faultset.datasets.telemetry_formats.otlp_json import read_attributes, read_float
 from faultset.datasets.telemetry_formats.prometheus import prometheus_name
 
@@ -269,7 +269,7 @@ def _read_beat(value: Mapping[str, Any], context: ReadingContext) -> None:
         context.rows.drop("is a document without numbers")
     for name, number in numbers.items():
         metric = short_name(prometheus_name(name, "", "gauge"))
-        context.rows.add_sample(Series(origin, metric, canonical_json({}), "gauge"), time_ns, number)
+        context.rows.add_sample(StagedSeries(origin, metric, canonical_json({}), "gauge"), time_ns, number)
 
 
 _Shape = tuple[

@@ -24,7 +24,7 @@ from faultset.datasets.imports.telemetry.mapping import FileRule
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import add_span
 from faultset.datasets.imports.telemetry.readers.prometheus import UNKNOWN
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
 from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import read_level
 from faultset.datasets.telemetry_formats.otlp_json import read_float, read_id, read_int, read_kind, read_status
@@ -77,7 +77,9 @@ def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
         if field not in _NAMES:
             raise DataError(f"the mapping file names the column {field}, which must be one of {', '.join(_NAMES)}")
         if name not in names:
-            raise DataError(f"the mapping file names the column {name}, but the table has {', '.join(names[:20])}")
+            raise DataError(
+                f"the mapping file names the column {name}, but the table has {', '.join(names[:20])}; correct it"
+            )
         fields[field] = name
     return {field: name for field, name in fields.items() if name}
 
@@ -152,7 +154,7 @@ def read_csv(content: Content, stream: IO[bytes], context: ReadingContext, rule:
         )
     except pa.ArrowInvalid as error:
         if "Empty" in str(error):
-            raise DataError(f"{content.name} is a table without rows") from None
+            raise DataError(f"{content.name} is a table without rows; leave it out") from None
         raise
     read = table_reader(names, context, rule, content.name)
     for batch in reader:
@@ -168,7 +170,9 @@ def read_parquet(content: Content, context: ReadingContext, rule: FileRule) -> N
             for batch in file.iter_batches(batch_size=_ROWS):
                 read(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(f"{content.name} is a damaged Parquet file ({str(error).splitlines()[0][:100]})") from None
+        raise DataError(
+            f"{content.name} is a damaged Parquet file; restore it ({str(error).splitlines()[0][:100]})"
+        ) from None
 
 
 def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, origin: str) -> Any:
@@ -228,7 +232,7 @@ def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: Readin
             continue
         service, mark, metric = name.partition(separator)
         origin = context.origin._replace(service=short_name(service)) if mark and service else context.origin
-        series = Series(origin, short_name(metric if mark else name), _NO_LABELS, rule.kind)
+        series = StagedSeries(origin, short_name(metric if mark else name), _NO_LABELS, rule.kind)
         context.rows.add_samples(series, times_ns[timed], values[timed])
 
 
@@ -237,7 +241,7 @@ def _numbers(column: pa.Array) -> np.ndarray | None:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return np.full(len(column), np.nan) if pa.types.is_null(column.type) else None
-    values = parse_numbers(pd.Series(column.to_pandas()))
+    values = parse_numbers(pd.StagedSeries(column.to_pandas()))
     filled = len(column) - column.null_count
     return None if filled and np.isnan(values).all() and column.to_pylist().count("NaN") < filled else values
 
@@ -274,7 +278,7 @@ def _read_sample(record: Mapping[str, Any], time_ns: int | None, context: Readin
     )  # fmt: skip
     kind = str(record.get("kind") or UNKNOWN)
     if value == value:
-        context.rows.add_sample(Series(origin, metric, canonical_json(rest), kind), time_ns, value)
+        context.rows.add_sample(StagedSeries(origin, metric, canonical_json(rest), kind), time_ns, value)
 
 
 def _read_span(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:
