@@ -241,7 +241,7 @@ def _numbers(column: pa.Array) -> np.ndarray | None:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return np.full(len(column), np.nan) if pa.types.is_null(column.type) else None
-    values = parse_numbers(pd.StagedSeries(column.to_pandas()))
+    values = parse_numbers(pd.Series(column.to_pandas()))
     filled = len(column) - column.null_count
     return None if filled and np.isnan(values).all() and column.to_pylist().count("NaN") < filled else values
 
