@@ -112,9 +112,8 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         try:
             read_csv(content, stream, context, rule)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise DataError(
-                f"{content.name} is not valid CSV ({printable(str(error).splitlines()[0][:120])})"
-            ) from None
+            reason = printable(str(error).splitlines()[0][:120])
+            raise DataError(f"{content.name} is not valid CSV ({reason}); correct it or leave it out") from None
         return "CSV table"
     json_lines = sum(line.lstrip().startswith("{") for line in filled)
     if json_lines:
