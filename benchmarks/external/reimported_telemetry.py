@@ -36,21 +36,23 @@ def main() -> None:
         chosen = [episode for episode in source.episodes if source.label(episode).is_faulty][: options.episodes]
         results = []
         for episode in chosen:
-            own, imported = _reimport(source, episode, folder)
-            results.append(pd.concat([_score(own, methods, "own"), _score(imported, methods, "imported")], axis=1))
+            original, imported = _reimport(source, episode, folder)
+            results.append(
+                pd.concat([_score(original, methods, "original"), _score(imported, methods, "imported")], axis=1)
+            )
     table = sum(results) / len(results)
-    print("| method | protocol | own | imported |\n|---|---|---:|---:|")
+    print("| method | protocol | original | imported |\n|---|---|---:|---:|")
     for (method, protocol), row in table.iterrows():  # type: ignore[misc]
-        print(f"| {method} | {protocol} | {row['own']:.3f} | {row['imported']:.3f} |")
-    print(f"\n{len(chosen)} episodes; equal AC@1: {bool((table['own'] == table['imported']).all())}")
+        print(f"| {method} | {protocol} | {row['original']:.3f} | {row['imported']:.3f} |")
+    print(f"\n{len(chosen)} episodes; equal AC@1: {bool((table['original'] == table['imported']).all())}")
 
 
 def _reimport(source: Dataset, episode: str, folder: Path) -> tuple[Path, Path]:
     """Return a dataset of one episode, and the dataset of the same telemetry read back."""
-    own, texts, imported = (folder / f"{episode}-{name}" for name in ("own", "otlp", "imported"))
-    shutil.copytree(source.path(episode), own / "episodes" / episode)
-    create_version(own, provenance=dict(source.provenance))
-    export_dataset("otlp-json", own, texts, most_bytes=None)
+    original, texts, imported = (folder / f"{episode}-{name}" for name in ("original", "otlp", "imported"))
+    shutil.copytree(source.path(episode), original / "episodes" / episode)
+    create_version(original, provenance=dict(source.provenance))
+    export_dataset("otlp-json", original, texts, most_bytes=None)
     label = source.label(episode)
     assert label.onset_ns is not None  # the episode has a fault
     incident = {
@@ -63,13 +65,13 @@ def _reimport(source: Dataset, episode: str, folder: Path) -> tuple[Path, Path]:
     incidents = folder / f"{episode}.yaml"
     incidents.write_text(yaml.safe_dump({"incidents": [incident]}))
     import_telemetry([texts / episode], imported, TelemetryOptions(incidents=incidents, redact=False))
-    return own, imported
+    return original, imported
 
 
 def _score(dataset: Path, methods: list[str], name: str) -> pd.Series:
     result = evaluate(dataset, methods, tasks=["localization"], out=dataset.parent / f"{dataset.name}-results")
     values = result.episode_values("localization")
-    values = values[values["metric"] == "AC@1"]
+    values = values[values["metric"] == "ac1"]
     return values.groupby(["baseline", "protocol"])["value"].mean().rename(name)
 
 

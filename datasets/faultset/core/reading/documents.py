@@ -139,7 +139,7 @@ def validation_sentence(problem: ValidationError) -> str:
     field = ".".join(printable(str(key)[:60]) for key in first["loc"]) or "it"
     if first["type"] == "missing":
         return f"the field {field} is missing"
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"the field {field} is unknown"
     expectation = first["msg"].partition("\n")[0].removeprefix("Value error, ")
     expectation = expectation.replace("Input should", "must").replace("String should", "must")

@@ -81,7 +81,9 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
 @click.option("--mapping", metavar="FILE", help="telemetry: names of services, roles, columns.")
 @click.option("--at", metavar="TIME", help="telemetry: cut one episode around a time.")
 @click.option("--redact/--no-redact", default=True, help="telemetry: hide passwords and tokens.")
-@click.option("--redact-pattern", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more texts.")
+@click.option(
+    "--redact-patterns", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more texts."
+)
 @click.option("--dry-run", is_flag=True, help="telemetry: recognise files and write a mapping file only.")
 @json_option
 def import_(
@@ -137,7 +139,9 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
         raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
     for option, value in telemetry.items():
         if value and option != "redact":
-            raise UsageError(f"--{option.replace('_patterns', '-pattern').replace('_', '-')} is only for telemetry")
+            raise UsageError(
+                f"--{option.replace('_', '-')} is for the format telemetry and not for {name}; leave it out"
+            )
     return paths[0]
 
 

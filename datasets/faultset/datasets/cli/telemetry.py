@@ -1,4 +1,4 @@
-"""`faultset dataset import telemetry`: what was recognised, and the mapping file."""
+"""`faultset dataset import telemetry`: its report and the mapping file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show_cost(cost: object) -> None:
 def import_files(
     paths: Sequence[Path], out: Path, options: Mapping[str, Any], *, workers: int | None, skip_bad: bool
 ) -> ImportResult | None:
-    """Import telemetry files and print what was recognised; None after a dry run."""
+    """Import telemetry files and print a report; return None after a dry run."""
     from faultset.core.command_line.progress import report_progress
     from faultset.datasets.imports.telemetry.call import (
         TelemetryOptions,
@@ -76,7 +76,7 @@ def import_files(
 
 
 def show_report(report: TelemetryReport) -> None:
-    """Print formats, services, and what was refused, dropped or changed."""
+    """Print formats, services, and refused, dropped and changed records."""
     from faultset.datasets.imports.telemetry.incidents import time_text
 
     _echo(f"Recognised, from {time_text(report.start_ns)} to {time_text(report.end_ns)}:")

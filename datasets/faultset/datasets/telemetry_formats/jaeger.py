@@ -58,13 +58,13 @@ class _Process(NamedTuple):
 
 
 class SpanFacts(NamedTuple):
-    """What the tags and references of a span say."""
+    """Facts from the tags and references of a span."""
 
     parent_id: str
     kind: str
     status: str
     attributes: dict[str, Any]
-    """All tags except those that Jaeger and its clients add."""
+    """Tags without those added by Jaeger and its clients."""
     is_shifted: bool
 
 

@@ -166,7 +166,7 @@ WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
 
 
 RECORDED_KINDS = frozenset(WHITELISTS)
-"""Kinds of objects whose state is recorded, besides custom resources."""
+"""Kinds of objects whose state is recorded; custom resources also are."""
 
 
 def record_state(resource: Object, kind: str) -> str:

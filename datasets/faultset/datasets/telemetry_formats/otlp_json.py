@@ -100,7 +100,7 @@ def read_id(value: Any, width: int) -> str:
     Parameters
     ----------
     width
-        Number of bytes, which tells Base64 (of protobuf's own JSON form) from hex digits.
+        Number of bytes, which distinguishes Base64 (of protobuf's JSON) from hex digits.
 
     >>> read_id("5B8EFFF798038103D269B633813FC60C", 16), read_id("Sc130fnc2TY=", 8)
     ('5b8efff798038103d269b633813fc60c', '49cd77d1f9dcd936')

@@ -124,7 +124,10 @@ def test_the_mapping_file_decides_names_and_roles(files: Path, tmp_path: Path) -
         ("incidents: []\n", "at least one entry"),
         ("incidents: [{start: soon, end: later}]\n", "must be a time such as"),
         ("incidents: [{start: 2025-10-09T09:00:00Z, end: 2025-10-09T08:00:00Z}]\n", "must end after it starts"),
-        ("incidents: [{start: 2025-10-09T09:00:00Z, end: 2025-10-09T09:05:00Z, cause: carrt}]\n", "did you mean"),
+        (
+            "incidents: [{start: 2025-10-09T09:00:00Z, end: 2025-10-09T09:05:00Z, cause: carrt}]\n",
+            "has no such service; choose one of",
+        ),
         ("incidents: [{start: 2020-01-01T00:00:00Z, end: 2020-01-01T01:00:00Z}]\n", "no telemetry covers"),
         ("incidents: [{start: 2025-10-09T08:53:21Z, end: 2025-10-09T09:05:00Z}]\n", "10 s of telemetry before"),
         ("incidents: [{start: 1760000700, end: 1760001000, begin: 1}]\n", "unknown"),

@@ -107,8 +107,8 @@ READABLE: dict[str, tuple[str | bytes, str, int]] = {
     "cut gzip": (gzip.compress((json.dumps(TRACES) + "\n").encode() * 9_000)[:-300], "spans", -1),
 }  # fmt: skip
 REFUSED: dict[str, tuple[str | bytes, str]] = {
-    "empty": (b"", "is empty"),
-    "blank": (" \n\t\n", "is empty"),
+    "empty": (b"", "is empty; leave it out"),
+    "blank": (" \n\t\n", "is empty; leave it out"),
     "cut": ('{"resourceSpans":[{"resource', "is not complete JSON"),
     "no time": ('{"log":"a\\n"}\n', "has no time"),
     "1970": (json.dumps({"data": [{**JAEGER, "spans": [{**JAEGER["spans"][0], "startTime": 5}]}]}), "before 2000"),

@@ -25,7 +25,7 @@ from faultset.datasets.imports.telemetry.completion import (
     drop_exact_repeats,
     interval_s,
 )
-from faultset.datasets.imports.telemetry.incidents import Window
+from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
 from faultset.datasets.imports.telemetry.rows import STAGED, Origin
 from faultset.datasets.imports.telemetry.staging import FileFacts
 from faultset.datasets.imports.windows import reference_end
@@ -36,8 +36,8 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be assembled from a staging folder.
+class AssemblyPlan:
+    """The episodes of a staging folder and the names, kinds and roles for them.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Plan:
     """
 
     app: str
-    windows: tuple[Window, ...]
+    windows: tuple[EpisodeWindow, ...]
     folders: Mapping[str, Sequence[tuple[str, int, int]]]
     services: Mapping[str, str | None]
     names: Mapping[str, str | None]
@@ -70,11 +70,11 @@ class Plan:
         replace_text(stage / PLAN, json.dumps(asdict(self), sort_keys=True) + "\n")
 
 
-def read_plan(stage: Path) -> Plan:
+def read_plan(stage: Path) -> AssemblyPlan:
     """Return the plan of a staging folder."""
     content = json.loads((stage / PLAN).read_text(encoding="utf-8"))
-    windows = tuple(Window(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
-    return Plan(windows=windows, **content)
+    windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
+    return AssemblyPlan(windows=windows, **content)
 
 
 def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, int]]]:
@@ -144,7 +144,7 @@ def _pieces(rows: pa.Table) -> Any:
     return lambda: [rows]
 
 
-def _label(window: Window) -> dict[str, Any]:
+def _label(window: EpisodeWindow) -> dict[str, Any]:
     fields = dict(window.label)
     if not window.causes:
         unlabelled = window.kind == "unlabelled"
@@ -154,13 +154,13 @@ def _label(window: Window) -> dict[str, Any]:
     return fields | {"targets": list(window.causes), "root_causes": causes, "inject_start": window.onset_ns}
 
 
-def _services(tables: Mapping[str, pa.Table], window: Window) -> tuple[str, ...]:
+def _services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[str, ...]:
     names = {name for rows in tables.values() for name in pc.unique(rows["service"]).to_pylist()} - {None}
     return tuple(sorted({*names, *window.causes}))
 
 
-def _window_rows(stage: Path, plan: Plan, table: str, window: Window) -> pa.Table:
-    """Return the rows of a window with their services, in our columns except those that other rows decide."""
+def _window_rows(stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow) -> pa.Table:
+    """Return the rows of a window with their services, in almost our columns."""
     paths = [
         str(stage / folder / f"{table}.parquet")
         for folder, first_ns, last_ns in plan.folders.get(table, ())
@@ -185,7 +185,7 @@ def _window_rows(stage: Path, plan: Plan, table: str, window: Window) -> pa.Tabl
     return rows
 
 
-def _place(rows: pa.Table, plan: Plan, table: str) -> pa.Table:
+def _place(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
     """Replace the origin by service, pod, container and reported name."""
     column = encode_words(rows["origin"]).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
@@ -220,7 +220,7 @@ def _finish(table: str, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _clock_issues(window: Window, tables: Mapping[str, pa.Table]) -> Iterator[DataIssue]:
+def _clock_issues(window: EpisodeWindow, tables: Mapping[str, pa.Table]) -> Iterator[DataIssue]:
     """Yield an issue for tables that cover little of a window."""
     for table, rows in tables.items():
         times = rows["time"].to_numpy()

@@ -22,9 +22,9 @@ from faultset.core.suggestions import suggest
 from faultset.core.times import duration_text
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
-from faultset.datasets.imports.telemetry.assembly import PLAN, Plan, list_folders
+from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
 from faultset.datasets.imports.telemetry.incidents import (
-    Window,
+    EpisodeWindow,
     incident_windows,
     parse_moment,
     read_incidents,
@@ -64,7 +64,7 @@ class TelemetryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryReport:
-    """What an import has recognised.
+    """Recognised files and services of an import.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class TelemetryReport:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedTelemetry:
-    """Staged rows with what is known about them."""
+    """Staged rows with their mapping and report."""
 
     folder: Path
     mapping: TelemetryMapping
@@ -124,7 +124,7 @@ def import_telemetry(
     announce
         Called with the expected cost, as text, before the files are read.
     report
-        Called with what was recognised, before episodes are written.
+        Called with the recognised files and services, before episodes are written.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def _check_options(options: TelemetryOptions) -> None:
 
 
 def staging_folder(out: Path) -> Path:
-    """Return the folder in which an import into `out` keeps what it has read."""
+    """Return the folder for the staged rows of an import into `out`."""
     return out.parent / f"{out.name}{STAGE_SUFFIX}"
 
 
@@ -256,8 +256,8 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
     for file in facts:
         for table in file.rows:
             first, last = file.first_ns[table], file.last_ns[table]
-            known = spans.get(table, (first, last))
-            spans[table] = min(known[0], first), max(known[1], last)
+            former = spans.get(table, (first, last))
+            spans[table] = min(former[0], first), max(former[1], last)
     for table, (first, last) in spans.items():
         for other, (begin, end) in spans.items():
             if table < other and (last < begin or end < first):
@@ -270,7 +270,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
         yield f"{count:,} rows of {table} name no service"
 
 
-def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[Window]:
+def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[EpisodeWindow]:
     """Return the episodes to build, with causes by the names of services."""
     data = options.window or (telemetry.report.start_ns, telemetry.report.end_ns)
     if options.at is not None:
@@ -281,20 +281,20 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
     return [replace(window, causes=_find_causes(window, telemetry.report.names)) for window in windows]
 
 
-def _find_causes(window: Window, names: ServiceNames) -> tuple[str, ...]:
+def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
     causes: list[str] = []
     for cause in window.causes:
         service = names.find(cause)
         if service is None:
             raise UsageError(
-                f"the cause of {quoted(window.key)} is {quoted(cause)}, which is no service of the telemetry; "
+                f"the cause of {quoted(window.key)} is {quoted(cause)}, but the telemetry has no such service; "
                 f"{suggest(cause, names.services)}"
             )
         causes.append(service)
     return tuple(dict.fromkeys(causes))
 
 
-def write_plan(telemetry: StagedTelemetry, windows: Sequence[Window]) -> None:
+def write_plan(telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow]) -> None:
     """Write what `TelemetryImport` needs into the staging folder."""
     facts = telemetry.report.files
     types: dict[str, str] = {}
@@ -307,7 +307,7 @@ def write_plan(telemetry: StagedTelemetry, windows: Sequence[Window]) -> None:
             if metrics.get(metric, "unknown") == "unknown":
                 metrics[metric] = kind
     kinds = infer_kinds(metrics, types)
-    Plan(
+    AssemblyPlan(
         app=telemetry.mapping.app,
         windows=tuple(windows),
         folders=list_folders(facts),

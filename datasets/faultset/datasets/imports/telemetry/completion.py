@@ -120,14 +120,14 @@ def _separate_shared(rows: pa.Table) -> pa.Table:
     if not halves.any():
         return rows
     renamed = frame.loc[halves, [*same, "service"]].drop_duplicates()
-    known = {(t, s, str(v)) for t, s, v in renamed.itertuples(index=False)}
+    renamed_ids = {(t, s, str(v)) for t, s, v in renamed.itertuples(index=False)}
     span_ids, parents = frame["span_id"].tolist(), frame["parent_span_id"].tolist()
     for number, (trace, span, parent, service, half) in enumerate(
         zip(frame["trace_id"], frame["span_id"], frame["parent_span_id"], frame["service"], halves, strict=True)
     ):
         if half:
             span_ids[number], parents[number] = f"{span}{_SHARED_SUFFIX}", span
-        elif (trace, parent, str(service)) in known and parent != span:
+        elif (trace, parent, str(service)) in renamed_ids and parent != span:
             parents[number] = f"{parent}{_SHARED_SUFFIX}"
     for name, values in (("span_id", span_ids), ("parent_span_id", parents)):
         texts = [value if isinstance(value, str) else None for value in values]

@@ -134,7 +134,7 @@ class _Limited(io.RawIOBase):
 
 
 class DamagedError(DataError):
-    """Content that ends before the file does; what was read before remains valid."""
+    """Damage inside a file; records before it remain valid."""
 
 
 def _decompress(raw: io.RawIOBase, compression: str) -> IO[bytes]:
@@ -161,7 +161,7 @@ def _decode(stream: io.BufferedReader[Any], encoding: str) -> IO[bytes]:
 
 
 def transcode(stream: IO[bytes], encoding: str) -> IO[bytes]:
-    """Return a stream as valid UTF-8; bytes that are no text become U+FFFD."""
+    """Return a stream as valid UTF-8; invalid bytes become U+FFFD."""
     return io.BufferedReader(_Transcoded(stream, encoding), 1 << 18)
 
 
@@ -190,7 +190,7 @@ def open_content(path: Path, name: str) -> Content:
     Raises
     ------
     DataError
-        It is no regular file, cannot be read, is empty, damaged, or of a kind that holds no telemetry.
+        The file is not regular, unreadable, empty, damaged, or of a kind without telemetry.
     """
     size = regular_stat(path).st_size
     try:
@@ -201,7 +201,7 @@ def open_content(path: Path, name: str) -> Content:
     compression = next((kind for magic, kind in _COMPRESSIONS if start.startswith(magic)), "")
     reason = next((reason for magic, reason in _OTHERS if start.startswith(magic)), "")
     if reason:
-        raise DataError(f"{name} {reason}")
+        raise DataError(f"{name} {reason}, or leave the file out")
     raw = Content(path=path, name=name, size=size, compression=compression, head=b"", encoding="", is_whole=False)
     head = _read_head(raw, HEAD_BYTES)
     encoding = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), "" if b"\0" in head else "utf-8")
@@ -210,7 +210,7 @@ def open_content(path: Path, name: str) -> Content:
         head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode("utf-8", "replace")
     head = head.removeprefix(codecs.BOM_UTF8)
     if not head.strip() and is_whole:
-        raise DataError(f"{name} is empty")
+        raise DataError(f"{name} is empty; leave it out")
     return Content(
         path=path, name=name, size=size, compression=compression, head=head, encoding=encoding, is_whole=is_whole
     )

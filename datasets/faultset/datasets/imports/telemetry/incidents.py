@@ -30,7 +30,7 @@ Moment = str | int | float
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """What raised an alarm."""
+    """Time and source of an alarm."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -87,7 +87,7 @@ class IncidentFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class EpisodeWindow:
     """Time and label of an episode.
 
     Attributes
@@ -132,7 +132,7 @@ def read_incidents(path: Path) -> IncidentFile:
     return file
 
 
-def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
+def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeWindow]:
     """Return the window of each entry.
 
     Parameters
@@ -147,7 +147,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
     DataError
         No telemetry covers an entry.
     """
-    windows: list[Window] = []
+    windows: list[EpisodeWindow] = []
     ended_ns = data[0]
     for incident in sorted(file.incidents, key=lambda incident: _moment(incident.start, "start")):
         windows.append(_incident_window(incident, data, ended_ns))
@@ -156,7 +156,9 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
         start_ns, end_ns = _span(healthy.start, healthy.end, healthy.name)
         _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
         start_ns, end_ns = _trim(start_ns, end_ns, data)
-        windows.append(Window(key=healthy.name or f"healthy {time_text(start_ns)}", start_ns=start_ns, end_ns=end_ns))
+        windows.append(
+            EpisodeWindow(key=healthy.name or f"healthy {time_text(start_ns)}", start_ns=start_ns, end_ns=end_ns)
+        )
     keys = [window.key for window in windows]
     repeated = next((key for key in keys if keys.count(key) > 1), None)
     if repeated is not None:
@@ -164,7 +166,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[Window]:
     return windows
 
 
-def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -> Window:
+def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
     onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
     key = incident.name or f"incident {time_text(onset_ns)}"
     _check_covered(onset_ns, end_ns, key, data)
@@ -192,21 +194,23 @@ def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -
     if causes:
         label["fault"] = incident.fault
     kind = "incident" if causes else "unlabelled"
-    return Window(key=key, start_ns=start_ns, end_ns=end_ns, onset_ns=onset_ns, causes=causes, kind=kind, label=label)
+    return EpisodeWindow(
+        key=key, start_ns=start_ns, end_ns=end_ns, onset_ns=onset_ns, causes=causes, kind=kind, label=label
+    )
 
 
 def _alarm_parameters(alarm: Alarm | None) -> dict[str, Any]:
     if alarm is None:
         return {}
-    place = {"service": alarm.service} if alarm.service else {}
-    if place and alarm.metric:
-        place["metric"] = alarm.metric
+    source = {"service": alarm.service} if alarm.service else {}
+    if source and alarm.metric:
+        source["metric"] = alarm.metric
     time_ns = None if alarm.time is None else _moment(alarm.time, "alarm.time")
-    return ({"alarm": place} if place else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
+    return ({"alarm": source} if source else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
 
 
-def window_around(at_ns: int, data: tuple[int, int]) -> Window:
-    """Return the window of 30 minutes before and after a time, as far as there is telemetry.
+def window_around(at_ns: int, data: tuple[int, int]) -> EpisodeWindow:
+    """Return the window of 30 minutes before and after a time, limited to the telemetry.
 
     Raises
     ------
@@ -219,7 +223,7 @@ def window_around(at_ns: int, data: tuple[int, int]) -> Window:
             f"({time_text(data[1])}), got {time_text(at_ns)}"
         )
     start_ns, end_ns = max(data[0], at_ns - _AROUND_NS), min(data[1], at_ns + _AROUND_NS)
-    return Window(
+    return EpisodeWindow(
         key=f"at {time_text(at_ns)}",
         start_ns=start_ns,
         end_ns=end_ns,
@@ -229,7 +233,7 @@ def window_around(at_ns: int, data: tuple[int, int]) -> Window:
     )
 
 
-def whole_window(data: tuple[int, int]) -> Window:
+def whole_window(data: tuple[int, int]) -> EpisodeWindow:
     """Return the window of all telemetry, which counts as healthy.
 
     Raises
@@ -243,7 +247,7 @@ def whole_window(data: tuple[int, int]) -> Window:
             f"the telemetry covers {days:,.0f} days, from {time_text(data[0])} to {time_text(data[1])}, and an episode "
             "at most 31; choose a part with --at or --incidents"
         )
-    return Window(key="whole", start_ns=data[0], end_ns=data[1])
+    return EpisodeWindow(key="whole", start_ns=data[0], end_ns=data[1])
 
 
 def parse_moment(text: str) -> int:
@@ -266,7 +270,7 @@ def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
 
 
 def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
-    """Return a window without a beginning or end of more than 10 % in which there is no telemetry."""
+    """Return a window without empty beginnings and ends of more than 10 %."""
     allowed_ns = (end_ns - start_ns) // 10
     start_ns = start_ns if data[0] - start_ns <= allowed_ns else data[0]
     return start_ns, end_ns if end_ns - data[1] <= allowed_ns else data[1]

@@ -57,7 +57,7 @@ def is_json_lines(content: Content) -> bool:
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
-        # A first line that was cut does not spoil the others.
+        # Lines after a cut first line are valid.
         second = rest.lstrip().partition(b"\n")[0]
         return line.startswith(b"{") and second.startswith(b"{") and _loads(second) is not None
     return isinstance(first, dict | list) and (not rest.strip() or rest.lstrip()[:1] in (b"{", b"["))

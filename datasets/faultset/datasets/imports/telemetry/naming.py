@@ -25,7 +25,7 @@ _UNKNOWN = frozenset({"unknown", "unknown_service", "none", "<null>"})
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceNames:
-    """Services of an import, and what they are called in the data.
+    """Services of an import, and their names in the data.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ def _plain(name: str) -> str:
 def _unify(
     raw: Mapping[str, str], origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping
 ) -> tuple[dict[str, str], list[tuple[str, str, str]]]:
-    """Return each name with the one that stands for it: names of different signals that differ in form only are one."""
+    """Map each name to one spelling: names of different signals that differ in form only are equal."""
     tables: dict[str, Counter[str]] = defaultdict(Counter)
     for table, counts in origins.items():
         for text, count in counts.items():

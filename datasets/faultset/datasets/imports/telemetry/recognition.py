@@ -99,7 +99,7 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         return "text logs"
     for shape, reason in _REFUSED_TEXT:
         if re.match(shape, "\n".join(filled[:3]) + "\n"):
-            raise DataError(f"{content.name} {reason}")
+            raise DataError(f"{content.name} {reason}, or leave the file out")
     if is_exposition(filled):
         _read_lines(content, stream, context, ExpositionText(context, default_ns).read)
         return "OpenMetrics" if any(line.startswith("# EOF") for line in lines[-3:]) else "Prometheus text"
@@ -112,7 +112,8 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         try:
             read_csv(content, stream, context, rule)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise DataError(f"{content.name} is no valid CSV ({printable(str(error).splitlines()[0][:120])})") from None
+            reason = printable(str(error).splitlines()[0][:120])
+            raise DataError(f"{content.name} is not valid CSV ({reason}); correct it or leave it out") from None
         return "CSV table"
     json_lines = sum(line.lstrip().startswith("{") for line in filled)
     if json_lines:
@@ -129,7 +130,7 @@ def _default_time_ns(path: Path, rule: FileRule) -> int | None:
 
 
 def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, read: Callable[[str], None]) -> None:
-    """Give all lines to a reader; a line that is no UTF-8 is read with replacements and counted."""
+    """Give all lines to a reader; lines with invalid UTF-8 are repaired and counted."""
     lines = content.lines(stream)
     with closing(lines):  # type: ignore[type-var]
         while True:
@@ -152,7 +153,7 @@ def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, re
 
 
 def _read_mixed(content: Content, stream: IO[bytes], context: ReadingContext) -> None:
-    """Read lines of which some are JSON records and others are text without a time."""
+    """Read a mix of JSON records and text lines without times."""
     import json
 
     reader = RecordReader(context, stem_of(content.path))
@@ -214,5 +215,5 @@ def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content | None
     if not skipped:
         return None
     if not head.strip() and content.is_whole:
-        raise DataError(f"{content.name} is the record of a tool without output")
+        raise DataError(f"{content.name} is the record of a tool without output; leave it out")
     return dataclasses.replace(content, head=head)

@@ -25,7 +25,7 @@ _PATTERNS = (
     r"\bxox[abprs]-[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,16384}?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""What is hidden: values of keys that name a secret, and tokens of known forms."""
+"""Hidden texts: values of keys that name a secret, and tokens of known forms."""
 _HINT = re.compile(rf"{_KEYS}|bearer|://|eyJ|AKIA|ASIA|gh[pousr]_|glpat-|xox|PRIVATE KEY", re.IGNORECASE)
 SECRET_KEY = re.compile(rf"(?:^|[._-])(?:{_KEYS})$", re.IGNORECASE)
 """Name of an attribute whose value is a secret."""
@@ -55,14 +55,14 @@ class Redactor:
     def __init__(self, enabled: bool = True, patterns: Sequence[str] = ()) -> None:
         self.changed = 0
         self.key = [enabled, *patterns]
-        """What distinguishes it from others."""
+        """Settings as a key."""
         self._enabled = enabled
         self._builtin = re.compile("|".join(_PATTERNS), re.IGNORECASE)
         try:
             self._added = [re.compile(pattern) for pattern in patterns]
         except re.error as error:
             raise UsageError(
-                f"--redact-pattern must be a regular expression, got {quoted(str(error.pattern))}"
+                f"--redact-patterns must be a regular expression, got {quoted(str(error.pattern))}"
             ) from None
 
     def hide(self, text: str) -> str:

@@ -100,14 +100,14 @@ def list_roles(
     """
     rows = [role_row(metric, role, metrics.get(metric, "gauge")) for metric, role in mapped.items()]
     rows += [dict(row) for metric, row in declared.items() if metric not in mapped]
-    known = {row["metric"] for row in rows}
+    covered = {row["metric"] for row in rows}
     catalogue = builtin_catalogue()
     for metric, kind in sorted(metrics.items()):
         family = re.sub(r"_(bucket|sum|count)$", "", metric) if kind in ("bucket", "sum", "count") else metric
         name = family.partition("{")[0]
-        if name in known or family in known or catalogue.find(family) is not None:
+        if name in covered or family in covered or catalogue.find(family) is not None:
             continue
-        known.add(family)
+        covered.add(family)
         if builtin_catalogue().role_of(family) == "other":
             rows.append(guess_role(family, kind))
     return rows

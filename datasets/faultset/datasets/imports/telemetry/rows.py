@@ -87,7 +87,7 @@ class Origin(NamedTuple):
         return cls(**json.loads(text))
 
 
-class Series(NamedTuple):
+class StagedSeries(NamedTuple):
     """Identity of a metric series before its service is named."""
 
     origin: Origin
@@ -99,7 +99,7 @@ class Series(NamedTuple):
 
 
 class StagedRows:
-    """Rows of one file, written to a folder in batches, and what was dropped.
+    """Rows of one file, written to a folder in batches, and counts of dropped records.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class StagedRows:
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._columns: dict[str, dict[str, list[Any]]] = {}
         self._characters = 0
-        self._series: dict[Series, int] = {}
+        self._series: dict[StagedSeries, int] = {}
         self._times, self._numbers, self._values = array("q"), array("i"), array("d")
         self.rows: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -140,7 +140,7 @@ class StagedRows:
         if count:
             self.notes[remark] += count
 
-    def add_sample(self, series: Series, time_ns: int | None, value: float) -> None:
+    def add_sample(self, series: StagedSeries, time_ns: int | None, value: float) -> None:
         """Add a sample of a metric."""
         if time_ns is None or not EARLIEST_NS <= time_ns < LATEST_NS:
             self._drop_time(time_ns)
@@ -151,8 +151,8 @@ class StagedRows:
         if len(self._times) >= _METRIC_ROWS:
             self._flush_metrics()
 
-    def add_samples(self, series: Series, times_ns: np.ndarray, values: np.ndarray) -> None:
-        """Add samples of a series; missing values are no samples and are not counted."""
+    def add_samples(self, series: StagedSeries, times_ns: np.ndarray, values: np.ndarray) -> None:
+        """Add samples of a series; missing values are skipped."""
         keep = ~np.isnan(values)
         inside = (times_ns >= EARLIEST_NS) & (times_ns < LATEST_NS)
         if not inside.all():
@@ -190,7 +190,7 @@ class StagedRows:
             self._flush(table)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the pending rows."""
         self._flush_metrics()
         for table in list(self._columns):
             self._flush(table)
@@ -207,7 +207,7 @@ class StagedRows:
     def _drop_time(self, time_ns: int | None) -> None:
         self.drop("has no time" if not time_ns else "has a time before 2000 or after 2116")
 
-    def _number(self, series: Series) -> int:
+    def _number(self, series: StagedSeries) -> int:
         number = self._series.get(series)
         if number is None:
             number = self._series[series] = len(self._series)

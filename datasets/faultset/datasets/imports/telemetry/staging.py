@@ -33,7 +33,7 @@ _RULES_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """What was read from one file."""
+    """Format, rows and dropped records of one file."""
 
     name: str
     """Path below the folder that was given."""
@@ -198,12 +198,12 @@ def _read_into(
     advance: Callable[[int], None] | None,
 ) -> FileFacts:
     rows = StagedRows(folder, redact)
-    place = origin_of_path(content.path)
+    origin = origin_of_path(content.path)
     facts = {"service": rule.service, "pod": rule.pod, "container": rule.container}
     context = ReadingContext(
         rows=rows,
         zone=zone_of(rule.time_zone or mapping.time_zone),
-        origin=place._replace(**{name: text for name, text in facts.items() if text}),
+        origin=origin._replace(**{name: text for name, text in facts.items() if text}),
     )
     refusal, kind = "", ""
     try:

@@ -1,4 +1,4 @@
-"""What the readers of one file share."""
+"""Settings and output that the readers of one file share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReadingContext:
         trace_id: str | None = None,
         span_id: str | None = None,
     ) -> None:
-        """Add a log record; what is not given comes from its text."""
+        """Add a log record; missing fields come from its text."""
         line = parse_record(text)
         self.last_log_ns = time_ns or self.last_log_ns
         row = {

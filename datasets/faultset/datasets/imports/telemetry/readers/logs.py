@@ -56,11 +56,11 @@ def is_log_record(flat: Mapping[str, Any]) -> bool:
 def read_json_log(flat: Mapping[str, Any], context: ReadingContext, default_time_ns: int | None = None) -> None:
     """Read a flat JSON record of any logger or index."""
     time_ns = next(
-        (found for name in _TIMES if (found := context.parse_time(flat.get(name))) and found > 0), default_time_ns
+        (match for name in _TIMES if (match := context.parse_time(flat.get(name))) and match > 0), default_time_ns
     )
     message = next((flat[name] for name in _MESSAGES if isinstance(flat.get(name), str)), flat.get("body"))
-    level = next((found for name in _LEVELS if (found := read_level(flat.get(name)))), None)
-    level = level or next((found for name in _NUMBERS if (found := level_of_number(read_int(flat.get(name))))), None)
+    level = next((match for name in _LEVELS if (match := read_level(flat.get(name)))), None)
+    level = level or next((match for name in _NUMBERS if (match := level_of_number(read_int(flat.get(name))))), None)
     context.add_log(
         read_origin(flat, context.origin),
         time_ns,
@@ -72,7 +72,7 @@ def read_json_log(flat: Mapping[str, Any], context: ReadingContext, default_time
 
 
 def _find_id(flat: Mapping[str, Any], names: Iterable[str], width: int) -> str | None:
-    return next((found for name in names if (found := read_id(flat.get(name), width))), None)
+    return next((match for name in names if (match := read_id(flat.get(name), width))), None)
 
 
 def read_loki_stream(item: Mapping[str, Any], context: ReadingContext) -> None:
@@ -85,7 +85,7 @@ def read_loki_stream(item: Mapping[str, Any], context: ReadingContext) -> None:
         if isinstance(entry, Mapping):
             entry = [entry.get("ts") or entry.get("timestamp"), entry.get("line")]
         if not isinstance(entry, list) or len(entry) < 2 or not isinstance(entry[1], str):
-            context.rows.drop("is no pair of time and line")
+            context.rows.drop("is not a pair of time and line")
             continue
         extra = entry[2] if len(entry) > 2 and isinstance(entry[2], Mapping) else {}
         context.add_log(
@@ -122,7 +122,7 @@ class DockerLog:
             self._context.add_log(origin, begin_ns, whole)
 
     def finish(self) -> None:
-        """Read what is left."""
+        """Read the pending records."""
         for stream, (begin_ns, whole) in zip(self._origins, self._joiner.finish(), strict=False):
             self._context.add_log(self._origins[stream], begin_ns, whole)
 
@@ -199,7 +199,7 @@ class LogText:
             self._open = None
 
     def finish(self) -> None:
-        """Read what is left."""
+        """Read the pending records."""
         self._close()
         for origin, joiner in self._joiners.items():
             for begin_ns, text in joiner.finish():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from faultset.core.json_text import canonical_json
 from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
-from faultset.datasets.imports.telemetry.rows import STAGED, Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import STAGED, Origin, StagedSeries, short_name
 from faultset.datasets.status_codes import read_outcome
 from faultset.datasets.telemetry_formats.log_lines import level_of_number, read_level
 from faultset.datasets.telemetry_formats.otlp_json import (
@@ -197,7 +197,7 @@ def _add_event(
 
 
 def canonical_json_or_text(value: Any) -> str:
-    """Return data as canonical JSON, or as text if they are no valid JSON."""
+    """Return data as canonical JSON, or as text if JSON cannot hold them."""
     try:
         return canonical_json(value)
     except (TypeError, ValueError):
@@ -268,7 +268,7 @@ class Point:
         if math.isnan(value):
             return
         text = canonical_json(self.labels | labels)
-        self.context.rows.add_sample(Series(self.origin, self.metric + suffix, text, kind), self.time_ns, value)
+        self.context.rows.add_sample(StagedSeries(self.origin, self.metric + suffix, text, kind), self.time_ns, value)
 
 
 def _read_number(point: Point, content: Mapping[str, Any], kind: str) -> None:
@@ -439,7 +439,7 @@ def _decoders() -> Iterator[Any]:
 
 
 def _is_plausible(resource: Any) -> bool:
-    """Return whether a decoded resource holds what was meant; other messages decode too, into unknown fields."""
+    """Return whether a decoded resource has plausible fields; other messages also decode, into unknown fields."""
     scopes = next(
         getattr(resource, name) for name in ("scope_spans", "scope_metrics", "scope_logs") if hasattr(resource, name)
     )

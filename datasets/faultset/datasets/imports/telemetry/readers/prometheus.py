@@ -16,7 +16,7 @@ from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
@@ -25,11 +25,11 @@ NO_TIME = "has no time (a scrape holds current values; the mapping file can name
 _MS = 1_000_000
 
 
-def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, name: str = "") -> Series:
+def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, name: str = "") -> StagedSeries:
     """Return the identity of a series from all its labels; `name` is used if they name no metric."""
     origin, rest = split_labels(labels, context.origin)
     metric = short_name(rest.pop("__name__", "") or name)
-    return Series(origin, metric, canonical_json(rest), kind)
+    return StagedSeries(origin, metric, canonical_json(rest), kind)
 
 
 def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str) -> None:
@@ -47,9 +47,9 @@ def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str
         add_pairs(context, labels, floats)
     if native:
         try:
-            for part in classic_histogram(read_pairs(labels, native, histograms=True)):
+            for piece in classic_histogram(read_pairs(labels, native, histograms=True)):
                 context.rows.add_samples(
-                    build_series(context, part.labels, part.kind or UNKNOWN), part.times, part.values
+                    build_series(context, piece.labels, piece.kind or UNKNOWN), piece.times, piece.values
                 )
         except (TypeError, ValueError, KeyError):
             context.rows.drop("is a malformed native histogram", len(native))
@@ -60,7 +60,7 @@ def add_pairs(context: ReadingContext, labels: Mapping[str, Any], pairs: Sequenc
     try:
         raw = read_pairs(labels, pairs)
     except (TypeError, ValueError, OverflowError, IndexError):
-        context.rows.drop("is no pair of time and value", len(pairs))
+        context.rows.drop("is not a pair of time and value", len(pairs))
         return
     context.rows.add_samples(build_series(context, labels, UNKNOWN), raw.times, raw.values)
 
@@ -106,7 +106,7 @@ class ExpositionText:
     def __init__(self, context: ReadingContext, default_time_ns: int | None = None) -> None:
         self._context, self._default_time_ns = context, default_time_ns
         self._family, self._type, self._recorded = "", "", ""
-        self._known: dict[tuple[str, str], Series | None] = {}
+        self._known: dict[tuple[str, str], StagedSeries | None] = {}
 
     def read(self, line: str) -> None:
         """Read a line."""
@@ -118,7 +118,7 @@ class ExpositionText:
             return
         match = _SAMPLE.fullmatch(text)
         if match is None:
-            self._context.rows.drop("is no sample")
+            self._context.rows.drop("is not a sample")
             return
         key = (match["name"], match["labels"] or "")
         if key not in self._known:
@@ -150,7 +150,7 @@ class ExpositionText:
             self._family, self._recorded = words[2], words[3].removeprefix(KIND_MARK)
             self._known.clear()
 
-    def _parse(self, name: str, text: str) -> Series | None:
+    def _parse(self, name: str, text: str) -> StagedSeries | None:
         labels: dict[str, str] = {}
         position = 0
         while position < len(text.rstrip()):
@@ -185,18 +185,18 @@ class ExpositionText:
         return sample_kind(metric, self._family, self._type)
 
 
-def _our_series(metric: str, labels: dict[str, str], kind: str) -> Series:
+def _our_series(metric: str, labels: dict[str, str], kind: str) -> StagedSeries:
     """Return a series of our own export, which puts `label_` before labels that have the name of a column."""
-    place = {name: labels.pop(name) for name in _COLUMNS if name in labels}
+    columns = {name: labels.pop(name) for name in _COLUMNS if name in labels}
     origin = Origin(
-        service=place.get("service") or NO_SERVICE, pod=place.get("pod", ""), container=place.get("container", "")
+        service=columns.get("service") or NO_SERVICE, pod=columns.get("pod", ""), container=columns.get("container", "")
     )
     rest = {
-        name.removeprefix("label_") if name[6:] in place or name[6:] in _COLUMNS else name: v
+        name.removeprefix("label_") if name[6:] in columns or name[6:] in _COLUMNS else name: v
         for name, v in labels.items()
     }
     rest.pop("__name__", None)
-    return Series(origin, metric, canonical_json(rest), kind)
+    return StagedSeries(origin, metric, canonical_json(rest), kind)
 
 
 _COLUMNS = ("service", "pod", "container")

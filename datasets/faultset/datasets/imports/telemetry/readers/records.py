@@ -13,7 +13,7 @@ from faultset.datasets.imports.telemetry.json_units import CONTAINERS
 from faultset.datasets.imports.telemetry.readers import kubernetes, logs, otlp, prometheus, traces
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point
-from faultset.datasets.imports.telemetry.rows import Series, short_name
+from faultset.datasets.imports.telemetry.rows import StagedSeries, short_name
 from faultset.datasets.telemetry_formats.otlp_json import read_attributes, read_float
 from faultset.datasets.telemetry_formats.prometheus import prometheus_name
 
@@ -26,7 +26,7 @@ _RESOURCE_KEYS = (
     "instrumentationLibraryMetrics", "scopeLogs", "scope_logs", "instrumentationLibraryLogs",
 )  # fmt: skip
 _MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-"""What reading a record raises whose fields have other types than its format says."""
+"""Exceptions of readers for records with fields of wrong types."""
 _log = logging.getLogger(__name__)
 UNKNOWN_FORM = "has an unknown form"
 
@@ -59,7 +59,7 @@ class RecordReader:
                 self.read(value[key], depth + 1, time_ns)
 
     def finish(self) -> None:
-        """Read what is left."""
+        """Read the pending records."""
         self._docker.finish()
 
     def _read_list(self, value: list[Any], depth: int, time_ns: int | None) -> None:
@@ -248,9 +248,9 @@ def _read_metric_document(value: Mapping[str, Any], context: ReadingContext) -> 
         return
     for bucket in value.get("buckets") or ():
         context.rows.note("buckets of stored histograms are not kept", 1 if bucket else 0)
-    for part in ("sum", "count"):
-        if value.get(part) is not None:
-            point.add(read_float(value[part]), f"{delta}{part}", f"_{part}")
+    for suffix in ("sum", "count"):
+        if value.get(suffix) is not None:
+            point.add(read_float(value[suffix]), f"{delta}{suffix}", f"_{suffix}")
 
 
 def _read_beat(value: Mapping[str, Any], context: ReadingContext) -> None:
@@ -269,7 +269,7 @@ def _read_beat(value: Mapping[str, Any], context: ReadingContext) -> None:
         context.rows.drop("is a document without numbers")
     for name, number in numbers.items():
         metric = short_name(prometheus_name(name, "", "gauge"))
-        context.rows.add_sample(Series(origin, metric, canonical_json({}), "gauge"), time_ns, number)
+        context.rows.add_sample(StagedSeries(origin, metric, canonical_json({}), "gauge"), time_ns, number)
 
 
 _Shape = tuple[

@@ -24,7 +24,7 @@ from faultset.datasets.imports.telemetry.mapping import FileRule
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import add_span
 from faultset.datasets.imports.telemetry.readers.prometheus import UNKNOWN
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, Series, short_name
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
 from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import read_level
 from faultset.datasets.telemetry_formats.otlp_json import read_float, read_id, read_int, read_kind, read_status
@@ -77,7 +77,9 @@ def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
         if field not in _NAMES:
             raise DataError(f"the mapping file names the column {field}, which must be one of {', '.join(_NAMES)}")
         if name not in names:
-            raise DataError(f"the mapping file names the column {name}, but the table has {', '.join(names[:20])}")
+            raise DataError(
+                f"the mapping file names the column {name}, but the table has {', '.join(names[:20])}; correct it"
+            )
         fields[field] = name
     return {field: name for field, name in fields.items() if name}
 
@@ -105,7 +107,7 @@ def find_signal(names: Sequence[str], rule: FileRule) -> str:
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter of a table's first lines; empty if they are no table."""
+    """Return the delimiter of a table's first lines; empty for other text."""
     best, most = "", 1
     for delimiter in ",\t;|":
         try:
@@ -152,7 +154,7 @@ def read_csv(content: Content, stream: IO[bytes], context: ReadingContext, rule:
         )
     except pa.ArrowInvalid as error:
         if "Empty" in str(error):
-            raise DataError(f"{content.name} is a table without rows") from None
+            raise DataError(f"{content.name} is a table without rows; leave it out") from None
         raise
     read = table_reader(names, context, rule, content.name)
     for batch in reader:
@@ -168,7 +170,9 @@ def read_parquet(content: Content, context: ReadingContext, rule: FileRule) -> N
             for batch in file.iter_batches(batch_size=_ROWS):
                 read(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(f"{content.name} is a damaged Parquet file ({str(error).splitlines()[0][:100]})") from None
+        raise DataError(
+            f"{content.name} is a damaged Parquet file; restore it ({str(error).splitlines()[0][:100]})"
+        ) from None
 
 
 def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, origin: str) -> Any:
@@ -183,8 +187,8 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
     signal = find_signal(names, rule)
     if not signal:
         raise DataError(
-            f"{origin} is a table whose columns ({brief(printable(', '.join(names[:12])), 120)}) do not show what it "
-            "holds; name them in the mapping file"
+            f"{origin} is a table whose columns ({brief(printable(', '.join(names[:12])), 120)}) do not show its "
+            "content; name them in the mapping file"
         )
     if {"episode", "view_start_ns", "inject_start_ns"} <= set(names):
         raise DataError(f"{origin} holds labels of our own export; give them as incidents")
@@ -215,8 +219,8 @@ def _times(values: Sequence[Any], context: ReadingContext) -> list[int | None]:
 
 def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: ReadingContext, rule: FileRule) -> None:
     times = _times(_column(batch, fields["time"]), context)
-    known = np.array([time is not None for time in times])
-    context.rows.drop("has no time", int((~known).sum()))
+    timed = np.array([time is not None for time in times])
+    context.rows.drop("has no time", int((~timed).sum()))
     times_ns = np.array([time or 0 for time in times], dtype=np.int64)
     separator = rule.separator or "/"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -226,10 +230,10 @@ def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: Readin
         if values is None:
             context.rows.note(f"column {name} holds text and is not kept", batch.num_rows)
             continue
-        service, found, metric = name.partition(separator)
-        origin = context.origin._replace(service=short_name(service)) if found and service else context.origin
-        series = Series(origin, short_name(metric if found else name), _NO_LABELS, rule.kind)
-        context.rows.add_samples(series, times_ns[known], values[known])
+        service, mark, metric = name.partition(separator)
+        origin = context.origin._replace(service=short_name(service)) if mark and service else context.origin
+        series = StagedSeries(origin, short_name(metric if mark else name), _NO_LABELS, rule.kind)
+        context.rows.add_samples(series, times_ns[timed], values[timed])
 
 
 def _numbers(column: pa.Array) -> np.ndarray | None:
@@ -269,12 +273,12 @@ def _read_sample(record: Mapping[str, Any], time_ns: int | None, context: Readin
     if value is None or not metric:
         context.rows.drop("has no value" if metric else "has no metric")
         return
-    given, rest = split_labels(_labels(record.get("labels")), _origin(record, context)) if record.get("labels") else (
+    origin, rest = split_labels(_labels(record.get("labels")), _origin(record, context)) if record.get("labels") else (
         _origin(record, context), {},
     )  # fmt: skip
     kind = str(record.get("kind") or UNKNOWN)
     if value == value:
-        context.rows.add_sample(Series(given, metric, canonical_json(rest), kind), time_ns, value)
+        context.rows.add_sample(StagedSeries(origin, metric, canonical_json(rest), kind), time_ns, value)
 
 
 def _read_span(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:

@@ -26,15 +26,15 @@ SHIFTED = "Jaeger has shifted the time of the span to correct a clock"
 def read_jaeger_trace(trace: Mapping[str, Any], context: ReadingContext) -> None:
     """Read a trace of Jaeger's query API, its download, or its model."""
     processes = trace.get("processes")
-    known = (
+    origins = (
         {key: _read_process(item, context) for key, item in processes.items()} if isinstance(processes, Mapping) else {}
     )
     for entry in trace.get("processMap") or ():
         if isinstance(entry, Mapping):
-            known[str(entry.get("processId"))] = _read_process(entry.get("process"), context)
+            origins[str(entry.get("processId"))] = _read_process(entry.get("process"), context)
     for span in trace.get("spans") or ():
         if isinstance(span, Mapping):
-            read_jaeger_span(span, context, known)
+            read_jaeger_span(span, context, origins)
         else:
             context.rows.drop("is a span of a wrong form")
 
@@ -130,7 +130,7 @@ def _pad(text: str, width: int) -> str:
 
 
 def read_zipkin_span(span: Mapping[str, Any], context: ReadingContext) -> None:
-    """Read a span of Zipkin v2. The two halves of a shared span are told apart when all spans are known."""
+    """Read a span of Zipkin v2. Assembly separates the two halves of a shared span."""
     endpoint, remote = span.get("localEndpoint"), span.get("remoteEndpoint")
     service = endpoint.get("serviceName") if isinstance(endpoint, Mapping) else None
     peer = remote.get("serviceName") if isinstance(remote, Mapping) else None
@@ -192,7 +192,7 @@ def read_span_document(span: Mapping[str, Any], context: ReadingContext) -> None
 
 
 def _prefixed(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return attributes that a document holds as fields of its own, with `@` for dots."""
+    """Return attributes that a document holds as separate fields, with `@` for dots."""
     return {
         str(name)[len(prefix) :].replace("@", "."): value
         for name, value in record.items()
