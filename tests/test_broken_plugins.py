@@ -25,7 +25,7 @@ from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout
 from faultset.datasets.imports.registry import find_formats, load_format
-from faultset.evaluators.scoring.registry import find_scorer, registered_scorers
+from faultset.evaluators.scoring.registry import find_scorer, load_scorers
 
 pytestmark = pytest.mark.usefixtures("own_registries")
 
@@ -71,7 +71,7 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,
     "faultset.importers": lambda: find_formats(Path("/nowhere")) or ["none recognised"],
-    "faultset.scorers": lambda: registered_scorers() or ["none installed"],
+    "faultset.scorers": lambda: load_scorers() or ["none installed"],
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }
 

@@ -116,15 +116,15 @@ def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, An
     return state
 
 
-def attention(xp: Any, weights: Mapping[str, Any], asking: Any, asked: Any, allowed: Any = None) -> Any:
-    """Apply single-head scaled dot-product attention of [B, L, D] on [B, M, D], with an output projection.
+def attention(xp: Any, weights: Mapping[str, Any], queries: Any, sources: Any, allowed: Any = None) -> Any:
+    """Apply single-head scaled dot-product attention of queries [B, L, D] on sources [B, M, D], and project the output.
 
     Parameters
     ----------
     allowed
         [L, M] mask; None for no mask.
     """
-    query, key, value = asking @ weights["q"], asked @ weights["k"], asked @ weights["v"]
+    query, key, value = queries @ weights["q"], sources @ weights["k"], sources @ weights["v"]
     scores = query @ xp.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])
     if allowed is not None:
         scores = xp.where(allowed, scores, -1e9)
@@ -187,10 +187,10 @@ def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], 
         return tuple(optimizer.init({name: start[name] for name in names}) for _, names in losses)
 
     def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
-        def update(carried: Any, given: tuple[Any, Any]) -> tuple[Any, None]:
+        def update(carried: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
             now, before = carried
-            chosen, done = given
-            rows_of_batch = tuple(one[chosen] for one in data)
+            chosen, done = batch
+            rows_of_batch = tuple(array[chosen] for array in data)
             after = []
             for (loss, names), state in zip(losses, before, strict=True):
                 mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}

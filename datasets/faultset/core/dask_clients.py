@@ -1,4 +1,4 @@
-"""Connect to a running dask scheduler, and explain problems of it or its workers in one line."""
+"""Connect to a running dask scheduler, and explain problems of the scheduler or its workers in one line."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         client.run(probe)
         seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except Exception as error:
-        # dask reports a module that a worker cannot import by its text only
+        # if a worker cannot import a module, dask reports that only in the message
         if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
             raise
         raise PlatformError(

@@ -218,7 +218,7 @@ def _read_record(root: Path, descriptor: int) -> LockRecord | None:
         return LockRecord.model_validate_json(content)
     except (ValidationError, ValueError):
         raise DataError(
-            f"{root / LOCK} is not a lock of faultset; remove it if no process writes to the folder"
+            f"{root / LOCK} is not a lock file of faultset; remove it if no process writes to the folder"
         ) from None
 
 
@@ -247,7 +247,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
     out
         Target folder; must not exist or must be empty.
     activity
-        Activity of this process, shown to other processes that want the folder.
+        Activity of this process, shown to other processes that try to lock the folder.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
     folder = scratch / out.name
     try:
         with lock_folder(scratch, activity):
-            # a killed process may have left it
+            # a killed process may have left the folder
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:

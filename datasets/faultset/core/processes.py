@@ -25,7 +25,7 @@ _PAUSE_S = 0.1
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
+    """Have the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
     from faultset.datasets.format.labels import Label, RootCause
-    from faultset.datasets.format.manifests import FileRecord, Manifest, Split
+    from faultset.datasets.format.version_files import FileRecord, Split, VersionFile
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
@@ -42,12 +42,12 @@ __all__ = [
     "Finding",
     "ImportResult",
     "Label",
-    "Manifest",
     "PlatformError",
     "PublishResult",
     "RootCause",
     "Split",
     "UsageError",
+    "VersionFile",
     "compare_versions",
     "create_version",
     "examine",

@@ -1,9 +1,9 @@
 """Write smaller datasets: numbered ids, the smallest encoding of each column, and a share of the traces.
 
-Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Numbered in
-order of time they take a tenth. Spans and log lines of one trace keep a common id.
+Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Ids that are
+numbered in order of time take a tenth of that. Spans and log lines of one trace still share an id.
 
-The first half of a new id identifies the episode, so that ids are unique in a dataset. Its first digit marks whether
+The first half of a new id identifies the episode, so that ids are unique in a dataset. The first digit shows whether
 the spans were kept.
 """
 
@@ -32,7 +32,7 @@ from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 
 
-def write_again(
+def copy_episode(
     episode: Episode,
     folder: Path,
     changed: Mapping[str, pa.Table] | None = None,
@@ -41,16 +41,16 @@ def write_again(
     evidence: pd.DataFrame | None = None,
     smallest: bool = False,
 ) -> None:
-    """Copy an episode into another dataset folder with some tables replaced.
+    """Copy an episode into a different dataset folder with some tables replaced.
 
-    The journal's digest of the run is updated, so that it still matches the telemetry.
+    The digest of the run in the journal is updated, so that it still matches the telemetry.
 
     Parameters
     ----------
     episode
         The episode to copy.
     folder
-        Folder of the other dataset.
+        Folder of the new dataset.
     changed
         Replacements of telemetry tables by name, with the `episode` column.
     label, evidence
@@ -146,18 +146,18 @@ def compact_dataset(
             left_out = spans.filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
             tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
             changed = dict(zip(_TEXTS, tables, strict=True))
-            write_again(episode, folder, changed, smallest=True)
+            copy_episode(episode, folder, changed, smallest=True)
             steps.add()
         source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "traces": traces}
         if traces < 1:
             source["ids_of_left_out_traces_begin_with"] = LEFT_OUT
         provenance = dict(dataset.provenance) | {"compacted_from": source}
-        create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
+        create_version(folder, provenance=provenance, splits=dataset.version_file.splits)
     return open_dataset(out)
 
 
 def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, left_out: pa.Table) -> list[pa.Table]:
-    """Replace the ids of traces and spans by a mark of the episode and a number in order of appearance.
+    """Replace each id of a trace or span by a prefix for the episode and a number in order of appearance.
 
     Parameters
     ----------

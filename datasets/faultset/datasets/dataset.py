@@ -21,8 +21,8 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
-from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest
-from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.format.version_files import VERSIONS, FileRecord, VersionFile
+from faultset.datasets.format.versions import read_version
 from faultset.datasets.validation import check_dataset_files
 from faultset.datasets.views import EpisodeView
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def shipped_datasets() -> dict[str, Path]:
+def list_project_datasets() -> dict[str, Path]:
     """Return the folders of the project's datasets by name; empty if its source folder is unknown."""
     try:
         origin = json.loads(metadata.distribution("faultset").read_text("direct_url.json") or "{}")
@@ -53,12 +53,12 @@ def dataset_folder(location: Path | str) -> Path:
     path = Path(location)
     if len(path.parts) != 1 or path.exists():
         return path
-    return shipped_datasets().get(path.name, path)
+    return list_project_datasets().get(path.name, path)
 
 
 TEXTS = ("app", "fault", "target", "no_fault", "verdict", "cause", "level", "type")
-TIMES = ("start", "onset", "felt", "undone", "end")
-SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
+TIMES = ("start", "onset", "noticed", "undone", "end")
+SECONDS = ("reference_s", "onset_s", "noticed_s", "undone_s", "duration_s")
 
 
 def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
@@ -76,12 +76,12 @@ def _row(episode: Episode) -> dict[str, Any]:
     times = {
         "start": label.view_start_ns,
         "onset": label.onset_ns,
-        "felt": label.first_manifest_ns,
+        "noticed": label.first_manifest_ns,
         "undone": label.recover_start_ns,
         "end": label.view_end_ns,
     }
     ends = {"reference_s": label.reference_end_ns, "duration_s": label.view_end_ns}
-    ends |= {f"{name}_s": times[name] for name in ("onset", "felt", "undone")}
+    ends |= {f"{name}_s": times[name] for name in ("onset", "noticed", "undone")}
     return {
         "app": episode.context.app,
         "fault": label.fault,
@@ -99,7 +99,7 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One episode, with the view that methods get and its ground truth. Files are read on access."""
+    """One episode: the view that methods get, and the ground truth. Files are read on access."""
 
     id: str
     """Opaque id."""
@@ -141,7 +141,7 @@ class Episode:
         clock
             The current time; by default the end of the view.
         algorithms
-            Include tools that do part of an algorithm's work.
+            Whether to include tools that compute a part of a diagnosis, such as anomaly scores.
         """
         from faultset.datasets.tools.toolset import EpisodeTools
 
@@ -158,7 +158,7 @@ class Dataset:
     ----------
     root
         Dataset folder.
-    manifest
+    version_file
         Content of the version file.
     files
         Episode -> path below its folder -> record of the file.
@@ -166,12 +166,12 @@ class Dataset:
         Name of a split -> {"train": ids, "test": ids}.
     """
 
-    def __init__(self, root: Path, manifest: Manifest) -> None:
+    def __init__(self, root: Path, version_file: VersionFile) -> None:
         self.root = root
-        self.manifest = manifest
-        self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.episodes.items()))
+        self.version_file = version_file
+        self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(version_file.episodes.items()))
         self.splits: dict[str, dict[str, list[str]]] = {
-            name: {"train": list(split.train), "test": list(split.test)} for name, split in manifest.splits.items()
+            name: {"train": list(split.train), "test": list(split.test)} for name, split in version_file.splits.items()
         }
 
     def __repr__(self) -> str:
@@ -193,17 +193,17 @@ class Dataset:
     @property
     def version(self) -> str:
         """Version string."""
-        return self.manifest.version
+        return self.version_file.version
 
     @property
     def created(self) -> str:
         """Time stamp of the version."""
-        return self.manifest.created
+        return self.version_file.created
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Origin of the data, as recorded by the collector."""
-        return self.manifest.provenance
+        return self.version_file.provenance
 
     @property
     def episodes(self) -> tuple[str, ...]:
@@ -225,9 +225,10 @@ class Dataset:
         -------
         pandas.DataFrame
             `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (faulty services),
-            `level` and `type` as text; `start`, `onset`, `felt`, `undone` and `end` as UTC timestamps; `reference_s`,
-            `onset_s`, `felt_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as an integer. Events
-            that did not happen are missing values. `felt` is the first second in which clients noticed the fault.
+            `level` and `type` as text; `start`, `onset`, `noticed`, `undone` and `end` as UTC timestamps;
+            `reference_s`, `onset_s`, `noticed_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as
+            an integer. Events that did not happen are missing values. `noticed` is the first second in which clients
+            noticed the fault.
 
         Examples
         --------
@@ -298,7 +299,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
         The dataset or version does not exist, or its files are missing or damaged.
     """
     root = dataset_folder(path)
-    dataset = Dataset(root, read_manifest(root, version))
+    dataset = Dataset(root, read_version(root, version))
     missing, changed, total = [], [], 0
     for episode, files in dataset.files.items():
         folder = root / EPISODES / episode

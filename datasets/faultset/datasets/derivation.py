@@ -25,7 +25,7 @@ NO_FAULT = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFilter:
-    """Conditions on episodes; each is met by any of its values and ignored if it is empty."""
+    """Conditions on episodes: an episode must have one of the values of each; empty conditions are ignored."""
 
     apps: Sequence[str] = ()
     """Names of applications."""
@@ -156,14 +156,14 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
 
 
 def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
-    """Write the dataset's card for a version, by default the newest; text below its mark is kept."""
+    """Write the dataset's card for a version, by default the newest; text below its marker is kept."""
     dataset = open_dataset(root, version)
     contexts = {episode: dataset.view(episode).context for episode in dataset.episodes}
     added = {table.name: table for context in contexts.values() for table in context.added_tables}
     with translate_write_errors(dataset.root / "README.md"):
         write_card(
             dataset.root,
-            dataset.manifest,
+            dataset.version_file,
             {episode: dataset.label(episode) for episode in dataset.episodes},
             {episode: context.app_title for episode, context in contexts.items()},
             added_tables=list(added.values()),

@@ -17,20 +17,20 @@ from faultset.core.errors import DataError
 from faultset.core.printable import quoted
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.regular_files import FileStamp
-from faultset.datasets.cache import CheckedFile, known_files, remember
+from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, order_of, table_file
 from faultset.datasets.format.labels import Label, evidence_table, read_journal, read_label
-from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import open_table, translate_damage
+from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.format.versions import sha256_of
 from faultset.datasets.metrics.roles import catalogue_with
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")
 
 
-def label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
+def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
     """Yield the contradictions within the label of an episode and with its context."""
     if label.episode != context.episode:
         yield f"names another episode: context {context.episode}, label {label.episode}"
@@ -89,7 +89,7 @@ def _cause_services(label: Label) -> set[str]:
 
 
 pc: Any = pyarrow.compute
-# type checkers do not see its functions, which are created at import
+# pyarrow creates its compute functions at import, so type checkers cannot see them
 
 JSON_COLUMNS = {"metrics": ("labels",), "spans": ("attributes",), "objects": ("state", "data")}
 """Table -> its columns of JSON objects."""
@@ -198,14 +198,14 @@ def _is_unsorted(table: str, rows: pa.Table) -> bool:
 
 
 def _most_text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size of a text column if every row held its longest text."""
+    """Return the size in bytes that a text column would have if every row had its longest text."""
     if not pa.types.is_dictionary(column.type):
         return _text_bytes(column)
     return sum(len(chunk) * (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0) for chunk in column.chunks)
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size of a text column without sharing of equal texts."""
+    """Return the size in bytes of a text column in which equal texts are stored repeatedly."""
     if not pa.types.is_dictionary(column.type):
         return pc.sum(pc.binary_length(column)).as_py() or 0
     total = 0
@@ -285,7 +285,7 @@ def check_episode_files(
     episode
         Id of the episode; by default the name of the folder.
     names
-        The files in `records` to check, by default all; checking any other file needs the context.
+        The files in `records` to check, by default all; to check any file, include the context.
 
     Raises
     ------
@@ -346,7 +346,7 @@ def content_problems(
                 yield name, check, problem
     name = table_file("label")
     if name in names:
-        for problem in label_problems(context, read_label(folder)):
+        for problem in find_label_problems(context, read_label(folder)):
             yield name, "label", problem
     if table_file("evidence") in names:
         evidence_table(folder)
@@ -382,7 +382,7 @@ def check_dataset_files(
     DataError
         An episode is damaged; `check_episode_files` describes the checks.
     """
-    cache = known_files(root)
+    cache = read_checked_files(root)
     steps = StepCounter(len(episodes), progress)
     results: dict[str, CheckedFile] = {}
     try:
@@ -397,11 +397,11 @@ def check_dataset_files(
                 raise
     finally:
         if results:
-            remember(root, results)
+            store_checked_files(root, results)
 
 
-def checked_for(files: Mapping[str, FileRecord]) -> str:
-    """Return a name for the check of an episode's files, which depends on its context; used as key in the cache."""
+def check_name(files: Mapping[str, FileRecord]) -> str:
+    """Return the cache key of the check of an episode's files, which depends on the episode's context."""
     names = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
     return f"{REVISION}:{files[CONTEXT_FILE].sha256}:{names[:16]}"
 
@@ -414,8 +414,8 @@ def _check_episode(
         name: entry for name, record in files.items() if (entry := _unchanged(root, episode, name, record, cache))
     }
     if len(hashed) == len(files) and CONTEXT_FILE in files:
-        purpose = checked_for(files)
-        if all(entry.checked_for == purpose for entry in hashed.values()):
+        purpose = check_name(files)
+        if all(entry.check_name == purpose for entry in hashed.values()):
             return {}
     missing = sorted({*episode_files(read_context(folder).tables)} - files.keys())
     if missing:
@@ -423,9 +423,9 @@ def _check_episode(
     stamps = {name: entry.stamp for name, entry in hashed.items()}
     stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
     check_content(folder, episode, tuple(files))
-    purpose = checked_for(files)
+    purpose = check_name(files)
     return {
-        _key(episode, name): CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+        _key(episode, name): CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
         for name, record in files.items()
     }
 

@@ -94,7 +94,7 @@ class EpisodeView:
         return make()
 
     def note_skipped_series(self, series: Iterable[tuple[str, str]]) -> None:
-        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them."""
+        """Record the (service, metric) of series that a method skips; only the views of an evaluation store them."""
 
     @property
     def file_stamps(self) -> Hashable:
@@ -129,7 +129,7 @@ class EpisodeView:
         for name in ("metrics", "spans", "logs"):
             if not (self._folder / table_file(name)).exists():
                 continue
-            # a subclass may hide tables, but the times of their rows count here
+            # a subclass may hide tables, but the times of their rows still count
             for (column,) in EpisodeView.pieces(self, name, "time"):
                 times = column.cast(pa.int64()).to_numpy()
                 inside = times[(times >= start_ns) & (times < end_ns)]
@@ -142,7 +142,7 @@ class EpisodeView:
     def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm; only for methods that declare `needs = {"alarm_location"}`.
 
-        None for other methods, if the source of the data does not name them, or if a detector raised the alarm.
+        None for all other methods, and if the source of the data does not name them or a detector raised the alarm.
         """
         return self._alarm_location
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from faultset.datasets.format.manifests import make_splits
+from faultset.datasets.format.version_files import make_splits
 
 
 def label(fault: str | None, targets: list[str], no_fault_kind: str | None = None) -> Any:

@@ -26,7 +26,7 @@ FROM_SPANS = (
     "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
     "have the healthy mean.",
 )
-"""Departure from the paper that all methods on these latencies share."""
+"""Departure from the paper shared by all methods that use these latencies."""
 LEAST_FILLED = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
@@ -49,7 +49,7 @@ class CallSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLatency:
-    """Latency in healthy spreads, for services with a measured latency."""
+    """Latency as z-scores of the reference, for services with a measured latency."""
 
     services: tuple[str, ...]
     reference: Matrix
@@ -63,7 +63,7 @@ class ServiceLatency:
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
-        """Return the samples [n + T] of one service; None without a latency or if it never moves."""
+        """Return the samples [n + T] of one service; None if it has no latency or the latency never moves."""
         if service not in self.services:
             return None
         samples = self.all[:, self.services.index(service)]
@@ -73,8 +73,8 @@ class ServiceLatency:
 def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
-    A call counts for the called service. Clients' spans are used if they name it, because they include the network and
-    calls without an answer. Otherwise the service's own spans are used.
+    A call counts for the called service. Client spans are used if they name that service, because they include the
+    network and calls without an answer. Otherwise the spans of the called service are used.
     """
     return episode.once("call series", lambda: _call_series(episode))
 
@@ -173,7 +173,7 @@ def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Return each service's absolute latency correlation with the front end; empty if that never moves."""
+    """Return each service's absolute latency correlation with the front end; empty if the front end never moves."""
     target = latency.column(front)
     if target is None:
         return {}
@@ -182,7 +182,7 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return services whose latency exceeds a limit for three steps, with the sigmas that last."""
+    """Return services whose latency exceeds a limit for three steps, with the sigmas that it exceeds for that long."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)

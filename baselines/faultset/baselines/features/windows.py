@@ -57,7 +57,7 @@ class Windows:
     values: Matrix
     """[T, d] test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
-    """[T, d] whether the series has stopped: a gap of three steps or more, longer than usual and than by chance."""
+    """[T, d] whether the series has stopped: its gap is at least three steps long, and longer than usual or random."""
     left_out: tuple[tuple[str, str], ...] = ()
     """(service, metric) of series with too few samples in the reference, or always the same value."""
     times_ns: npt.NDArray[np.int64]
@@ -232,7 +232,7 @@ def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
 
 
 def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which columns are constant and have no gap that is too long to be filled."""
+    """Return which columns are constant and have only gaps short enough to be filled."""
     still = ~varies(raw)
     missing = ~present[:, still]
     for _ in range(FILL_STEPS):
@@ -245,12 +245,12 @@ SUSTAINED = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
-    """Return the series of each service with the largest lasting deviations, each of a different role.
+    """Return the series of each service with the largest lasting deviations, at most one per role.
 
     Parameters
     ----------
     since
-        [T, d] test window in healthy spreads.
+        [T, d] test window as z-scores of the reference.
 
     Returns
     -------

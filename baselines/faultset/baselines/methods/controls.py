@@ -1,4 +1,4 @@
-"""Controls that ignore the evidence or use a single trivial sign."""
+"""Controls that ignore the telemetry or use a single trivial sign."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class RandomDetector(TrainingFreeBaseline):
 class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
-    This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
-    there. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
+    The time is the latest onset in the training episodes, as a share of the view, so that all alarms there would be
+    true. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
 
     Parameters
     ----------

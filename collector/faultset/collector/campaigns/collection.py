@@ -43,7 +43,7 @@ from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
-from faultset.datasets.format.versions import create_version, list_versions, read_manifest
+from faultset.datasets.format.versions import create_version, list_versions, read_version
 
 _log = logging.getLogger(__name__)
 
@@ -320,7 +320,7 @@ class _Campaign:
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
     """Return whether one version has all episodes; true without episodes."""
     versions = reversed(list_versions(root))
-    return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
+    return not episodes or any(read_version(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:

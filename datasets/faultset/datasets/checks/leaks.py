@@ -1,13 +1,13 @@
 """Search all texts of a view for secrets of the ground truth.
 
 Secrets are the names of faults (however their words are joined), words of injectors, and texts and numbers from the
-journal (arguments, inverses, state) or the fault's parameters. Not secret are texts that the fault shows to operators
-(`visible` in the journal) and names of objects that telemetry lists anyway.
+journal (arguments, undo operations, state) or the fault's parameters. Texts that the fault shows to operators
+(`visible` in the journal) and names of objects in the telemetry are not secret.
 
 These occurrences are not leaks:
 
-- a fault's name in a column in which views of other faults, if possible of the same application, contain it too
-- another text that views of other faults contain anywhere
+- a fault's name in a column that contains it in views of other faults too, if possible of the same application
+- any other text that occurs anywhere in views of other faults
 - a text of a ConfigMap, or an earlier state of an object, from before the injection
 - a number at a position where otherwise equal texts have many different numbers
 
@@ -34,7 +34,7 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute
-# type checkers do not see its functions, which are created at import
+# pyarrow creates its compute functions at import, so type checkers cannot see them
 
 LEAST_NUMBERS = 20
 """Minimum number of different numbers in otherwise equal texts for one number to reveal nothing."""
@@ -232,8 +232,8 @@ def _matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.
 def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str]) -> bool:
     """Return whether objects contained a text during the healthy reference.
 
-    Settings list their possible values, including names of faults. The state of an object contains the values that an
-    undo restores; the name of a fault in a state is always a leak.
+    Settings list their possible values, which include names of faults. The state of an object contains the values that
+    an undo restores. But the name of a fault in a state is always a leak.
     """
     if column != _CONFIGURATION and (column != _STATE or needle.what != _OF_TRUTH):
         return False
@@ -253,7 +253,10 @@ class _Library:
         self._texts: dict[str, Texts] = {}
 
     def is_vocabulary(self, needle: _Needle, column: tuple[str, str] | None, episode: str) -> bool | None:
-        """Return whether half of the other episodes contain the needle in a column, or in any; None without others."""
+        """Return whether half of the other episodes contain the needle in a column, or anywhere if it is None.
+
+        Return None if there are no other episodes.
+        """
         faults, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
         others = [
             other

@@ -30,7 +30,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""Tolerance above chance for shortcuts that must fail."""
+"""Margin above chance that is tolerated for shortcuts that must not score."""
 _TREES = 200
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
@@ -54,7 +54,7 @@ class Shortcut:
     properties: str
     """Properties that the model gets."""
     must_fail: bool
-    """Whether a score above chance is a leak; other properties may reflect symptoms of faults."""
+    """Whether a score above chance is a leak; properties for which it is not may reflect symptoms of faults."""
     score: float
     """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
     standard_error: float
@@ -65,7 +65,7 @@ class Shortcut:
 
     @property
     def leaks(self) -> bool:
-        """Whether it must fail and exceeds chance by the margin and by two standard errors."""
+        """Whether the score must be at chance level, but exceeds it by the margin and by two standard errors."""
         return self.must_fail and self.score - self.chance > max(MARGIN, 2 * self.standard_error)
 
 
@@ -153,7 +153,7 @@ class _Pod:
     service: str
     tags: frozenset[str]
     ready_s: float | None
-    """Seconds from the first state to the first ready one; None if the pod was ready at once or never."""
+    """Seconds from the first state to the first ready state; None if the pod was ready at once or never."""
 
 
 def _pods(objects: pa.Table) -> list[_Pod]:

@@ -40,9 +40,9 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
       faultset dataset show faultset-data/
       faultset dataset show s3://bucket/data
     """
-    from faultset.datasets.remote.file_systems import opened_labels
+    from faultset.datasets.remote.file_systems import open_labels
 
-    with opened_labels(dataset, version) as opened:
+    with open_labels(dataset, version) as opened:
         _show(opened, dataset, as_json)
 
 
@@ -94,9 +94,9 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
       faultset dataset episodes core-1 --faults cpu-hog,none --apps hotel
     """
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
-    from faultset.datasets.remote.file_systems import opened_labels
+    from faultset.datasets.remote.file_systems import open_labels
 
-    with opened_labels(dataset, version) as opened:
+    with open_labels(dataset, version) as opened:
         selected = select_episodes(opened, EpisodeFilter(**conditions))
         records = [_episode_record(opened[episode]) for episode in selected]
     columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
@@ -186,17 +186,17 @@ def versions(dataset: str, as_json: bool) -> None:
     Example:
       faultset dataset versions faultset-data/
     """
-    from faultset.datasets.remote.file_systems import manifests
+    from faultset.datasets.remote.file_systems import list_version_files
 
     records = [
         {
-            "version": manifest.version,
-            "created": manifest.created,
-            "episodes": len(manifest.episodes),
-            "bytes": sum(file.bytes for files in manifest.episodes.values() for file in files.values()),
-            "schema_version": manifest.schema_version,
+            "version": version_file.version,
+            "created": version_file.created,
+            "episodes": len(version_file.episodes),
+            "bytes": sum(file.bytes for files in version_file.episodes.values() for file in files.values()),
+            "schema_version": version_file.schema_version,
         }
-        for manifest in manifests(dataset)
+        for version_file in list_version_files(dataset)
     ]
     headings = {"version": "version", "created": "created", "episodes": "episodes", "bytes": "bytes"}
     show_records(records, columns=headings | {"schema_version": "schema"}, as_json=as_json)
@@ -290,7 +290,7 @@ def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
 def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
     return [
         {"split": name, "key": split.key, "train": len(split.train), "test": len(split.test)}
-        for name, split in opened.manifest.splits.items()
+        for name, split in opened.version_file.splits.items()
     ]
 
 

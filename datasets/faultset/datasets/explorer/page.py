@@ -1,7 +1,7 @@
 """Write the page: one HTML file with its script, style and data, which needs no network.
 
-Data is never markup or script. It is deflated JSON in Base64, which has no `<`, and the script shows it as text. A
-content security policy allows only the script with the given hash.
+Data cannot act as markup or script: it is compressed JSON in Base64, which contains no `<`, and the script shows it as
+text. A content security policy allows only the script with the given hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from faultset.datasets.explorer.content import Answers, content_json, episode_co
 from faultset.datasets.format.storage import translate_disk_full
 
 LARGEST_FILE = 48 << 20
-"""Characters of data that browsers open quickly, even on a phone."""
+"""Maximum characters of data; browsers open a page of this size quickly, even on a phone."""
 _SCRIPTS = tuple(
     f"{name}.js"
     for name in ("elements", "axis", "list", "services", "telemetry", "traces", "answers", "diagnosis", "page")
@@ -64,11 +64,11 @@ def write_page(
     chosen = list(dataset.episodes if episodes is None else dict.fromkeys(episodes))
     dataset.check_files(episodes=chosen)
     steps = StepCounter(len(chosen), progress)
-    blocks = [_block("dataset", packed(dataset_content(dataset, chosen, truth=truth)))]
+    blocks = [_block("dataset", pack_content(dataset_content(dataset, chosen, truth=truth)))]
     size = len(blocks[0])
     for number, episode in enumerate(chosen):
         content = episode_content(dataset[episode], truth=truth, answers=answers)
-        blocks.append(_block(f"episode-{number}", packed(content)))
+        blocks.append(_block(f"episode-{number}", pack_content(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
@@ -93,7 +93,7 @@ def dataset_content(dataset: Dataset, episodes: Sequence[str], *, truth: bool) -
     }
 
 
-def packed(content: Any) -> bytes:
+def pack_content(content: Any) -> bytes:
     """Return content as deflated JSON."""
     return zlib.compress(content_json(content).encode(), 9)
 

@@ -88,18 +88,18 @@ class CroissantExport(TablesBySplit):
         """Write the metadata without columns of nested records, such as root causes."""
         schemas = TABLES | {name: table.schema for name, table in self.added.items()} | TRUTH_TABLES
         tables = self.tables()
-        manifest = self.dataset.manifest
+        version_file = self.dataset.version_file
         content = {
             "@context": _CONTEXT,
             "@type": "sc:Dataset",
             "name": self.dataset.root.resolve().name,
             "description": (
-                f"Labelled telemetry of microservices, with and without faults: {len(manifest.episodes)} episodes. "
+                f"Labelled telemetry of microservices, with and without faults: {len(version_file.episodes)} episodes. "
                 "Nested columns, such as the root causes in the labels, are in the Parquet files only."
             ),
             "conformsTo": "http://mlcommons.org/croissant/1.0",
-            "version": manifest.version,
-            "datePublished": manifest.created,
+            "version": version_file.version,
+            "datePublished": version_file.created,
             "distribution": [self._files(table, sides) for table, sides in tables.items()],
             "recordSet": [self._records(table, stored_schema(schemas[table])) for table in tables],
         }
@@ -154,7 +154,7 @@ class HuggingFaceExport(TablesBySplit):
         episodes = self.dataset.episodes
         text = card_text(
             self.dataset.root.resolve().name,
-            self.dataset.manifest,
+            self.dataset.version_file,
             {episode: self.dataset.label(episode) for episode in episodes},
             {episode: self.dataset.view(episode).context.app for episode in episodes},
             added_tables=list(self.added.values()),

@@ -40,7 +40,7 @@ class OpenMetricsExport(ExportLayout):
 
 
 def openmetrics_text(metrics: pa.Table) -> str:
-    """Return the samples of a metrics table as OpenMetrics text; of several at one time, the first is used."""
+    """Return the samples of a metrics table as OpenMetrics text; of samples at the same time, the first is used."""
     columns = {name: metrics[name].cast(pa.string()).fill_null("").to_pandas() for name in ("metric", "kind", *_KEYS)}
     frame = pd.DataFrame(columns)
     frame["time"] = metrics["time"].cast(pa.int64()).to_numpy()

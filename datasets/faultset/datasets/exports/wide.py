@@ -19,7 +19,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions, first_of_each_app
+from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions, select_first_of_each_app
 from faultset.datasets.training.columns import ColumnFinder, FeatureColumns
 from faultset.datasets.training.features import step_count, step_features
 from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
@@ -214,7 +214,7 @@ class WindowsExport(ExportLayout):
     """`<side>/` with `values.npy` and `mask.npy` [window, step, feature], `labels.npy` [window, step], and more.
 
     `ends_ns.npy`, `groups.npy`, `episodes.npy` and, for windows per service, `services.npy` have an entry per window.
-    Each window starts a step after the previous one. `columns.json` names the columns, which are those of training
+    Each window starts one step after the previous one. `columns.json` names the columns, which come from the training
     episodes. `numpy.load(path, mmap_mode="r")` reads windows on access.
     """
 
@@ -235,7 +235,7 @@ class WindowsExport(ExportLayout):
     def expected_bytes(self, episodes: Sequence[str]) -> int:
         """Estimate the size of all windows from the columns of the first episode of each application."""
         finder, views = _finder(self.options), [self.dataset.view(episode) for episode in episodes]
-        for episode in first_of_each_app(self.dataset, episodes):
+        for episode in select_first_of_each_app(self.dataset, episodes):
             if finder is not None:
                 finder.add(self.dataset.view(episode))
             else:  # read it to measure the time per episode

@@ -13,9 +13,9 @@ from faultset.core.files import replace_text
 from faultset.core.printable import printable
 from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.version_files import VersionFile
 
 CARD = "README.md"
 """File name of the card."""
@@ -24,7 +24,7 @@ KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -
 
 def write_card(
     root: Path,
-    manifest: Manifest,
+    version_file: VersionFile,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -36,14 +36,14 @@ def write_card(
     if path.exists():
         user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
     rates = build_base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
-    card = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
+    card = card_text(root.resolve().name, version_file, labels, apps, added_tables=added_tables, base_rates=rates)
     with translate_disk_full(root):
         replace_text(path, card + user_text)
 
 
 def card_text(
     name: str,
-    manifest: Manifest,
+    version_file: VersionFile,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -52,9 +52,9 @@ def card_text(
 ) -> str:
     """Return the card of a version up to and including the keep mark."""
     added = [table.name for table in added_tables]
-    synthetic = manifest.provenance.get("synthetic")
+    synthetic = version_file.provenance.get("synthetic")
     notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
-    compacted = _sampling(manifest.provenance.get("compacted_from"))
+    compacted = _sampling(version_file.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
 tags:
@@ -68,8 +68,8 @@ configs:
 
 # {name}
 
-Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest.version},
-schema version {manifest.schema_version}.
+Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {version_file.version},
+schema version {version_file.schema_version}.
 
 {notice}## Episodes
 
@@ -84,7 +84,7 @@ changed, and *none* without a fault.
 
 | table | rows | MB |
 |---|---|---|
-{_table_rows(manifest, (*TABLES, *added, *TRUTH_TABLES))}
+{_table_rows(version_file, (*TABLES, *added, *TRUTH_TABLES))}
 
 `episodes/<id>/telemetry/` is the input of methods, `episodes/<id>/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
@@ -93,9 +93,9 @@ windows are half-open.
 
 | split | separated by | train | test |
 |---|---|---|---|
-{_split_rows(manifest)}
+{_split_rows(version_file)}
 
-`versions/{manifest.version}.json` lists the episodes and the SHA-256 of every file.
+`versions/{version_file.version}.json` lists the episodes and the SHA-256 of every file.
 
 ## Reading
 
@@ -110,7 +110,7 @@ logs = load_dataset("<this folder>", "logs", split="train")
 {base_rates}## Provenance
 
 ```json
-{_provenance(manifest)}
+{_provenance(version_file)}
 ```
 
 {KEEP_MARK}
@@ -125,9 +125,9 @@ def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
     )
 
 
-def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
+def _table_rows(version_file: VersionFile, tables: Iterable[str]) -> str:
     rows, sizes = Counter[str](), Counter[str]()
-    for files in manifest.episodes.values():
+    for files in version_file.episodes.values():
         for path, record in files.items():
             if record.rows is not None:
                 rows[Path(path).stem] += record.rows
@@ -135,10 +135,10 @@ def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
     return "\n".join(f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in tables)
 
 
-def _split_rows(manifest: Manifest) -> str:
+def _split_rows(version_file: VersionFile) -> str:
     return "\n".join(
         f"| {_cell(name)} | {_cell(split.key)} | {len(split.train)} | {len(split.test)} |"
-        for name, split in manifest.splits.items()
+        for name, split in version_file.splits.items()
     )
 
 
@@ -174,9 +174,9 @@ def _dictionary(table: AddedTable) -> str:
 """
 
 
-def _provenance(manifest: Manifest) -> str:
+def _provenance(version_file: VersionFile) -> str:
     # a page that shows the card must not find HTML tags in it
-    return json.dumps(manifest.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
+    return json.dumps(version_file.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 
 def _cell(text: str) -> str:

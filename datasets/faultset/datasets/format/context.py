@@ -63,7 +63,7 @@ class EpisodeContext:
     workload_entry: Name
     """Service that receives the requests of clients."""
     metric_roles: tuple[Mapping[Name, Name], ...] = field(default=())
-    """Roles of metrics that are missing in the built-in catalogue; see `faultset.datasets.metrics.roles`."""
+    """Roles of metrics that the built-in catalogue lacks; see `faultset.datasets.metrics.roles`."""
     reference_moved_ns: Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] = 0
     """Time shift of the reference's telemetry; subtract it to get the original time stamps."""
     added_tables: tuple[AddedTable, ...] = field(default=())
@@ -87,7 +87,7 @@ class EpisodeContext:
 
     @property
     def app_title(self) -> str:
-        """Name of the application, and whether it used original stores."""
+        """Name of the application, with a note if it used original stores."""
         return f"{self.app}, original stores" if self.stores else self.app
 
     @property

@@ -278,12 +278,12 @@ class EpisodeWriter:
         self._written.add(TRUTH)
 
     def write_missing_tables(self) -> None:
-        """Write empty files for the other tables: every episode has the same files."""
+        """Write empty files for missing tables, so that every episode has the same files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 
     def commit(self) -> Path:
-        """Write missing tables empty, flush everything to disk, and rename and return the folder."""
+        """Write empty files for missing tables, flush everything to disk, and rename and return the folder."""
         missing = sorted({CONTEXT_FILE, TRUTH} - self._written)
         if missing:
             raise DataError(f"episode {self._id} lacks {' and '.join(missing)}; write them before the commit")
@@ -368,7 +368,7 @@ def _conform(table: str, expected: pa.Schema, batch: pa.RecordBatch | pa.Table) 
         columns.append(column)
     conformed = pa.Table.from_arrays(columns, schema=expected)
     try:
-        # readers pass foreign text on without decoding it; it may not be UTF-8
+        # readers return external text without decoding it, so it may not be UTF-8
         conformed.validate(full=True)
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0][:160]

@@ -16,22 +16,22 @@ from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.reading.regular_files import FileStamp, unreadable
 from faultset.core.suggestions import suggest
-from faultset.datasets.cache import CheckedFile, remember
+from faultset.datasets.cache import CheckedFile, store_checked_files
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, read_label
-from faultset.datasets.format.manifests import (
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, AddedTable, is_episode_id
+from faultset.datasets.format.storage import open_table, translate_disk_full
+from faultset.datasets.format.version_files import (
     LIMIT_BYTES,
     VERSIONS,
     FileRecord,
-    Manifest,
     Split,
+    VersionFile,
     make_splits,
-    read_manifest_file,
+    read_version_file,
 )
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, AddedTable, is_episode_id
-from faultset.datasets.format.storage import open_table, translate_disk_full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class EpisodeSummary:
     app_title: str
     """`EpisodeContext.app_title`."""
     added_tables: tuple[AddedTable, ...] = ()
-    checked_for: str = ""
+    check_name: str = ""
     """Name of the content check that all files passed; empty if they were only hashed."""
 
 
@@ -139,7 +139,7 @@ def sorted_versions(names: Iterable[str]) -> list[str]:
     return sorted((name for name in names if _SEMVER.fullmatch(name)), key=_numbers)
 
 
-def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
+def read_version(root: Path | str, version: str | None = None) -> VersionFile:
     """Read a version file, by default the newest."""
     root = Path(root)
     versions = list_versions(root)
@@ -149,7 +149,7 @@ def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
         )
     if version is not None and version not in versions:
         raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, versions)}')
-    return read_manifest_file(root, version or versions[-1])
+    return read_version_file(root, version or versions[-1])
 
 
 def create_version(
@@ -203,7 +203,7 @@ def create_version(
     contents = {episode: ready.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
     labels = {episode: summary.label for episode, summary in contents.items()}
     apps = {episode: summary.app for episode, summary in contents.items()}
-    manifest = Manifest(
+    version_file = VersionFile(
         schema_version=SCHEMA_VERSION,
         version=version,
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
@@ -211,18 +211,18 @@ def create_version(
         episodes={episode: summary.files for episode, summary in contents.items()},
         splits=make_splits(labels, apps, seed=split_seed) if splits is None else splits,
     )
-    write_manifest(root, manifest)
+    write_version_file(root, version_file)
     added = {table.name: table for summary in contents.values() for table in summary.added_tables}
     titles = {episode: summary.app_title for episode, summary in contents.items()}
-    write_card(root, manifest, labels, titles, added_tables=list(added.values()))
-    remember(root, _checked_files(contents))
+    write_card(root, version_file, labels, titles, added_tables=list(added.values()))
+    store_checked_files(root, _checked_files(contents))
     return version
 
 
 def _checked_files(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
     return {
         f"{EPISODES}/{episode}/{name}": CheckedFile(
-            stamp=summary.stamps[name], sha256=record.sha256, checked_for=summary.checked_for
+            stamp=summary.stamps[name], sha256=record.sha256, check_name=summary.check_name
         )
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
@@ -230,14 +230,14 @@ def _checked_files(summaries: Mapping[str, EpisodeSummary]) -> dict[str, Checked
     }
 
 
-def write_manifest(root: Path, manifest: Manifest) -> Path:
+def write_version_file(root: Path, version_file: VersionFile) -> Path:
     """Write a version file; raise DataError if the version exists, even if another process has just created it."""
     folder = root / VERSIONS
-    path = folder / f"{manifest.version}.json"
-    text = manifest.to_json()
+    path = folder / f"{version_file.version}.json"
+    text = version_file.to_json()
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of {len(manifest.episodes)} "
+            f"a version file must have at most {LIMIT_BYTES >> 20} MiB, but that of {len(version_file.episodes)} "
             f"episodes has {len(text) / 2**20:.0f}; divide them among several datasets"
         )
     with translate_disk_full(root):
@@ -247,7 +247,7 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
                 temporary.write_text(text, encoding="utf-8")
         except FileExistsError:
             raise DataError(
-                f"version {manifest.version} of {root} exists and never changes; create another one"
+                f"version {version_file.version} of {root} exists and never changes; create another one"
             ) from None
     return path
 
@@ -266,7 +266,7 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
     DataError
         The dataset or a version does not exist.
     """
-    before, after = read_manifest(root, old).episodes, read_manifest(root, new).episodes
+    before, after = read_version(root, old).episodes, read_version(root, new).episodes
     changes = []
     for episode in sorted(before.keys() | after.keys()):
         first, second = before.get(episode, {}), after.get(episode, {})

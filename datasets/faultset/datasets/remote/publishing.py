@@ -16,9 +16,9 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
-from faultset.datasets.format.manifests import VERSIONS, FileRecord
+from faultset.datasets.format.version_files import VERSIONS, FileRecord
 from faultset.datasets.format.versions import sorted_versions
-from faultset.datasets.remote.file_systems import existing_versions, is_url, local_path, version_file
+from faultset.datasets.remote.file_systems import fetch_version_file, is_url, list_existing_versions, local_path
 from faultset.datasets.remote.writing import THREADS, RemoteFolder
 
 
@@ -77,14 +77,14 @@ def publish_dataset(
     target = _Target(url)
     dataset = open_dataset(root, version)
     if not is_url(url) and local_path(url).resolve() == dataset.root.resolve():
-        raise UsageError(f"{url} is the dataset's folder; give another folder or URL")
+        raise UsageError(f"{url} is the dataset's folder; give a different folder or URL")
     dataset.check_files()
     text = (dataset.root / VERSIONS / f"{dataset.version}.json").read_bytes()
-    published = version_file(url, dataset.version)
+    published = fetch_version_file(url, dataset.version)
     if published is not None and published != text:
         raise DataError(
-            f"{url} has a different version {dataset.version}, and versions never change; give another URL, or "
-            "publish a version with another name"
+            f"{url} has a different version {dataset.version}, and versions never change; give a different URL, or "
+            "publish a version with a different name"
         )
     copied, copied_bytes = _copy_episodes(dataset, target, threads, progress)
     if published is None:
@@ -117,7 +117,7 @@ class _Target(RemoteFolder):
     def write_last(self, dataset: Dataset, text: bytes) -> None:
         """Write the version file, after the card if the version is the newest."""
         card = dataset.root / CARD
-        versions = existing_versions(self.url)
+        versions = list_existing_versions(self.url)
         if card.is_file() and sorted_versions([*versions, dataset.version])[-1] == dataset.version:
             self.put(card, CARD)
         self.write(f"{VERSIONS}/{dataset.version}.json", text)

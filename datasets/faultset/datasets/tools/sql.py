@@ -57,7 +57,7 @@ def sql_is_installed() -> bool:
 
 
 def query(recording: Recording, sql: str) -> ToolAnswer:
-    """Run one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
+    """Run one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's time."""
     import duckdb
 
     tables = [name for name in recording.view.tables if name not in _HIDDEN_TABLES]
@@ -71,7 +71,7 @@ def query(recording: Recording, sql: str) -> ToolAnswer:
     except duckdb.Error as error:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
-            reason = f"the query took longer than {_SECONDS:g} s; ask for less"
+            reason = f"the query took longer than {_SECONDS:g} s; query less data"
         return invalid(reason)
     except (UnicodeError, OverflowError, ValueError):
         return invalid("the query or its result contains text or numbers that cannot be shown")

@@ -174,7 +174,7 @@ class MetricTools:
     def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """Rank series by the change of their level after the healthy reference, in robust standard deviations.
 
-        This does part of an algorithm's work, so its use is counted separately.
+        This computes a part of a diagnosis, so its use is counted separately.
         """
         problem = self.recording.problem("metrics", service)
         if problem:

@@ -1,7 +1,7 @@
 """Folds: training and test episodes of a dataset.
 
-Episodes of a cluster (application, fault, targets) repeat a problem. They are never divided between training and test,
-because a method that learns from labels would then have seen the answer.
+Episodes with the same application, fault and targets are a cluster: they repeat a problem. A cluster is never divided
+between training and test, because a method that learns from labels would then have seen the answer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Fold:
     test: tuple[str, ...]
     """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of a division of a fold's training episodes, which sets thresholds; see `inner_folds`."""
+    """Number of the inner fold, if this is one; inner folds set thresholds, see `inner_folds`."""
 
 
 def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ def _build_folds(
     first: int = 0,
     values_of: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
 ) -> list[Fold]:
-    """Build one fold per side, its test set; drop training episodes that share a value with a tested fault."""
+    """Build one fold per test set; drop training episodes that share a value with a tested fault."""
     folds = []
     for number, test in enumerate(sides):
         train = [truth for other, truths in enumerate(sides) if other != number for truth in truths]
@@ -261,7 +261,7 @@ class EpisodeLabel:
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
-    """Services that are right answers: those of the root causes and other accepted names."""
+    """Services that are right answers: those of the root causes, and further accepted names."""
 
     @property
     def faulty(self) -> bool:

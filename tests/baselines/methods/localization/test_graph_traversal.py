@@ -25,7 +25,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.results.truth import Truth, build_truth
 from tests.baselines.conversations import SECOND, START, conversation, spoken
 
 
@@ -72,7 +72,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     root = tmp_path_factory.mktemp("data") / "shop"
     write_example_dataset(root, episodes=4, seed=1, baseline_s=40, fault_s=40)
     dataset = open_dataset(root)
-    truths = [truth_of(dataset.label(episode), dataset.view(episode).context) for episode in dataset.episodes]
+    truths = [build_truth(dataset.label(episode), dataset.view(episode).context) for episode in dataset.episodes]
     truth = next(truth for truth in truths if truth.faulty)
     return dataset.path(truth.episode), truth
 

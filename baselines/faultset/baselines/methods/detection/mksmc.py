@@ -45,18 +45,18 @@ _MOST_EVIDENCE = 5
     },
     complexity="O(B·S·(n + T + M)), B directions, M simulated samples",
     departures=(
-        "Only the title of the paper is public; the method is our reading of it.",
-        "The threshold is never below the largest score that the reference gives itself out of fold.",
-        "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
+        "Only the title of the paper is public; the method is our interpretation of it.",
+        "The threshold is never below the largest out-of-fold score of the reference.",
+        "Standard deviations are at least one percent of the level and a quarter of the metric's over all services.",
         "Deviations are clipped at 20 sigma; a series that stops deviates by 10.",
-        "Looks along the axes and 1,000 random directions; the authors' number is unknown.",
+        "Scores are computed along the axes and 1,000 random directions; the authors' number is unknown.",
     ),
 )
 class MKSMC(TrainingFreeBaseline):
     """Detect deviations by the largest K-sigma of all series along random directions.
 
-    The score is in sigmas: the K that is as rare in one dimension as the deviation is among all series, by
-    simulation of the normal model.
+    The score is in sigmas: the K that is as rare in one dimension as the deviation is among all series, according to
+    a simulation of the normal model.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class MKSMC(TrainingFreeBaseline):
     group_by_service
         Score each service separately at a level divided by their number, so that quiet series do not dilute a fault.
     metric_floor
-        Raise the spread of each series to a quarter of what its metric has over all services.
+        Raise the standard deviation of each series to a quarter of that of its metric over all services.
 
     References
     ----------
@@ -117,7 +117,7 @@ class MKSMC(TrainingFreeBaseline):
             floor = metric_floor(mean_and_sd(windows.reference)[1], windows.series)
         groups = self._groups(windows)
         parts = [self._score(windows, columns, floor[columns], len(groups), rng) for columns in groups]
-        # Thresholds differ between groups because of the guard, so compare the margins above them.
+        # Thresholds differ between groups because of `guard`, so compare the margins above them.
         margins = np.array([score - threshold for score, threshold, _ in parts])
         leading = margins.argmax(axis=0)
         threshold = max(limit for _, limit, _ in parts)

@@ -86,7 +86,7 @@ class IsolationForestDetector(TrainingFreeBaseline):
     complexity="O(S·T + p·n·T)",
     departures=(
         _STREAMS,
-        "Compares with the reference only, with 20 neighbours, or half of the reference if that is fewer.",
+        "Only reference samples are neighbours: 20, or half of the reference if that is fewer.",
         _CALIBRATED,
     ),
 )

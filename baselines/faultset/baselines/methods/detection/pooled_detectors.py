@@ -78,14 +78,14 @@ class PooledDetector(RegisteredBaseline):
         """Return a non-negative score of each step of a sequence after the first `history`."""
         raise NotImplementedError
 
-    def _detection(self, found: RoleVectors, shares: Matrix, limit: float) -> Detection:
-        times, worst = found.windows.times_ns, shares.max(axis=1)
+    def _detection(self, role_vectors: RoleVectors, shares: Matrix, limit: float) -> Detection:
+        times, worst = role_vectors.windows.times_ns, shares.max(axis=1)
         alarm = first_alarm(times, worst > limit)
         evidence: list[Evidence] = []
         if alarm is not None:
             row = int(np.searchsorted(times, alarm))
             for service in np.argsort(-shares[row], kind="stable")[:_MOST_EVIDENCE].tolist():
-                name, score = found.services[service], float(shares[row, service])
+                name, score = role_vectors.services[service], float(shares[row, service])
                 evidence.append(Evidence(service=name, subject="all roles", score=score, detail="times its limit"))
         return Detection.from_scores(times, worst, limit, evidence=evidence)
 
@@ -204,7 +204,7 @@ class PooledIsolationForest(PooledDetector):
     kind="method",
     tables=("metrics",),
     speed="fast",
-    complexity="O(S·T + V·T·k·m·R), k kept windows of m steps",
+    complexity="O(S·T + V·T·k·m·R), k stored windows of m steps",
     departures=(
         *DEPARTURES,
         "The distance is to a limited number of windows of other episodes, and is not normalised.",
@@ -387,7 +387,7 @@ class Autoencoder(PooledDetector):
 class UntrainedAutoencoder(Autoencoder):
     """Control: the autoencoder with random weights.
 
-    Its detections show what the input alone contains, because deviations are relative to the episode's reference.
+    Its detections show how much the input alone reveals, because deviations are relative to the episode's reference.
     Limits are set as for the trained autoencoder.
 
     References

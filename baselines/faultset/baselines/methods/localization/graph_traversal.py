@@ -41,12 +41,12 @@ UNLIKELY = 0.1
 def measure_moves(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return the largest move of each service's series along with the front end, in healthy spreads.
+    """Return the largest move of each service's series together with the front end, in median absolute deviations.
 
-    A move is the smaller of those from the reference's median and from the level shortly before the alarm, for two
-    consecutive samples, because the reference may be from another day. It is weighted with the correlation to the front
-    end's series of the same name, which random moves of rarely called services do not have. Spreads are median absolute
-    deviations. A series that stopped has the largest possible move.
+    A move lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
+    before the alarm, and the smaller one counts, because the reference may be from a different day. It is weighted with
+    the correlation to the front end's series of the same name, which is low for random moves of rarely called services.
+    A series that stopped has the largest possible move.
 
     Parameters
     ----------
@@ -88,30 +88,30 @@ def measure_moves(
     return furthest
 
 
-def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return how much illness each ill service explains: its own and that of its ill direct and indirect callers.
+def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
+    """Return the sum of log anomalies that each anomalous service explains: of itself and its anomalous callers.
 
-    If the front end is ill, services that do not explain it are left out. Logarithms keep a single large deviation from
-    outweighing many.
+    Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
+    logarithm keeps a single large deviation from outweighing many.
 
     >>> calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
     >>> found = count_explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
     >>> sorted(found, key=found.get, reverse=True)
     ['ads', 'cart', 'front']
     """
-    callers: dict[str, set[str]] = {name: set() for name in ill}
+    callers: dict[str, set[str]] = {name: set() for name in anomalous}
     for caller, callee in calls:
-        if caller in ill and callee in ill and caller != callee:
+        if caller in anomalous and callee in anomalous and caller != callee:
             callers[callee].add(caller)
     scores = {}
-    for name in ill:
+    for name in anomalous:
         reached, open_ends = {name}, [name]
         while open_ends:
             new = callers[open_ends.pop()] - reached
             reached |= new
             open_ends += new
-        if front in reached or front not in ill:
-            scores[name] = sum(float(np.log1p(ill[other])) for other in sorted(reached))
+        if front in reached or front not in anomalous:
+            scores[name] = sum(float(np.log1p(anomalous[other])) for other in sorted(reached))
     return scores
 
 
@@ -119,7 +119,7 @@ def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], 
     "graph-traversal",
     title="Traversal of the call graph",
     task="localization",
-    paper="Own variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
+    paper="Variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
@@ -128,31 +128,32 @@ def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], 
     departures=(
         "The published method gets the anomalous metric of the front end; ours uses the role, latency or errors, in "
         "which the front end moved further.",
-        "A move lasts for two samples, is the smaller of those from the reference and from shortly before the alarm, "
-        "and is weighted by its correlation with the front end.",
-        "A service whose metrics stopped is ill; the published method ignores it.",
-        "The score counts all ill callers, not only those on one path; services with an ill callee come later.",
+        "A move lasts for two samples, is measured from the reference and from shortly before the alarm (the smaller "
+        "one counts), and is weighted by its correlation with the front end.",
+        "A service whose metrics stopped is anomalous; the published method ignores it.",
+        "The score counts all anomalous callers, not only those on one path; services with an anomalous callee rank "
+        "lower.",
     ),
 )
 class GraphTraversal(TrainingFreeBaseline):
-    """Rank ill services without an ill callee by how much illness they explain.
+    """Rank anomalous services without an anomalous callee by the anomalies of callers that they explain.
 
     Parameters
     ----------
     least_z
-        Spreads from the reference's median beyond which a service is ill.
+        Spreads from the reference's median beyond which a service is anomalous.
 
     References
     ----------
     Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024, for the
-    traversal; illness, symptom and score are our own.
+    traversal; anomaly, symptom and score are our own.
     """
 
     def __init__(self, *, least_z: float = LEAST_Z) -> None:
         self.least_z = least_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the ill services."""
+        """Rank the anomalous services."""
         step_ns = episode.context.resolution_s * SECOND_NS
         since_reference = max(1, math.ceil((alarm_ns - episode.reference[1]) / step_ns))
         windows = localization_windows(episode, alarm_ns, before=since_reference)
@@ -169,15 +170,17 @@ class GraphTraversal(TrainingFreeBaseline):
             for symptom in SYMPTOMS
         }
         symptom = max(SYMPTOMS, key=lambda name: _furthest(moved[name], front))
-        ill = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
-        if not ill:
+        anomalous = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
+        if not anomalous:
             return Ranking.abstain()
         calls = read_call_graph(episode)
-        scores = count_explained(calls, ill, front)
-        helped = {caller for caller, callee in calls if caller in ill and callee in ill and caller != callee}
+        scores = count_explained(calls, anomalous, front)
+        helped = {
+            caller for caller, callee in calls if caller in anomalous and callee in anomalous and caller != callee
+        }
         ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
         evidence = [
-            Evidence(service=name, subject=symptom, score=ill[name], detail="spreads from the healthy median")
+            Evidence(service=name, subject=symptom, score=anomalous[name], detail="spreads from the healthy median")
             for name in sorted(ranked, key=lambda name: (-ranked[name], name))[:10]
         ]
         return Ranking.of(ranked, episode.services, evidence)
@@ -205,14 +208,15 @@ def _sustained(z: Matrix) -> Matrix:
 
 
 UNREACHED = 0.001
-"""Weight of services with the symptom that no calls lead to; they rank last."""
+"""Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
 def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], index: str) -> dict[str, float]:
     """Divide one unit of blame among the services that calls reach from the service of the alarm.
 
-    A service keeps a share for the excess of its symptom over the strongest symptom of its callees. Each callee gets a
-    share for its symptom, times the number of callers with the symptom. Blame moves outwards by distance, so it ends.
+    A service keeps a share in proportion to the excess of its symptom over the strongest symptom of its callees. Each
+    callee gets a share in proportion to its symptom times the number of its callers with the symptom. Blame only moves
+    to services farther from the alarm, so the division ends.
 
     Parameters
     ----------
@@ -262,9 +266,9 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
 class AlarmDescent(TrainingFreeBaseline):
     """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
-    The symptom is latency or errors, by the metric of the alarm. If the metric is unknown, it is the one in which the
-    alarm's service moved further. If the service is unknown, it is the front end. Moves are those of `graph-traversal`
-    and count by their logarithm.
+    The symptom is latency or errors, depending on the metric of the alarm. If the metric is unknown, the symptom is the
+    one in which the alarm's service moved further. If the service is unknown, the front end is used. Moves are those of
+    `graph-traversal` and count by their logarithm.
 
     Parameters
     ----------
@@ -273,7 +277,7 @@ class AlarmDescent(TrainingFreeBaseline):
 
     References
     ----------
-    None; our own. The measure of the symptom is that of `graph-traversal`.
+    None; our own. Symptoms are measured as in `graph-traversal`.
     """
 
     def __init__(self, *, least_z: float = LEAST_Z) -> None:
@@ -295,11 +299,11 @@ class AlarmDescent(TrainingFreeBaseline):
             moves = measure_moves(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
             if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
                 moved, symptom = moves, role
-        ill = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
-        if not ill:
+        anomalous = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
+        if not anomalous:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
-        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **ill}.items()}
+        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **anomalous}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]

@@ -28,7 +28,7 @@ LONG_BIN = 4
 
 
 def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDIDATES) -> np.ndarray:
-    """Return which columns deviate at some time, or which vary if there are too few."""
+    """Return the columns that deviate at some time, or those that vary if too few deviate."""
     moved = np.abs(z).max(axis=0, initial=0.0) > sigmas
     return moved if moved.sum() >= least else z.std(axis=0) > 0
 
@@ -96,8 +96,8 @@ def measure_association(
     complexity="O(L·log L + S·T·A), A augmented copies",
     departures=(
         "Counts of successive templates replace DeepLog's network, because there are few lines.",
-        "Open in the public text: replicates are averaged, the noise of both series is a tenth of their spread, and "
-        "candidates deviate by 3 sigma.",
+        "Choices that the public text leaves open: replicates are averaged, the noise of both series is a tenth of "
+        "their standard deviation, and candidates deviate by 3 sigma.",
         "Five replicates instead of 20.",
         "Gaps are filled with the last value for up to two steps; series that stop deviate by ten sigma.",
     ),

@@ -40,7 +40,7 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
 
 
 def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
-    """Return the distance of each value from its kind's mean over healthy rows, in sd; 0 for unknown kinds."""
+    """Return the distance of each value from the healthy mean of its kind, in sd; 0 for kinds without healthy rows."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
     known_kinds = kinds[known]
     count = np.bincount(known_kinds, minlength=size)

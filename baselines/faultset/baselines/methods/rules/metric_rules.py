@@ -36,8 +36,8 @@ _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
     "Two-sided: the published code takes the signed maximum and misses decreases.",
     "Constant series are kept.",
-    "Spreads are at least 1 % of the level and a quarter of the metric's spread over all services.",
-    "Series that stop deviate by ten spreads.",
+    "Standard deviations are at least 1 % of the level and a quarter of the metric's over all services.",
+    "Series that stop deviate by ten sigma.",
 )
 
 
@@ -233,7 +233,7 @@ class BaroTwoSided(_ByHighestSeries):
     departures=(
         "K is that of a prediction interval, given the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
-        "A spread is at least a quarter of the metric's spread over all services.",
+        "The spread of a series is at least a quarter of its metric's spread over all services.",
         "Series that stop deviate by ten sigma.",
     ),
 )
@@ -361,7 +361,7 @@ class MaxZDetector(TrainingFreeBaseline):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "A spread is at least a quarter of the metric's spread over all services.",
+        "The spread of a series is at least a quarter of its metric's spread over all services.",
     ),
 )
 class MaxZ(TrainingFreeBaseline):
@@ -402,7 +402,7 @@ class MaxZ(TrainingFreeBaseline):
     departures=("Services whose pods were replaced successfully come last.",),
 )
 class MaxZWithoutRollouts(MaxZ):
-    """Control: `max-z`, with services whose pods were replaced successfully behind all others.
+    """Control: `max-z`, but services whose pods were replaced successfully rank last.
 
     References
     ----------

@@ -42,7 +42,7 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     complexity="O(O), O object states",
 )
 class KubernetesState(TrainingFreeBaseline):
-    """Rank services by trouble of their objects: pods not ready, no endpoints, unbound claims, restarts.
+    """Rank services by problems of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
     A sign counts by its share of the time since the alarm, so that a rollout counts less than an outage. Signs from
     before the alarm do not count. Without signs, the method abstains.
@@ -68,7 +68,7 @@ class KubernetesState(TrainingFreeBaseline):
             fields = frozenset().union(*(state.keys() for state in healthy))
             healthy_signs = set().union(*(find_signs(kind, state, fields) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
-            # The last observation holds until the next one is due.
+            # The last observation is valid until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)

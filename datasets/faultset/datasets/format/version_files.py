@@ -53,7 +53,7 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class VersionFile:
     """The content of a version file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -76,7 +76,7 @@ class Manifest:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, content: bytes | str, *, origin: str) -> Manifest:
+    def from_json(cls, content: bytes | str, *, origin: str) -> VersionFile:
         """Parse the text of a version file.
 
         Parameters
@@ -93,25 +93,27 @@ class Manifest:
         """
         document = parse_object(content, origin)
         check_schema_version(document.get("schema_version"), origin)
-        manifest = check_type(document, cls, origin)
+        version_file = check_type(document, cls, origin)
         expected = origin.replace("\\", "/").rpartition("/")[2].removesuffix(".json")
-        if manifest.version != expected:
-            raise DataError(f"{origin} must hold version {expected}, but holds {manifest.version}; restore the file")
-        for name, split in manifest.splits.items():
-            _check_split(name, split, manifest, origin)
-        return manifest
+        if version_file.version != expected:
+            raise DataError(
+                f"{origin} must hold version {expected}, but holds {version_file.version}; restore the file"
+            )
+        for name, split in version_file.splits.items():
+            _check_split(name, split, version_file, origin)
+        return version_file
 
 
-def read_manifest_file(root: Path, version: str) -> Manifest:
+def read_version_file(root: Path, version: str) -> VersionFile:
     """Read the file of an existing version."""
     path = root / VERSIONS / f"{version}.json"
-    return Manifest.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
+    return VersionFile.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
 
 
-def _check_split(name: str, split: Split, manifest: Manifest, origin: str) -> None:
+def _check_split(name: str, split: Split, version_file: VersionFile, origin: str) -> None:
     title = f"{origin}: split {quoted(name)}"
     members = [*split.train, *split.test]
-    unknown = sorted({*members} - manifest.episodes.keys())
+    unknown = sorted({*members} - version_file.episodes.keys())
     if unknown:
         raise DataError(f"{title} names the episode {unknown[0]}, which the version lacks; restore the file")
     if len({*members}) < len(members):
