@@ -172,14 +172,16 @@ def train(
     jnp = jax.numpy
     data = tuple(jnp.asarray(part, jnp.float32 if part.dtype.kind == "f" else None) for part in rows)
     start = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), parameters)
-    begin, run = _compiled(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
+    begin, run = _compile_training(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
     order = jnp.asarray(_passes(len(rows[0]), updates, batch, seed))
     shares = jnp.arange(updates, dtype=jnp.float32) / updates
     return jax.tree.map(lambda value: np.asarray(value, dtype=float), run(start, begin(start), data, order, shares))
 
 
 @functools.cache
-def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float) -> Any:
+def _compile_training(
+    jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float
+) -> Any:
     """Return functions that initialise the optimizers and run all updates, compiled once per shape."""
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=decay))
 

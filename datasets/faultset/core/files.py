@@ -119,7 +119,7 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def refusal(error: OSError) -> DataError | None:
+def translate_system_error(error: OSError) -> DataError | None:
     """Return the user error for an error of the operating system, such as a full disk or a forbidden file.
 
     None means that the error names no file or can only be a bug.

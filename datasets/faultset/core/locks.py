@@ -200,9 +200,11 @@ def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> 
             os.close(descriptor)
             raise
         if record is None or record.owner.state() != "dead" or time.monotonic() > deadline:
-            raise DataError(_in_use(root, record))
+            raise DataError(_describe_use(root, record))
         if not has_notified:
-            notify(f"waiting until the episodes of an ended {record.activity} into {root} have undone their changes")
+            notify(
+                f"waiting for the child processes of an ended {record.activity} into {root}, which undo their changes"
+            )
             has_notified = True
         time.sleep(_POLL_S)
 
@@ -225,7 +227,7 @@ def _read_record(root: Path, descriptor: int) -> LockRecord | None:
 def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
     state = record.owner.state()
     if state == "alive" and record.owner != ProcessIdentity.current():
-        raise DataError(_in_use(root, record))
+        raise DataError(_describe_use(root, record))
     if state == "unknown" and not take_over:
         raise DataError(
             f"{root} was locked by {record.activity} ({record.owner}: another machine or container), which may still "
@@ -233,7 +235,7 @@ def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
         )
 
 
-def _in_use(root: Path, record: LockRecord | None) -> str:
+def _describe_use(root: Path, record: LockRecord | None) -> str:
     writer = f"{record.activity} ({record.owner})" if record else "another process"
     return f"{root} is being written by {writer}; wait for it to end, or choose another folder"
 

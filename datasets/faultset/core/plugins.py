@@ -86,11 +86,11 @@ class Plugin:
             accepted = True
             return extension
         except ModuleNotFoundError as error:
-            raise missing_extra(error) or self._broken("loaded", error) from error
+            raise missing_extra(error) or self._explain_broken("loaded", error) from error
         except (UsageError, ValueError) as error:
-            raise self._broken("used", error) from error
+            raise self._explain_broken("used", error) from error
         except (Exception, SystemExit) as error:  # a third party's module may raise anything on import
-            raise self._broken("loaded", error) from error
+            raise self._explain_broken("loaded", error) from error
         finally:
             if announced is not None and not accepted:
                 siblings = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
@@ -103,7 +103,7 @@ class Plugin:
         others = plugins(self.group).values()
         return {other.name for other in others if other.value.partition(":")[0] == module} - {self.name}
 
-    def _broken(self, action: str, error: BaseException) -> UsageError:
+    def _explain_broken(self, action: str, error: BaseException) -> UsageError:
         reason = str(error).strip().partition("\n")[0] or "no message"
         if not isinstance(error, UsageError):
             reason = f"{type(error).__name__}: {reason}"

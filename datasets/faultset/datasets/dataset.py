@@ -16,7 +16,7 @@ import pandas as pd
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
-from faultset.core.reading.regular_files import regular_stat
+from faultset.core.reading.regular_files import stat_regular_file
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
@@ -307,7 +307,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
             total += 1
             file = folder / name
             try:
-                size = regular_stat(file, below=root).st_size
+                size = stat_regular_file(file, below=root).st_size
             except DataError as error:
                 if not isinstance(error.__context__, FileNotFoundError):
                     raise
@@ -323,7 +323,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
         )
     if changed:
         raise DataError(
-            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have changed their "
+            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have a different "
             f"size (first: {changed[0].relative_to(root)}); {remedy}"
         )
     return dataset

@@ -66,13 +66,13 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
         raise DataError(
             f"no episode of {dataset.root} version {dataset.version} meets all conditions; leave out some of them"
         )
-    source = {"version": dataset.version, "conditions": _active(conditions)}
+    source = {"version": dataset.version, "conditions": _drop_unset(conditions)}
     return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
 
 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     """Return the episodes that meet all conditions; raise UsageError for a value that no episode has."""
-    active = _active(conditions)
+    active = _drop_unset(conditions)
     values = {episode: _values(dataset, episode) for episode in dataset.episodes}
     for name, names in active.items():
         present = {value for of_episode in values.values() for value in of_episode[name]}
@@ -86,7 +86,7 @@ def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     ]
 
 
-def _active(conditions: EpisodeFilter) -> dict[str, list[str]]:
+def _drop_unset(conditions: EpisodeFilter) -> dict[str, list[str]]:
     return {name: list(values) for name, values in asdict(conditions).items() if values}
 
 

@@ -120,7 +120,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
                 yield "rows", f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
                 return
-            rows = _decoded(file.read_row_group(number), schema, texts)
+            rows = _decode(file.read_row_group(number), schema, texts)
             if not len(rows):
                 continue
             total += len(rows)
@@ -137,13 +137,13 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
                 last is not None and _is_unsorted(table, pa.concat_tables([last, rows.slice(0, 1)]))
             )
             last = rows.slice(len(rows) - 1)
-            wrong_json = wrong_json or _wrong_json(rows, table)
+            wrong_json = wrong_json or _describe_wrong_json(rows, table)
     if nulls:
         yield "rows", f"column {', '.join(sorted(nulls))} must not have nulls"
     if others:
         yield "rows", f"has rows of another episode ({quoted(min(others))})"
     if outside:
-        yield "window", _outside(outside, total)
+        yield "window", _describe_outside(outside, total)
     if unsorted:
         yield "rows", f"its rows are not sorted by {'series and time' if table == 'metrics' else 'time'}"
     if wrong_json:
@@ -160,8 +160,8 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
     """
     outside = _rows_outside(rows[time_column(table)], context)
     if outside:
-        yield _outside(outside, len(rows))
-    wrong_json = _wrong_json(rows, table)
+        yield _describe_outside(outside, len(rows))
+    wrong_json = _describe_wrong_json(rows, table)
     if wrong_json:
         yield wrong_json
     texts = [rows[field.name] for field in rows.schema if _is_text(field.type)]
@@ -170,7 +170,7 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
         yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
 
 
-def _outside(rows: int, total: int) -> str:
+def _describe_outside(rows: int, total: int) -> str:
     return f"{rows} of {total} rows are outside the view"
 
 
@@ -178,7 +178,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
 
 
-def _decoded(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
+def _decode(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
     """Convert columns of other writers to the usual types, and check that texts are UTF-8."""
     columns = []
     for field in schema:
@@ -238,7 +238,7 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
     return int(((stamps < context.view_start_ns) | (stamps >= context.view_end_ns)).sum())
 
 
-def _wrong_json(rows: pa.Table, table: str) -> str | None:
+def _describe_wrong_json(rows: pa.Table, table: str) -> str | None:
     for name in JSON_COLUMNS.get(table, ()):
         problems = {text: problem for text in _words_of(rows[name]) if (problem := _object_problem(text, name))}
         used = _words_in(rows[name], set(problems))
@@ -411,7 +411,9 @@ def _check_episode(
 ) -> dict[str, CheckedFile]:
     folder = root / EPISODES / episode
     hashed = {
-        name: entry for name, record in files.items() if (entry := _unchanged(root, episode, name, record, cache))
+        name: entry
+        for name, record in files.items()
+        if (entry := _find_cached_result(root, episode, name, record, cache))
     }
     if len(hashed) == len(files) and CONTEXT_FILE in files:
         purpose = check_name(files)
@@ -430,7 +432,7 @@ def _check_episode(
     }
 
 
-def _unchanged(
+def _find_cached_result(
     root: Path, episode: str, name: str, record: FileRecord, cache: Mapping[str, CheckedFile]
 ) -> CheckedFile | None:
     """Return the cached result of a file if it has not changed and is the one that the version lists."""

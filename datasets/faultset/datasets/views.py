@@ -259,9 +259,9 @@ class EpisodeView:
         chosen = None if roles is None else parse_roles(roles)
         seconds = step_seconds(step_s)
         facts = frame_facts(self._context, seconds, chosen)
-        return cached_frame(self._folder, facts, lambda: self._made_wide(seconds, chosen))
+        return cached_frame(self._folder, facts, lambda: self._make_wide(seconds, chosen))
 
-    def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
+    def _make_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.metrics.frames import wide_frame
 
         catalogue = self.catalogue

@@ -123,7 +123,7 @@ def test_a_file_of_another_size_is_found_when_opening(example_copy):
     dataset = open_dataset(example_copy)
     with (dataset.path(dataset.episodes[0]) / "context.json").open("a") as file:
         file.write(" ")
-    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have changed their size"):
+    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have a different size"):
         open_dataset(example_copy)
 
 

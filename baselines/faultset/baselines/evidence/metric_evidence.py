@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 LOCAL_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
-"""Roles that move in the faulty service; other roles also move in its callers."""
+"""Roles that change only in the faulty service; other roles also change in its callers."""
 UPWARDS = frozenset({"latency"})
 WEIGHTS = {"traffic": 0.25, "network": 0.5}
-"""Weights of roles that move with the load."""
+"""Weights of roles that change with the load."""
 BLOCKS = 5
 """Minimum number of blocks in the reference, if it has enough samples."""
 MOST_FREEDOM = 4
@@ -65,13 +65,13 @@ def metric_evidence(
     if windows.empty or len(windows.reference) < 2 or not since.any():
         return []
     owners = np.array(windows.services)
-    windows = _without_rollouts(windows, episode.window[0], owners, rollouts)
+    windows = _remove_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
     z, freedom, blocks = _block_deviations(windows, since)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
-    evidence = _stopped(owners, gone)
+    evidence = _weigh_stopped_series(owners, gone)
     # Ignore constant series, so that their number does not matter.
     everything = np.vstack([windows.reference, windows.values])
     present = np.isfinite(everything)
@@ -102,7 +102,7 @@ def metric_evidence(
     return evidence
 
 
-def _without_rollouts(
+def _remove_rollouts(
     windows: Windows, start_ns: int, owners: npt.NDArray[np.str_], rollouts: Mapping[str, Rollout]
 ) -> Windows:
     """Remove the samples of services during their rollout and one step after it."""
@@ -150,7 +150,7 @@ def _medians(rows: Matrix, length: int) -> Matrix:
     return np.where(measured, middle, np.nan)
 
 
-def _stopped(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
+def _weigh_stopped_series(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
     """Return evidence against services whose series stopped, weaker the more services have stopped."""
     services = np.unique(owners)
     silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]

@@ -36,7 +36,7 @@ def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
 
 
 def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Return the signed z of each reference sample, by mean and spread of the other blocks."""
+    """Return the signed z of each reference sample, by mean and standard deviation of the other blocks."""
     z = np.zeros(reference.shape)
     for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])

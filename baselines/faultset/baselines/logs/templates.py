@@ -286,13 +286,13 @@ def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
-        if len(_coded(probe, longer).dictionary) <= MOST_DIFFERENT:
+        if len(_encode_texts(probe, longer).dictionary) <= MOST_DIFFERENT:
             length = longer
             break
-    return _coded(messages, length), length
+    return _encode_texts(messages, length), length
 
 
-def _coded(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
+def _encode_texts(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
     begun = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
     coded = begun.combine_chunks().dictionary_encode()
     return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded

@@ -141,7 +141,7 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
     from sklearn.neighbors import LocalOutlierFactor
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
-    # A minimum width per moving dimension keeps equal rows from being infinitely dense.
+    # A minimum width per varying dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
     among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
     np.fill_diagonal(among, 0.0)
@@ -260,7 +260,7 @@ class Projection:
         normal = _standardise(reference, center, scale, np.zeros(reference.shape, dtype=bool))
         lam = shrinkage(*reference.shape) if shrink is None else shrink
         variance = np.mean(np.hstack([normal, normal @ directions.T]) ** 2, axis=0)
-        # Without a minimum, a direction in which the reference never moves would decide everything.
+        # Without a minimum, a direction in which the reference is constant would decide everything.
         spread = np.sqrt(np.maximum((1 - lam) * variance + lam, 1e-18))
         return cls(center=center, scale=scale, directions=directions, spread=spread, shrink=lam, normal=normal)
 

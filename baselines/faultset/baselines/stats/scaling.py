@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float64]
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
 FIRST_MOVE_Z = 10.0
-"""Deviation of a series that moves for the first time, if its metric never moves in the reference."""
+"""Deviation of a value that differs from a constant reference, if the metric is constant there in all services."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 
@@ -111,7 +111,7 @@ def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
     """Return the signed z of each value: 0 for gaps, `ABSENT_Z` for series that stopped.
 
-    If the scale is 0, values other than the center deviate by `FIRST_MOVE_Z`.
+    If the scale is 0, values that differ from the center deviate by `FIRST_MOVE_Z`.
     """
     away = values - center
     moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
@@ -134,7 +134,8 @@ LEVEL = 0.0027
 def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
     """Return the sigmas that any of `series` independent normal values exceeds with probability `level`.
 
-    If `samples` is given, mean and standard deviation are estimated from that many samples (Student's prediction interval).
+    If `samples` is given, mean and standard deviation are estimated from that many samples, as in Student's prediction
+    interval.
 
     >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
     (3.0, 4.2)

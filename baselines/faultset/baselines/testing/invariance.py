@@ -29,11 +29,11 @@ def check_dates(trial: BaselineTrial) -> None:
         start_ns = trial.examples.faulty.view.context.view_start_ns
         shift_ns = second * SECOND_NS - start_ns // SECOND_NS * SECOND_NS
 
-        def moved(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
+        def shift_context(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
             names = ("view_start_ns", "view_end_ns", "reference_end_ns")
             return known | {name: known[name] + shift_ns for name in names}
 
-        view = trial.examples.altered(f"in {year}", moved_times(shift_ns), context=moved)
+        view = trial.examples.altered(f"in {year}", moved_times(shift_ns), context=shift_context)
         answer = trial.answer(view)
         if isinstance(answer, Detection):
             alarm_ns = None if answer.alarm_ns is None else answer.alarm_ns - shift_ns
@@ -75,7 +75,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             continue
         start_ns = item.view.reference[1] + 10 * SECOND_NS
         end_ns = start_ns + GAP_S * SECOND_NS
-        gap = _without(start_ns, end_ns)
+        gap = _remove_interval(start_ns, end_ns)
         edits = {
             "a gap in all metrics": {"metrics": gap},
             "a gap in all tables": dict.fromkeys(TABLES, gap),
@@ -87,7 +87,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
 
 
-def _without(start_ns: int, end_ns: int) -> Edit:
+def _remove_interval(start_ns: int, end_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
         times = instants(rows, "scheduled" if "scheduled" in rows.column_names else "time")
         return rows.filter(pa.array((times < start_ns) | (times >= end_ns)))
@@ -101,7 +101,7 @@ def _bare(answer: Answer, names: dict[str, str]) -> Answer:
         return Ranking(
             scores={names.get(service, service): score for service, score in sorted(answer.scores.items())},
             metrics={(names.get(service, service), name): score for (service, name), score in answer.metrics.items()},
-            pods={_renamed_pod(pod, names): score for pod, score in answer.pods.items()},
+            pods={_rename_pod(pod, names): score for pod, score in answer.pods.items()},
             confidence=answer.confidence,
         )
     if isinstance(answer, Detection | Diagnosis):
@@ -109,12 +109,12 @@ def _bare(answer: Answer, names: dict[str, str]) -> Answer:
     return answer
 
 
-def _renamed_pod(pod: str, names: dict[str, str]) -> str:
+def _rename_pod(pod: str, names: dict[str, str]) -> str:
     service = next((name for name in names if pod.startswith(f"{name}-")), None)
     return pod if service is None else names[service] + pod.removeprefix(service)
 
 
-def _added(kind: str, values: Any, count: int = 1) -> Edit:
+def _add_series(kind: str, values: Any, count: int = 1) -> Edit:
     """Return an edit that adds series to every service, with the times of its existing samples."""
 
     def edit(rows: pa.Table) -> pa.Table:
@@ -149,10 +149,10 @@ def _infinite(count: int) -> np.ndarray:
 
 
 UNINFORMATIVE = {
-    "fifty constant series": _added("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
-    "a series without samples": _added("gauge", lambda count: np.full(count, np.nan)),
-    "a constant series with infinities": _added("gauge", _infinite),
-    "a counter below zero": _added("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
+    "fifty constant series": _add_series("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
+    "a series without samples": _add_series("gauge", lambda count: np.full(count, np.nan)),
+    "a constant series with infinities": _add_series("gauge", _infinite),
+    "a counter below zero": _add_series("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
 }
 """Description -> edit that adds the series."""
 

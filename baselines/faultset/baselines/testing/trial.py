@@ -107,7 +107,7 @@ class BaselineTrial:
 
     def assert_valid(self, result: Answer, view: EpisodeView, circumstance: str) -> None:
         """Check the requirements that every answer must meet."""
-        problem = _unsound(result, view)
+        problem = _find_problem(result, view)
         assert problem is None, f"{self.spec.name}: {problem} ({circumstance})"
 
 
@@ -119,7 +119,7 @@ def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
 def _difference(result: Answer, expected: Answer) -> str:
     """Return how an answer differs from the expected one, except for rounding errors."""
     if not (isinstance(result, Detection) and isinstance(expected, Detection)):
-        return "" if _nearly(result, expected) else f"{result} instead of {expected}"
+        return "" if _is_close(result, expected) else f"{result} instead of {expected}"
     if not np.array_equal(result.times_ns, expected.times_ns):
         return f"{len(result.times_ns)} samples instead of {len(expected.times_ns)}, or at different times"
     apart = np.abs(result.scores - expected.scores)
@@ -128,28 +128,28 @@ def _difference(result: Answer, expected: Answer) -> str:
         return f"score {result.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}, and elsewhere"
     for name in ("flags", "threshold", "alarm_ns", "evidence"):
         value, expected_value = getattr(result, name), getattr(expected, name)
-        same = np.array_equal(value, expected_value) if name == "flags" else _nearly(value, expected_value)
+        same = np.array_equal(value, expected_value) if name == "flags" else _is_close(value, expected_value)
         if not same:
             return f"{name} {value} instead of {expected_value}"
     return ""
 
 
-def _nearly(first: Any, second: Any) -> bool:
+def _is_close(first: Any, second: Any) -> bool:
     """Return whether two values are equal except for rounding errors."""
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=_TOLERANCE)
     if type(first) is not type(second):
         return False
     if dataclasses.is_dataclass(first):
-        return all(_nearly(getattr(first, f.name), getattr(second, f.name)) for f in dataclasses.fields(first))
+        return all(_is_close(getattr(first, f.name), getattr(second, f.name)) for f in dataclasses.fields(first))
     if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(_nearly(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(_is_close(first[key], second[key]) for key in first)
     if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(_nearly, first, second))
+        return len(first) == len(second) and all(map(_is_close, first, second))
     return bool(first == second)
 
 
-def _unsound(result: Answer, view: EpisodeView) -> str | None:
+def _find_problem(result: Answer, view: EpisodeView) -> str | None:
     problems = _detection_problems if isinstance(result, Detection) else _other_problems
     for broken, sentence in problems(result, view):  # type: ignore[operator]
         if broken:

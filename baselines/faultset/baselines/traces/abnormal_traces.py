@@ -183,7 +183,7 @@ def compare_patterns(
     width = int(seen.target.max(initial=0)) + 1
     _, example, code = distinct(source * width + seen.target)
     of_source = source[example]
-    before, before_all = _counted(code, source, healthy, of_source)
+    before, before_all = _count_by_source(code, source, healthy, of_source)
     most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
     order = np.argsort(before, kind="stable")
     most[of_source[order]] = order
@@ -192,7 +192,7 @@ def compare_patterns(
     surprise = np.zeros(len(example))
     counts = np.zeros((len(example), 4))
     for window in windows:
-        now, now_all = _counted(code, source, window, of_source)
+        now, now_all = _count_by_source(code, source, window, of_source)
         shrink_now = count_effective(now_all, similarity) / np.maximum(now_all, 1.0)
         cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
         g = np.where((before_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
@@ -211,7 +211,7 @@ def compare_patterns(
     )
 
 
-def _counted(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
+def _count_by_source(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
     patterns = np.bincount(code[chosen], minlength=len(of_source)).astype(float)
     sources = np.bincount(source[chosen], minlength=int(of_source.max(initial=0)) + 1).astype(float)
     return patterns, sources[of_source]

@@ -32,10 +32,10 @@ _PEER_ATTRIBUTES = (
 def find_named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
     """Return the position of the service that each text of span attributes names, or -1; the last item is -1."""
     plain = {_plain_name(name): code for name, code in position.items()}
-    return np.array([*(_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
+    return np.array([*(_find_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
 
 
-def _named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
+def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
     """Return the service that attributes name, or -1.
 
     Examples

@@ -186,20 +186,20 @@ def _spans(
     pods = tuple(sorted(name for name in _dictionary(table["pod"])[0] if name))
     masked, operation = _labels(table["operation"])
     code = _numbers(table["status_code"])
-    span_ids = _flat(table["span_id"].cast(pa.string()))
-    trace = _numbers(pc.dictionary_encode(_flat(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
-    parent = _numbers(pc.index_in(_flat(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
+    span_ids = _flatten(table["span_id"].cast(pa.string()))
+    trace = _numbers(pc.dictionary_encode(_flatten(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
+    parent = _numbers(pc.index_in(_flatten(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
     # A parent in another trace is another span of the same id.
     parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
-    named = pc.fill_null(pc.not_equal(_flat(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
-    status = _mapped(table["status"], {"error": 1})
-    orphan = _flat(named).to_numpy(zero_copy_only=False) & (parent < 0)
-    service = _mapped(table["service"], position)
+    named = pc.fill_null(pc.not_equal(_flatten(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
+    status = _map_names(table["status"], {"error": 1})
+    orphan = _flatten(named).to_numpy(zero_copy_only=False) & (parent < 0)
+    service = _map_names(table["service"], position)
     duration = np.maximum(0, table["duration_ns"].to_numpy())
     kind = distinct((service + 1) * (len(masked) + 1) + operation + 1).code
     parent = _with_grandparents(parent, orphan, start[order], duration, trace, kind)
-    peer = _mapped(table["peer_service"], position)
-    calls_unnamed = (_mapped(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
+    peer = _map_names(table["peer_service"], position)
+    calls_unnamed = (_map_names(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
     if calls_unnamed.any():
         if read_attributes is not None:
             texts, codes = _dictionary(read_attributes().take(pa.array(order[calls_unnamed])))
@@ -214,7 +214,7 @@ def _spans(
         parent=parent,
         orphan=orphan,
         service=service,
-        pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
+        pod=_map_names(table["pod"], {name: code for code, name in enumerate(pods)}),
         pods=pods,
         peer=peer,
         operation=operation,
@@ -253,22 +253,22 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
     return parents
 
 
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
-    return _flat(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+    return _flatten(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    array = _flat(column.unify_dictionaries())
+    array = _flatten(column.unify_dictionaries())
     return array.dictionary.cast(pa.string()).to_pylist(), _numbers(array.indices)
 
 
-def _mapped(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
+def _map_names(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
     words, codes = _dictionary(column)
     return np.array([*(position.get(word, -1) for word in words), -1], dtype=np.int64)[codes]
 
@@ -322,7 +322,7 @@ def attribute_spans(spans: Spans) -> Ints:
 def _invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
     entering = (spans.service >= 0) & (parent_service != spans.service)
-    entering &= ~spans.orphan | _usually(entering, spans)
+    entering &= ~spans.orphan | _is_usual_entry(entering, spans)
     answered = np.zeros(len(spans), dtype=bool)
     answered[spans.parent[entering & (spans.parent >= 0)]] = True
     lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
@@ -335,7 +335,7 @@ def _invocations(spans: Spans) -> Invocations:
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
 
-def _usually(entering: Flags, spans: Spans) -> Flags:
+def _is_usual_entry(entering: Flags, spans: Spans) -> Flags:
     """Return which spans have an operation that is usually the entry to its service, judged by spans with a parent."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1

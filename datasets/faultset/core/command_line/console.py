@@ -25,7 +25,7 @@ import click
 
 from faultset.core.command_line.output import escape_unencodable
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra
-from faultset.core.files import is_special, refusal
+from faultset.core.files import is_special, translate_system_error
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.times import parse_duration
@@ -129,7 +129,7 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
         _show_error(missing)
         code = missing.exit_code
     except OSError as error:
-        refused = refusal(error)
+        refused = translate_system_error(error)
         if refused is None:
             raise
         _show_error(refused)

@@ -170,7 +170,7 @@ def _fault_needle(fault: str) -> _Needle:
     words = [re.escape(word) for word in re.split(r"[-_.\s]+", fault) if word]
     joined = "[-_.]?".join(words)
     # a single word is too common to be searched inside longer words
-    pattern = "(?i)" + (joined if len(words) > 1 else _bounded(joined))
+    pattern = "(?i)" + (joined if len(words) > 1 else _add_boundaries(joined))
     return _Needle(fault, pattern, "the name of a fault", True)
 
 
@@ -179,10 +179,10 @@ def _word_needle(word: str) -> _Needle:
 
 
 def _secret_needle(text: str) -> _Needle:
-    return _Needle(text, _bounded(re.escape(text)), _OF_TRUTH, True)
+    return _Needle(text, _add_boundaries(re.escape(text)), _OF_TRUTH, True)
 
 
-def _bounded(pattern: str) -> str:
+def _add_boundaries(pattern: str) -> str:
     return f"(?:^|[^0-9A-Za-z_]){pattern}(?:$|[^0-9A-Za-z_])"
 
 
@@ -202,7 +202,7 @@ def _hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Needle, t
     """Yield every needle that a column contains, with its column and an example."""
     for column, values in texts.items():
         for needle in _candidates(values, needles):
-            matches = _matching(values, column, needle)
+            matches = _find_matching(values, column, needle)
             if len(matches):
                 yield needle, column, matches[0].as_py()
 
@@ -220,7 +220,7 @@ def _candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Needle]:
     return _candidates(values, needles[:middle]) + _candidates(values, needles[middle:])
 
 
-def _matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
+def _find_matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
     matches = values.filter(pc.match_substring_regex(values, needle.pattern))
     if column == _STATE and len(matches):
         # the field names of a state are equal in all episodes; only its values can leak
@@ -241,7 +241,7 @@ def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str])
     rows = view.table(table, ["time", field])
     early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
     texts = rows[field].filter(early).cast(pa.string()).unique().drop_null()
-    return len(_matching(texts, column, needle)) > 0
+    return len(_find_matching(texts, column, needle)) > 0
 
 
 class _Library:
@@ -273,7 +273,7 @@ class _Library:
         texts = self._texts_of(episode)
         # the other episode may lack an added table
         columns = list(texts) if column is None else [column] if column in texts else []
-        return any(len(_matching(texts[name], name, needle)) > 0 for name in columns)
+        return any(len(_find_matching(texts[name], name, needle)) > 0 for name in columns)
 
     def _texts_of(self, episode: str) -> Texts:
         if episode not in self._texts:

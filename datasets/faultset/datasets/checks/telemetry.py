@@ -298,7 +298,7 @@ def journal_messages(
     times: Mapping[str, pa.ChunkedArray],
     objects: pa.Table,
 ) -> Iterator[str]:
-    """Yield the signs that journal, telemetry and label of an episode come from different runs.
+    """Yield a message for each sign that journal, telemetry and label of an episode come from different runs.
 
     Parameters
     ----------

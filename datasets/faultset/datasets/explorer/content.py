@@ -91,10 +91,10 @@ def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = 
 
 def content_json(content: Any) -> str:
     """Return JSON; NaN and infinities raise ValueError."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_convert_value)
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be converted to JSON")

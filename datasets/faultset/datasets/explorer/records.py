@@ -149,16 +149,16 @@ def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
 
 def _fields(state: str) -> Mapping[str, Any]:
     value = json.loads(state)
-    return _flat("", value) if isinstance(value, dict) else {"": value}
+    return _flatten("", value) if isinstance(value, dict) else {"": value}
 
 
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
+def _flatten(prefix: str, value: Any) -> dict[str, Any]:
     """Return nested fields under dotted names."""
     if isinstance(value, dict) and value:
-        return {name: leaf for key, inner in value.items() for name, leaf in _flat(f"{prefix}.{key}", inner).items()}
+        return {name: leaf for key, inner in value.items() for name, leaf in _flatten(f"{prefix}.{key}", inner).items()}
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         by_name = {str(item.get("name", index)): item for index, item in enumerate(value)}
-        return _flat(prefix, by_name)
+        return _flatten(prefix, by_name)
     return {prefix.removeprefix("."): value}
 
 
@@ -220,7 +220,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
                 depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
                 begin[n], length[n], texts["status"][n], code[n],
             ]
-            for n in _in_order(parent, len(first))
+            for n in _order_spans(parent, len(first))
         ],
     }  # fmt: skip
 
@@ -228,7 +228,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
 _TEXTS = ("service", "operation", "kind", "peer_service", "status")
 
 
-def _in_order(parent: list[int | None], count: int) -> list[int]:
+def _order_spans(parent: list[int | None], count: int) -> list[int]:
     """Return each span once, followed by its children in order of time; cycles of parents are tolerated."""
     children: dict[int | None, list[int]] = {}
     for number in range(count):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import regular_stat, unreadable
+from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
@@ -172,13 +172,13 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
         The file is missing, damaged or not a regular file, has a different schema, or claims an implausible size.
     """
     limits = find_limits(table)
-    size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
+    size = stat_regular_file(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with translate_damage(path):
         try:
             file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
         except KeyError:  # the file lacks one of the dictionary columns
             file = pq.ParquetFile(parquet_path(path))
-        with _closed_on_error(file):
+        with _close_on_error(file):
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored_schema(schema), file.schema_arrow), None)
             if problem is not None:
@@ -187,7 +187,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
 
 
 @contextmanager
-def _closed_on_error(file: pq.ParquetFile) -> Iterator[None]:
+def _close_on_error(file: pq.ParquetFile) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -250,7 +250,7 @@ def translate_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise unreadable(path, error) from error
+        raise explain_read_error(path, error) from error
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0][:160] or type(error).__name__
         raise DataError(

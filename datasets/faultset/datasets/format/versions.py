@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.reading.regular_files import FileStamp, unreadable
+from faultset.core.reading.regular_files import FileStamp, explain_read_error
 from faultset.core.suggestions import suggest
 from faultset.datasets.cache import CheckedFile, store_checked_files
 from faultset.datasets.format.cards import write_card
@@ -104,7 +104,7 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise explain_read_error(path, error) from error
 
 
 def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:

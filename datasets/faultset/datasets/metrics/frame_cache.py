@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.reading.regular_files import FileStamp, regular_stat
+from faultset.core.reading.regular_files import FileStamp, stat_regular_file
 from faultset.datasets.cache import cached_path, store_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import table_file
@@ -91,7 +91,7 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
     try:
         if path.parent.is_symlink():
             return None
-        regular_stat(path)
+        stat_regular_file(path)
         with path.open("rb") as file:
             columns = _columns(file.readline())
             data = np.load(file, allow_pickle=False)

@@ -74,10 +74,10 @@ def _check_location(name: str, dataset: Path, folder: Path) -> None:
     out = around / "out"
     out.mkdir(parents=True)
     layout = load_layout(name)(opened, ExportOptions(), out)
-    before = _outside(around, out)
+    before = _list_outside(around, out)
     write_episodes(layout, [episode for episode in opened.episodes if layout.unavailable_reason(episode) is None])
-    assert before == _outside(around, out), f"{name} writes outside its folder"
+    assert before == _list_outside(around, out), f"{name} writes outside its folder"
 
 
-def _outside(folder: Path, out: Path) -> set[Path]:
+def _list_outside(folder: Path, out: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if out not in path.parents}

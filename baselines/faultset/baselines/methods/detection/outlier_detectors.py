@@ -168,7 +168,7 @@ class MahalanobisDetector(TrainingFreeBaseline):
     complexity="O(S·T + starts·n·p²)",
     departures=(
         _SIGNALS,
-        "Signals that hardly move in the reference are measured separately.",
+        "Signals that hardly vary in the reference are measured separately.",
         _CALIBRATED,
     ),
 )

@@ -134,21 +134,21 @@ class ForecastResidual(PooledDetector):
         self.history = lags
 
     def _learn(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        pasts = thin([self._past(sequence) for sequence in sequences], MOST_ROWS)
+        pasts = thin([self._stack_lags(sequence) for sequence in sequences], MOST_ROWS)
         nexts = thin([sequence[self.lags :] for sequence in sequences], MOST_ROWS)
         penalty = self.ridge * len(pasts) * np.eye(pasts.shape[1])
         penalty[-1, -1] = 0.0
         weights = np.asarray(np.linalg.lstsq(pasts.T @ pasts + penalty, pasts.T @ nexts, rcond=None)[0], dtype=float)
         return weights, np.maximum((nexts - pasts @ weights).std(axis=0), 1e-3)
 
-    def _past(self, sequence: Matrix) -> Matrix:
+    def _stack_lags(self, sequence: Matrix) -> Matrix:
         """Return the previous `lags` steps of each step and a constant, as [steps - lags, lags · R + 1]."""
         view = np.lib.stride_tricks.sliding_window_view(sequence[:-1], self.lags, axis=0)
         return np.hstack([view.reshape(len(view), -1), np.ones((len(view), 1))])
 
     def _scores(self, sequence: Matrix) -> Matrix:
         weights, scale = self.model_
-        return np.linalg.norm((sequence[self.lags :] - self._past(sequence) @ weights) / scale, axis=1)
+        return np.linalg.norm((sequence[self.lags :] - self._stack_lags(sequence) @ weights) / scale, axis=1)
 
 
 _CHUNK = 2048
@@ -169,7 +169,7 @@ _CHUNK = 2048
     developed_on=(SAMPLE,),
 )
 class PooledIsolationForest(PooledDetector):
-    """Detect vectors that random splits of healthy ones isolate early.
+    """Detect vectors that few random splits isolate from healthy ones.
 
     Parameters
     ----------
@@ -330,14 +330,14 @@ class PooledPCA(PooledDetector):
     developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
-    """Detect vectors that a narrow autoencoder of healthy ones does not reproduce.
+    """Detect vectors that a narrow autoencoder of healthy ones does not reconstruct.
 
     Parameters
     ----------
     hidden
-        Units of the hidden layers; the narrowest is the code.
+        Units of each hidden layer; the narrowest layer is the code.
     updates
-        Minimum steps of the optimizer, each on 200 rows, in whole passes over the training rows.
+        Minimum number of optimizer steps, each on 200 rows; only whole passes over the training rows are made.
     seed
         Seed of the weights and of the order of rows.
 

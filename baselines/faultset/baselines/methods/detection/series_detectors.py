@@ -163,7 +163,7 @@ class BOCPDDetector(TrainingFreeBaseline):
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
-    "A single series has too few samples for a tail, so held-out deviations of all moving series are pooled.",
+    "A single series has too few samples for a tail, so held-out deviations of all varying series are pooled.",
     "The level of a sample is divided by the number of series.",
     "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
     "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
@@ -177,16 +177,16 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     A sustained deviation is the smaller of two consecutive deviations of a series.
     """
     # Constant series would fill the pool with zeros.
-    moving = np.abs(held_out.normal).max(axis=0) > 1e-6
-    count = max(1, int(moving.sum()))
+    varying = np.abs(held_out.normal).max(axis=0) > 1e-6
+    count = max(1, int(varying.sum()))
     otherwise = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
-    healthy = sustained(held_out.normal[:, moving], CONSECUTIVE)[CONSECUTIVE - 1 :]
+    healthy = sustained(held_out.normal[:, varying], CONSECUTIVE)[CONSECUTIVE - 1 :]
     spot = Spot(level / count, otherwise).start(healthy.ravel())
     lasting = sustained(held_out.z, CONSECUTIVE)
     limits = np.empty(len(lasting))
     for row, values in enumerate(lasting):
         limits[row] = spot.limit
-        spot.learn(values[moving])
+        spot.learn(values[varying])
     scores = lasting.max(axis=1) / np.maximum(limits, 1e-9)
     return held_out.detection(scores, 1.0, by_series=np.sign(held_out.z) * lasting, detail=_DETAIL, consecutive=1)
 

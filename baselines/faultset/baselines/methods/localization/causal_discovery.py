@@ -62,7 +62,7 @@ class FNodeTests:
         return self._known[key]
 
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
-        """Return columns that depend on the F-node given any small set of others, by marginal p-value."""
+        """Return the columns that depend on the F-node given any small set of other columns, sorted by p-value."""
         near = [column for column in columns if self.test(column)[0] <= level]
         for size in range(1, MOST_GIVEN + 1):
             if len(near) <= size:
@@ -134,8 +134,9 @@ def mean_reciprocal_ranks(
 class RCD(TrainingFreeBaseline):
     """Rank services by the series that an intervention at the alarm changes directly.
 
-    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given any
-    others. It searches random chunks, and repeats with the remaining series until few are left.
+    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given
+    any set of other series. The search runs on random chunks of the series, and again on the remaining ones until few
+    are left.
 
     Parameters
     ----------
@@ -188,9 +189,9 @@ FRONT_ROLES = ("latency", "errors")
 def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backward: float = BACKWARD) -> Matrix:
     """Return the transition probabilities [k, k] from row to column.
 
-    The walk goes from an effect to its causes in proportion to their strength, back to effects in proportion to
-    `backward` times theirs, and stays if no cause is as strong as the effect. It never stays at the front end if it can
-    leave. It stays at series without neighbours.
+    The walk moves from an effect to a cause in proportion to the strength of the cause, and from a cause to an effect
+    in proportion to `backward` times the strength of the effect. It may stay where no cause is as strong as the effect.
+    It leaves the front end if it can, and stays at series without neighbours.
     """
     count = len(strength)
     weight = np.zeros((count, count))
@@ -246,7 +247,7 @@ class MicroCause(TrainingFreeBaseline):
     share
         Weight of visits; the weight of the degree of anomaly is 1 minus this.
     backward
-        Weight of steps from a cause to its effect, as a share of the effect's strength.
+        Weight of steps from a cause to its effect, as a share of the strength of the effect.
 
     References
     ----------
@@ -299,7 +300,7 @@ class MicroCause(TrainingFreeBaseline):
 
 
 def choose_front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
-    """Return the front end's latency column that moves most, or else its errors column; None without both."""
+    """Return the front end's latency column that deviates most, or else its errors column; None without both."""
     size = np.abs(since).max(axis=0)
     for role in FRONT_ROLES:
         columns = [

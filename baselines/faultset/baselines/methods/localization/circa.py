@@ -1,4 +1,4 @@
-"""CIRCA on the call graph: rank series that moved more than their causes explain."""
+"""CIRCA on the call graph: rank series that deviate more than their causes explain."""
 
 from __future__ import annotations
 
@@ -157,12 +157,12 @@ def adjust_scores(
         "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
         "suffice for a regression on many.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are clipped at 100 standard deviations; the number of moving series breaks ties.",
+        "Two-sided; deviations are clipped at 100 standard deviations; the number of deviating series breaks ties.",
         "A residual's standard deviation is at least a tenth of the series'; calls that close a cycle are left out.",
     ),
 )
 class CIRCA(TrainingFreeBaseline):
-    """Rank services by the series that moved most beyond what their causes in the call graph explain.
+    """Rank services by the series with the largest deviations that their causes in the call graph do not explain.
 
     References
     ----------

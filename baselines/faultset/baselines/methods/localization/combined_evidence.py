@@ -85,7 +85,7 @@ def explain(
     dependents = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
     local = {name: 0.0 if name in dependents else value for name, value in local.items()}
     symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
-    reached = _reached(front, callees, {name for name, value in total.items() if value >= least_strength})
+    reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= least_strength})
     if len(reached) > 1 and symptoms.get(front, 0.0) >= least_strength:
         symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
@@ -112,7 +112,7 @@ def explain(
     return Explanation(scores=scores, edges=edges)
 
 
-def _reached(front: str, callees: Mapping[str, set[str]], anomalous: set[str]) -> set[str]:
+def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalous: set[str]) -> set[str]:
     """Return the services that the front end reaches through anomalous services."""
     reached, open_ends = {front}, [front]
     while open_ends:
@@ -166,7 +166,7 @@ class CombinedEvidence(TrainingFreeBaseline):
         if not evidence:
             return Ranking.abstain()
         local, symptoms = (_sum_strength(evidence, local=is_local) for is_local in (True, False))
-        blind = sorted(candidates - _seen(episode))
+        blind = sorted(candidates - _list_observed_services(episode))
         front = episode.context.workload_entry
         unavailable = {
             item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.least_strength
@@ -189,14 +189,14 @@ class CombinedEvidence(TrainingFreeBaseline):
         if not calls.services and episode.calls and episode.context.workload_entry:
             # Without spans, follow symptoms through metrics along declared calls.
             metrics = [item for item in metrics if item.local]
-            metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
+            metrics += _convert_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
         evidence = [*metrics, *log_evidence(episode, alarm_ns)]
-        evidence += _failed_calls(episode, alarm_ns, calls)
-        evidence += _of_requests(episode, alarm_ns, rollouts)
-        return [*evidence, *_of_objects(episode, alarm_ns, rollouts)]
+        evidence += _collect_failed_calls(episode, alarm_ns, calls)
+        evidence += _collect_request_evidence(episode, alarm_ns, rollouts)
+        return [*evidence, *_collect_object_evidence(episode, alarm_ns, rollouts)]
 
 
-def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
+def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
     """Return evidence from patterns in requests, without metric alarms of services with a rollout."""
     ranking = NezhaPatterns().localize(episode, alarm_ns)
     of_metrics = {
@@ -208,22 +208,24 @@ def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str])
         for service in rollouts
     }
     scores = {service: score - of_metrics.get(service, 0.0) for service, score in ranking.scores.items()}
-    return _of_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
+    return _convert_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
 
 
-def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
+def _collect_object_evidence(
+    episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]
+) -> list[ServiceEvidence]:
     """Return evidence from object states since the alarm, or since the end of a service's rollout."""
-    evidence = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
     evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
         # The method also uses earlier samples, so start late enough to exclude the rollout.
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        evidence += [item for item in _of_ranking(later, OBJECTS, STATE) if item.service == service]
+        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE) if item.service == service]
     return evidence
 
 
-def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
+def _convert_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
     """Convert the scores of a localizer to evidence that called services cannot explain."""
     reasons = {item.service: f"{item.subject}: {item.detail}" for item in reversed(ranking.evidence)}
     return [
@@ -234,7 +236,7 @@ def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEv
     ]
 
 
-def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
+def _collect_failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
     if not calls.services:
         return []
     ends_ns = calls.starts_ns + calls.step_ns
@@ -265,7 +267,7 @@ def _sum_strength(evidence: Sequence[ServiceEvidence], *, local: bool) -> dict[s
     return scores
 
 
-def _seen(episode: EpisodeView) -> set[str]:
+def _list_observed_services(episode: EpisodeView) -> set[str]:
     """Return the services with metrics, log lines or spans."""
     seen: set[str] = set()
     for table in ("metrics", "logs", "spans"):

@@ -38,15 +38,15 @@ SUSTAINED = 2
 UNLIKELY = 0.1
 
 
-def measure_moves(
+def measure_deviations(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return the largest move of each service's series together with the front end, in median absolute deviations.
+    """Return the largest deviation of each service's series together with the front end, in median absolute deviations.
 
-    A move lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
+    A deviation lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
     before the alarm, and the smaller one counts, because the reference may be from a different day. It is weighted with
-    the correlation to the front end's series of the same name, which is low for random moves of rarely called services.
-    A series that stopped has the largest possible move.
+    the correlation to the front end's series of the same name, which is low for random deviations of rarely called
+    services. A series that stopped has the largest possible deviation.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def measure_moves(
     series = [windows.series[column] for column in columns]
     center, spread = median_and_mad(windows.reference[:, columns])
     values = windows.values[:, columns]
-    before = _before(windows, alarm_ns)
+    before = _select_before_alarm(windows, alarm_ns)
     level = median_and_mad(values[before])[0] if before.any() else center
     since = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(since):
@@ -78,7 +78,7 @@ def measure_moves(
     for name, index in fronts.items():
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
-    moved = np.minimum(_sustained(z), MOST_Z) * weight
+    moved = np.minimum(_average_pairs(z), MOST_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
     moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
@@ -127,9 +127,9 @@ def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, fl
     complexity="O(S·T + services·calls)",
     departures=(
         "The published method gets the anomalous metric of the front end; ours uses the role, latency or errors, in "
-        "which the front end moved further.",
-        "A move lasts for two samples, is measured from the reference and from shortly before the alarm (the smaller "
-        "one counts), and is weighted by its correlation with the front end.",
+        "which the front end deviates more.",
+        "A deviation lasts for two samples, is measured from the reference and from shortly before the alarm (the "
+        "smaller one counts), and is weighted by its correlation with the front end.",
         "A service whose metrics stopped is anomalous; the published method ignores it.",
         "The score counts all anomalous callers, not only those on one path; services with an anomalous callee rank "
         "lower.",
@@ -160,7 +160,7 @@ class GraphTraversal(TrainingFreeBaseline):
         role = episode.catalogue.role_of
         front = episode.context.workload_entry
         moved = {
-            symptom: measure_moves(
+            symptom: measure_deviations(
                 windows,
                 [i for i, (_, name) in enumerate(windows.series) if role(name) == symptom],
                 front,
@@ -169,7 +169,7 @@ class GraphTraversal(TrainingFreeBaseline):
             )
             for symptom in SYMPTOMS
         }
-        symptom = max(SYMPTOMS, key=lambda name: _furthest(moved[name], front))
+        symptom = max(SYMPTOMS, key=lambda name: _measure_symptom(moved[name], front))
         anomalous = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
         if not anomalous:
             return Ranking.abstain()
@@ -180,18 +180,20 @@ class GraphTraversal(TrainingFreeBaseline):
         }
         ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
         evidence = [
-            Evidence(service=name, subject=symptom, score=anomalous[name], detail="spreads from the healthy median")
+            Evidence(
+                service=name, subject=symptom, score=anomalous[name], detail="robust sigmas from the healthy median"
+            )
             for name in sorted(ranked, key=lambda name: (-ranked[name], name))[:10]
         ]
         return Ranking.of(ranked, episode.services, evidence)
 
 
-def _furthest(moved: Mapping[str, float], front: str) -> float:
-    """Return the move of the front end, or the largest move if the front end has no series."""
+def _measure_symptom(moved: Mapping[str, float], front: str) -> float:
+    """Return the deviation of the front end, or the largest one if the front end has no series."""
     return moved.get(front, max(moved.values(), default=0.0))
 
 
-def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
+def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
     """Return which samples are between reference and alarm, at a distance from the alarm if possible."""
     chosen = windows.times_ns <= alarm_ns
     for steps in (1, 2):
@@ -200,7 +202,7 @@ def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def _sustained(z: Matrix) -> Matrix:
+def _average_pairs(z: Matrix) -> Matrix:
     """Return the largest mean of two consecutive rows of each column."""
     if len(z) < SUSTAINED:
         return z.max(axis=0, initial=0.0)
@@ -267,8 +269,8 @@ class AlarmDescent(TrainingFreeBaseline):
     """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
     The symptom is latency or errors, depending on the metric of the alarm. If the metric is unknown, the symptom is the
-    one in which the alarm's service moved further. If the service is unknown, the front end is used. Moves are those of
-    `graph-traversal` and count by their logarithm.
+    one in which the alarm's service deviates more. If the service is unknown, the front end is used. Deviations are
+    those of `graph-traversal`; their logarithms count.
 
     Parameters
     ----------
@@ -296,7 +298,7 @@ class AlarmDescent(TrainingFreeBaseline):
         symptom = ""
         for role in _symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            moves = measure_moves(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
+            moves = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
             if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
                 moved, symptom = moves, role
         anomalous = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
@@ -311,7 +313,10 @@ class AlarmDescent(TrainingFreeBaseline):
         }
         evidence = [
             Evidence(
-                service=name, subject=symptom, score=moved.get(name, 0.0), detail="spreads from the healthy median"
+                service=name,
+                subject=symptom,
+                score=moved.get(name, 0.0),
+                detail="robust sigmas from the healthy median",
             )
             for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
         ]

@@ -222,7 +222,7 @@ def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """The changes that count, for one kind of observation."""
+    """The changes of one kind of observation that the ranking uses."""
 
     rows: Flags
     """[n] whether each observation counts."""
@@ -298,7 +298,7 @@ class NezhaPatterns(TrainingFreeBaseline):
         for sort, patterns, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
             certainty = sort.seen.certainty[patterns.example]
             worth = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
+            for owner, score in _divide_by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
                 pods[owner] += score
             for number in np.flatnonzero(worth > 0):
                 row = int(patterns.example[number])
@@ -383,10 +383,10 @@ class NezhaPatterns(TrainingFreeBaseline):
         return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
 
 
-def _by_pod(
+def _divide_by_pod(
     spans: Spans, observations: Observations, comparison: PatternComparison, rows: Flags, worth: Matrix
 ) -> dict[tuple[str, str], float]:
-    """Divide the worth of each pattern among the pods of its changes."""
+    """Divide the evidence of each pattern among the pods of its changes."""
     total = np.maximum(np.bincount(comparison.code[rows], minlength=len(worth)), 1)
     known_pod = np.flatnonzero(rows & (observations.pod >= 0))
     width = len(spans.pods) + 1

@@ -250,9 +250,13 @@ class MicroRank(_Spectrum):
         kinds = _trace_kinds(coverage.matrix)
         abnormal_traces, normal_traces = coverage.matrix[health.abnormal], coverage.matrix[normal]
         few = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
-        weight_failed = trace_weights(abnormal_traces, 0.5 * _shares(few) + 0.5 * _rare(kinds[health.abnormal]), calls)
+        weight_failed = trace_weights(
+            abnormal_traces, 0.5 * _shares(few) + 0.5 * _prefer_rare_kinds(kinds[health.abnormal]), calls
+        )
         weight_passed = (
-            trace_weights(normal_traces, _rare(kinds[normal]), calls) if normal.any() else np.zeros_like(weight_failed)
+            trace_weights(normal_traces, _prefer_rare_kinds(kinds[normal]), calls)
+            if normal.any()
+            else np.zeros_like(weight_failed)
         )
         failed_with = weight_failed * (coverage.matrix.T @ health.abnormal.astype(float))
         failed = weight_failed * float(health.abnormal.sum())
@@ -264,7 +268,7 @@ def _shares(values: Matrix) -> Matrix:
     return values / max(float(values.sum()), 1e-12)
 
 
-def _rare(kinds: Ints) -> Matrix:
+def _prefer_rare_kinds(kinds: Ints) -> Matrix:
     """Return the preference for traces of rare kinds."""
     code = distinct(kinds).code
     return _shares(1.0 / np.bincount(code)[code])

@@ -128,7 +128,7 @@ class TORAI(TrainingFreeBaseline):
         order: list[int] = []
         for group in members:
             names = [services[index] for index in group]
-            by_rcd = self._by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
+            by_rcd = self._rank_by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
             if len(by_rcd) == len(group):
                 order += sorted(group, key=lambda index: (-by_rcd[services[index]], services[index]))
             else:
@@ -170,7 +170,7 @@ class TORAI(TrainingFreeBaseline):
         evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
         return np.column_stack(columns), evidence[:10]
 
-    def _by_rcd(
+    def _rank_by_rcd(
         self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
     ) -> Mapping[str, float]:
         if windows.empty:

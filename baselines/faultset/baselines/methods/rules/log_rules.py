@@ -223,7 +223,7 @@ class LogRateDetector(TrainingFreeBaseline):
         counts = steps.counts(lines.times_ns, keys, len(kinds))
         windows, quiet = sum_recent(counts), count_silent_steps(counts)
 
-        def surprise_of(reference: Rows, rows: Rows) -> Matrix:
+        def compute_surprise(reference: Rows, rows: Rows) -> Matrix:
             by_count = count_surprise(windows[reference], windows[rows])
             silent = quiet[rows] * np.log10(idle_share(counts[reference]))
             return np.where(-silent > np.abs(by_count), silent, by_count)
@@ -232,9 +232,9 @@ class LogRateDetector(TrainingFreeBaseline):
         healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
         for rest, block in split_folds(len(healthy)):
-            held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
+            held_out[block] = np.abs(compute_surprise(healthy[rest], healthy[block])).max(axis=1)
         least = max(least, float(np.log10(len(kinds) / LEVEL)))
-        surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))
+        surprise = compute_surprise(healthy, np.arange(steps.healthy, steps.count))
         limit = reference_limit(held_out, least=least)
         scores = np.abs(surprise).max(axis=1)
         evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)
