@@ -225,13 +225,13 @@ def _check_calls(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method to check its alarm argument and to name a missing extra."""
 
     @functools.wraps(method)
-    def check_answer(self: Any, episode: Any, *alarm: Any) -> Any:
+    def call_method(self: Any, episode: Any, *alarm: Any) -> Any:
         for alarm_ns in alarm:
             _check_alarm(alarm_ns)
         with translate_missing_extra():
             return method(self, episode, *alarm)
 
-    return check_answer
+    return call_method
 
 
 def _check_alarm(alarm_ns: object) -> None:

@@ -41,11 +41,11 @@ UNLIKELY = 0.1
 def measure_deviations(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return the largest deviation of each service's series together with the front end, in median absolute deviations.
+    """Return the largest deviation of each service's series in robust sigmas, weighted by its front-end correlation.
 
     A deviation lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
-    before the alarm, and the smaller one counts, because the reference may be from a different day. It is weighted with
-    the correlation to the front end's series of the same name, which is low for random deviations of rarely called
+    before the alarm, and the smaller one counts, because the reference may be from a different day. Its weight
+    is the correlation with the front end's series of the same name, which is low for random deviations of rarely called
     services. A series that stopped has the largest possible deviation.
 
     Parameters
@@ -55,7 +55,7 @@ def measure_deviations(
     columns
         Columns of the series.
     front
-        Service that receives the load; without its series, edges have no weights.
+        Service that receives the load; without its series, all weights are 1.
     upwards
         Whether only increases count.
     """
@@ -141,7 +141,7 @@ class GraphTraversal(TrainingFreeBaseline):
     Parameters
     ----------
     least_z
-        Spreads from the reference's median beyond which a service is anomalous.
+        Robust sigmas from the reference's median beyond which a service is anomalous.
 
     References
     ----------
@@ -213,7 +213,9 @@ UNREACHED = 0.001
 """Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
-def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], index: str) -> dict[str, float]:
+def divide_blame(
+    calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], alarm_service: str
+) -> dict[str, float]:
     """Divide one unit of blame among the services that calls reach from the service of the alarm.
 
     A service keeps a share in proportion to the excess of its symptom over the strongest symptom of its callees. Each
@@ -226,7 +228,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
         (caller, callee) pairs.
     symptoms
         Service -> strength of its symptom.
-    place
+    alarm_service
         Service of the alarm, which must be in `symptoms`.
 
     Examples
@@ -238,7 +240,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
     blame_of: dict[str, float] = {}
-    level = {index: 1.0}
+    level = {alarm_service: 1.0}
     while level:
         following: dict[str, float] = {}
         for name, blame in level.items():
@@ -275,7 +277,7 @@ class AlarmDescent(TrainingFreeBaseline):
     Parameters
     ----------
     least_z
-        Spreads from the reference's median beyond which a service has the symptom.
+        Robust sigmas from the reference's median beyond which a service has the symptom.
 
     References
     ----------

@@ -186,7 +186,7 @@ class TORAI(TrainingFreeBaseline):
         return scores
 
     def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
-        """Return tests of the series that deviate most, and the service of each."""
+        """Return the service of each of the series that deviate most, and tests of these series."""
         healthy, since = standardise_windows(windows)
         chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
         owners = tuple(windows.series[column][0] for column in chosen)

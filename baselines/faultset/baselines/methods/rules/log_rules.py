@@ -76,13 +76,13 @@ class EventLog(TrainingFreeBaseline):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
-                    Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
+                    Evidence(service=service, subject="log lines", score=count, detail="excess error lines")
                 )
         return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Return per service the reasons of warnings that occur in a time window but not in its healthy part.
+    """Return per service the reasons of warnings in a time window that do not occur in its healthy part.
 
     Each reason comes with its pods; there are none if the warning is about another kind of object.
     """
@@ -197,7 +197,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     ),
 )
 class LogRateDetector(TrainingFreeBaseline):
-    """Detect log templates with a frequency that is very unlikely by the reference.
+    """Detect log templates whose frequency is very unlikely according to the reference.
 
     Parameters
     ----------
