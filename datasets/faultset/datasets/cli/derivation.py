@@ -127,7 +127,9 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
         "version": dataset.version,
         "episodes": len(dataset.episodes),
     }
-    facts["splits"] = {name: {side: len(ids) for side, ids in sides.items()} for name, sides in dataset.splits.items()}
+    facts["splits"] = {
+        name: {subset: len(ids) for subset, ids in subsets.items()} for name, subsets in dataset.splits.items()
+    }
     if as_json:
         show_json(facts)
         return

@@ -30,7 +30,7 @@ MOST_BYTES = 2_000_000_000
 _WRITTEN_BYTES_PER_S = 200e6
 _TRIAL = ".trial"
 SPLIT = "by-episode"
-SIDES = ("train", "test")
+SUBSETS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,8 @@ class ExportLayout:
         self.folder = folder
         self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
 
-    def side_of(self, episode: str) -> str:
-        """Return the side of an episode in the split `by-episode`; `train` without that split."""
+    def find_subset(self, episode: str) -> str:
+        """Return the subset of an episode in the split `by-episode`; `train` without that split."""
         return "test" if episode in self._test else "train"
 
     def unavailable_reason(self, episode: str) -> str | None:
@@ -196,7 +196,7 @@ def _plan(
 
 
 def select_first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[str]:
-    """Return the first episode of each application, preferring the training side of `by-episode`."""
+    """Return the first episode of each application, preferring the training subset of `by-episode`."""
     test = {*dataset.splits.get(SPLIT, {}).get("test", ())}
     first: dict[str, str] = {}
     for episode in sorted(episodes, key=lambda episode: episode in test):
