@@ -38,8 +38,8 @@ from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_bas
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.file_records import sha256_of
-from faultset.datasets.format.manifests import FileRecord
-from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
+from faultset.datasets.format.version_files import FileRecord
+from faultset.datasets.format.versions import create_version, read_version, write_version_file
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import make_plan
@@ -95,13 +95,13 @@ def _large(root: Path) -> Path:
 
 def link_episodes(source: Path, root: Path, episodes: int) -> Path:
     """Create a dataset of many episodes that share the telemetry of a few."""
-    manifest = read_manifest(source)
-    source_episodes = sorted(manifest.episodes)
+    version_file = read_version(source)
+    source_episodes = sorted(version_file.episodes)
     files: dict[str, dict[str, FileRecord]] = {}
     for number in range(episodes):
         old, new = source_episodes[number % len(source_episodes)], f"x{number:06d}"
         files[new] = {}
-        for name, record in manifest.episodes[old].items():
+        for name, record in version_file.episodes[old].items():
             origin, path = source / "episodes" / old / name, root / "episodes" / new / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if name == "context.json":
@@ -115,7 +115,7 @@ def link_episodes(source: Path, root: Path, episodes: int) -> Path:
                 os.link(origin, path)
             files[new][name] = replace(record, bytes=path.stat().st_size, sha256=sha256_of(path))
     root.mkdir(exist_ok=True)
-    write_manifest(root, replace(manifest, version="1.0.0", episodes=files, splits={}))
+    write_version_file(root, replace(version_file, version="1.0.0", episodes=files, splits={}))
     return root
 
 

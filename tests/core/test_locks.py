@@ -101,7 +101,7 @@ def test_a_living_owner_counts_even_when_the_kernel_has_no_lock_of_it(tmp_path: 
 )
 def test_a_file_that_is_no_lock_is_named_and_left(content: str, tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text(content)
-    with pytest.raises(DataError, match="is not a lock of faultset; remove it"):
+    with pytest.raises(DataError, match="is not a lock file of faultset; remove it"):
         lock_folder(tmp_path, "collect").__enter__()
     assert (tmp_path / LOCK).read_text() == content
 

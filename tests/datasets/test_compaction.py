@@ -46,7 +46,7 @@ def places_of_equal_values(values: pd.Series) -> list[int]:
 def test_ids_group_spans_and_lines_as_before_and_everything_else_is_as_it_was(compacted) -> None:
     before, after = compacted
     assert after.episodes == before.episodes
-    assert after.manifest.splits == before.manifest.splits
+    assert after.version_file.splits == before.version_file.splits
     for episode in before.episodes:
         old, new = before.view(episode), after.view(episode)
         assert after.label(episode) == before.label(episode)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, Label, open_dataset
-from faultset.datasets.dataset import dataset_folder, shipped_datasets
+from faultset.datasets.dataset import dataset_folder, list_project_datasets
 from faultset.evaluators.evaluation_call import results_folder
 
 
@@ -59,7 +59,7 @@ def test_labels_are_a_row_an_episode_in_seconds_and_utc(dataset: Dataset):
 
 
 def test_labels_of_an_empty_dataset_have_the_same_columns(dataset: Dataset):
-    empty = Dataset(dataset.root, replace(dataset.manifest, episodes={}))
+    empty = Dataset(dataset.root, replace(dataset.version_file, episodes={}))
     pd.testing.assert_series_equal(empty.labels().dtypes, dataset.labels().dtypes)
 
 
@@ -95,11 +95,11 @@ def installed_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
     def choose(folder: Path) -> None:
         monkeypatch.setattr(metadata, "distribution", lambda _: Distribution(folder))
-        shipped_datasets.cache_clear()
+        list_project_datasets.cache_clear()
 
     monkeypatch.chdir(tmp_path)
     yield choose
-    shipped_datasets.cache_clear()
+    list_project_datasets.cache_clear()
 
 
 def test_the_sample_is_found_by_name_from_any_folder(installed_from) -> None:

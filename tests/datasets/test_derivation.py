@@ -55,7 +55,7 @@ def test_a_filter_names_what_it_does_not_know_and_makes_nothing(example_copy):
     assert [path.name for path in (example_copy / "versions").iterdir()] == ["1.0.0.json"]
 
 
-def test_another_seed_deals_other_sides(tmp_path):
+def test_another_seed_gives_different_subsets(tmp_path):
     write_example_dataset(tmp_path / "data", episodes=8, baseline_s=20, fault_s=20)
     before = open_dataset(tmp_path / "data")
     sides = [before.splits["by-episode"]["test"]]

@@ -43,7 +43,7 @@ def test_a_scorer_of_every_task_can_be_checked(task: str):
         ({"compute": lambda row: "much"}, "returns str"),
         ({"compute": lambda row: math.nan}, "is NaN for every answer"),
         ({"compute": lambda row: float(row.status != "ok")}, "better than every answer"),
-        ({"compute": lambda row: float(next(iter(row.ranking), "") == "geo")}, "in another order"),
+        ({"compute": lambda row: float(next(iter(row.ranking), "") == "geo")}, "must not depend on the order"),
         ({"floor": lambda truth: -1.0}, "is a share, but -1.0 for floor"),
     ],
     ids=["range", "error", "type", "never a number", "failure is best", "order", "floor"],

@@ -116,15 +116,15 @@ def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, An
     return state
 
 
-def attention(xp: Any, weights: Mapping[str, Any], asking: Any, asked: Any, allowed: Any = None) -> Any:
-    """Apply single-head scaled dot-product attention of [B, L, D] on [B, M, D], with an output projection.
+def attention(xp: Any, weights: Mapping[str, Any], queries: Any, sources: Any, allowed: Any = None) -> Any:
+    """Apply single-head scaled dot-product attention of queries [B, L, D] on sources [B, M, D], and project the output.
 
     Parameters
     ----------
     allowed
         [L, M] mask; None for no mask.
     """
-    query, key, value = asking @ weights["q"], asked @ weights["k"], asked @ weights["v"]
+    query, key, value = queries @ weights["q"], sources @ weights["k"], sources @ weights["v"]
     scores = query @ xp.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])
     if allowed is not None:
         scores = xp.where(allowed, scores, -1e9)
@@ -172,14 +172,16 @@ def train(
     jnp = jax.numpy
     data = tuple(jnp.asarray(part, jnp.float32 if part.dtype.kind == "f" else None) for part in rows)
     start = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), parameters)
-    begin, run = _compiled(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
+    begin, run = _compile_training(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
     order = jnp.asarray(_passes(len(rows[0]), updates, batch, seed))
     shares = jnp.arange(updates, dtype=jnp.float32) / updates
     return jax.tree.map(lambda value: np.asarray(value, dtype=float), run(start, begin(start), data, order, shares))
 
 
 @functools.cache
-def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float) -> Any:
+def _compile_training(
+    jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float
+) -> Any:
     """Return functions that initialise the optimizers and run all updates, compiled once per shape."""
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=decay))
 
@@ -187,10 +189,10 @@ def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], 
         return tuple(optimizer.init({name: start[name] for name in names}) for _, names in losses)
 
     def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
-        def update(carried: Any, given: tuple[Any, Any]) -> tuple[Any, None]:
+        def update(carried: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
             now, before = carried
-            chosen, done = given
-            rows_of_batch = tuple(one[chosen] for one in data)
+            chosen, done = batch
+            rows_of_batch = tuple(array[chosen] for array in data)
             after = []
             for (loss, names), state in zip(losses, before, strict=True):
                 mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}

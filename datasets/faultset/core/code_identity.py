@@ -1,4 +1,4 @@
-"""Identify code by the hash of the files that it consists of."""
+"""Identify code by a hash of its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SKIPPED = ("__pycache__", ".git", ".venv")
 
 
 def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
-    """Return the distribution of a module: that of its plug-in, else the one that installed it."""
+    """Return the distribution of a module: that of its plug-in, or else the one that installed the module."""
     top = module.partition(".")[0]
     name = None
     if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:

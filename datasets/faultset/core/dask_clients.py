@@ -1,4 +1,4 @@
-"""Connect to a running dask scheduler, and explain problems of it or its workers in one line."""
+"""Connect to a running dask scheduler, and explain problems of the scheduler or its workers in one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
             "tcp://10.0.0.5:8786"
         )
     _check_certificates(address)
-    with quiet():
+    with silence_dask():
         try:
             client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
         except (OSError, TimeoutError) as error:
@@ -85,7 +85,7 @@ def _check_certificates(address: str) -> None:
         raise UsageError(f"{address} needs certificates, and dask has none; {remedy}")
 
 
-def lost_errors() -> tuple[type[BaseException], ...]:
+def list_connection_errors() -> tuple[type[BaseException], ...]:
     """Return the exceptions of tasks whose scheduler is gone or whose workers died repeatedly."""
     import asyncio
     from concurrent.futures import CancelledError
@@ -97,7 +97,7 @@ def lost_errors() -> tuple[type[BaseException], ...]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_dask() -> Iterator[None]:
     """Silence dask's log messages about closed connections after Ctrl-C."""
     names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
     loggers = [logging.getLogger(name) for name in names]
@@ -123,7 +123,7 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         client.run(probe)
         seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except Exception as error:
-        # dask reports a module that a worker cannot import by its text only
+        # if a worker cannot import a module, dask reports that only in the message
         if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
             raise
         raise PlatformError(

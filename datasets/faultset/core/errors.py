@@ -2,7 +2,7 @@
 
 FaultsetError                 the problem with the value, the expectation, the remedy
 ├── UsageError       exit 2   a wrong or impossible request
-├── DataError        exit 3   a dataset that is missing, damaged or of another schema
+├── DataError        exit 3   a dataset that is missing, damaged or has a different schema
 │   └── DiskFullError         no space left on a disk
 └── PlatformError    exit 4   a platform that fails or lacks a capability
 
@@ -41,7 +41,7 @@ class FaultsetError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __str__(self) -> str:
-        # Messages quote file names and other foreign text, which may hold line breaks and terminal codes.
+        # Messages quote file names and other external text, which may contain line breaks and terminal codes.
         return printable(" ".join(super().__str__().splitlines()))
 
 
@@ -98,7 +98,7 @@ def how_to_install(extra: str) -> str:
 def in_one_sentence(error: BaseException) -> str:
     """Describe an exception in one line; for a bug, with the file and line that raised it.
 
-    If a plug-in's code is in the traceback, its innermost line is named.
+    If code of a plug-in is in the traceback, its innermost line is named.
     """
     if isinstance(error, FaultsetError):
         return str(error)

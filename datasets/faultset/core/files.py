@@ -1,4 +1,4 @@
-"""Write files atomically, and explain what the system refuses."""
+"""Write files atomically, and explain errors of the operating system."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
 
 
 def is_special(path: Path) -> bool:
-    """Return whether the path exists and is neither a file nor a link, but a folder, a device, a pipe or a socket."""
+    """Return whether the path is a folder, a device, a pipe or a socket."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -76,13 +76,13 @@ def is_special(path: Path) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether the disk or quota is exhausted; some libraries report that in their text only."""
+    """Return whether the disk or quota is exhausted; some libraries report that only in their message."""
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
 
 
 @contextmanager
 def translate_write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into a UsageError that names the path; the error of a full disk passes."""
+    """Turn an OSError into a UsageError that names the path, except for a full disk."""
     try:
         yield
     except OSError as error:
@@ -119,8 +119,8 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def refusal(error: OSError) -> DataError | None:
-    """Return the error for a refusal of the system, such as a full disk or a forbidden file.
+def translate_system_error(error: OSError) -> DataError | None:
+    """Return the user error for an error of the operating system, such as a full disk or a forbidden file.
 
     None means that the error names no file or can only be a bug.
     """

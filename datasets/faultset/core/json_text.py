@@ -11,14 +11,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and no blanks, so that equal mappings give equal strings."""
+    """Return JSON with sorted keys and without spaces, so that equal mappings give equal strings."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD.
 
-    They come from JSON texts that were cut inside an emoji.
+    They come from JSON texts that were truncated inside an emoji.
 
     >>> replace_surrogates(json.loads('"cut \\\\ud83d"'))
     'cut \ufffd'
@@ -27,7 +27,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file in order; lines that hold no complete object are skipped."""
+    """Return the objects of a file in order; lines without a complete object are skipped."""
     records = []
     for line in path.read_bytes().splitlines():
         try:

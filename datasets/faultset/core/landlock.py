@@ -49,14 +49,14 @@ def confine(
     read
         Files and folders (with everything below them) to read and execute; missing ones are ignored.
     write
-        Files and folders to change as well.
+        Files and folders to read and change.
     listed
         Folders to list without reading their files.
 
     Returns
     -------
     bool
-        False if the kernel does not support it; then nothing has changed.
+        False if the kernel does not support Landlock; nothing has changed then.
 
     Raises
     ------

@@ -200,9 +200,11 @@ def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> 
             os.close(descriptor)
             raise
         if record is None or record.owner.state() != "dead" or time.monotonic() > deadline:
-            raise DataError(_in_use(root, record))
+            raise DataError(_describe_use(root, record))
         if not has_notified:
-            notify(f"waiting until the episodes of an ended {record.activity} into {root} have undone their changes")
+            notify(
+                f"waiting for the child processes of an ended {record.activity} into {root}, which undo their changes"
+            )
             has_notified = True
         time.sleep(_POLL_S)
 
@@ -218,14 +220,14 @@ def _read_record(root: Path, descriptor: int) -> LockRecord | None:
         return LockRecord.model_validate_json(content)
     except (ValidationError, ValueError):
         raise DataError(
-            f"{root / LOCK} is not a lock of faultset; remove it if no process writes to the folder"
+            f"{root / LOCK} is not a lock file of faultset; remove it if no process writes to the folder"
         ) from None
 
 
 def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
     state = record.owner.state()
     if state == "alive" and record.owner != ProcessIdentity.current():
-        raise DataError(_in_use(root, record))
+        raise DataError(_describe_use(root, record))
     if state == "unknown" and not take_over:
         raise DataError(
             f"{root} was locked by {record.activity} ({record.owner}: another machine or container), which may still "
@@ -233,7 +235,7 @@ def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
         )
 
 
-def _in_use(root: Path, record: LockRecord | None) -> str:
+def _describe_use(root: Path, record: LockRecord | None) -> str:
     writer = f"{record.activity} ({record.owner})" if record else "another process"
     return f"{root} is being written by {writer}; wait for it to end, or choose another folder"
 
@@ -247,7 +249,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
     out
         Target folder; must not exist or must be empty.
     activity
-        Activity of this process, shown to other processes that want the folder.
+        Activity of this process, shown to other processes that try to lock the folder.
 
     Raises
     ------
@@ -263,7 +265,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
     folder = scratch / out.name
     try:
         with lock_folder(scratch, activity):
-            # a killed process may have left it
+            # a killed process may have left the folder
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:

@@ -25,7 +25,7 @@ from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
 _reported: set[Plugin | str] = set()
-"""Plug-ins whose failure was logged, and the distribution faultset once its own were."""
+"""Plug-ins whose failure was logged, and "faultset" if failures of its plug-ins were."""
 T = TypeVar("T")
 _REINSTALL = "the installation of faultset is incomplete or out of date: run pip install again (in a clone: -e .)"
 _Folders = tuple[tuple[str, int], ...]
@@ -86,11 +86,11 @@ class Plugin:
             accepted = True
             return extension
         except ModuleNotFoundError as error:
-            raise missing_extra(error) or self._broken("loaded", error) from error
+            raise missing_extra(error) or self._explain_broken("loaded", error) from error
         except (UsageError, ValueError) as error:
-            raise self._broken("used", error) from error
+            raise self._explain_broken("used", error) from error
         except (Exception, SystemExit) as error:  # a third party's module may raise anything on import
-            raise self._broken("loaded", error) from error
+            raise self._explain_broken("loaded", error) from error
         finally:
             if announced is not None and not accepted:
                 siblings = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
@@ -103,7 +103,7 @@ class Plugin:
         others = plugins(self.group).values()
         return {other.name for other in others if other.value.partition(":")[0] == module} - {self.name}
 
-    def _broken(self, action: str, error: BaseException) -> UsageError:
+    def _explain_broken(self, action: str, error: BaseException) -> UsageError:
         reason = str(error).strip().partition("\n")[0] or "no message"
         if not isinstance(error, UsageError):
             reason = f"{type(error).__name__}: {reason}"
@@ -126,7 +126,7 @@ def find_distribution(name: str) -> Distribution | None:
 
 @contextmanager
 def _keep_user_interrupts() -> Iterator[None]:
-    """Let a Ctrl-C pass, but turn a KeyboardInterrupt that a module raises itself into a RuntimeError."""
+    """Keep a Ctrl-C of the user, but turn a KeyboardInterrupt raised by a module into a RuntimeError."""
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -233,8 +233,8 @@ def load_plugins(
 ) -> dict[str, T]:
     """Load all plug-ins of a group that can be loaded and are accepted, by name.
 
-    The others are skipped. Each is reported once per process by a warning; if plug-ins of faultset itself fail, which a
-    stale installation causes, one warning counts them.
+    The others are skipped. Each is reported once per process by a warning. If built-in plug-ins fail, which an outdated
+    installation causes, one warning counts them.
     """
     loaded = {}
     stale: list[UsageError] = []

@@ -9,13 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def poll_until(look: Callable[[], T], *, timeout_s: float, pause_s: float = 0.05) -> T:
-    """Call `look` until its result is true or the time is up; return the last result.
+def poll_until(check: Callable[[], T], *, timeout_s: float, pause_s: float = 0.05) -> T:
+    """Call `check` until its result is true or the time is up; return the last result.
 
     >>> poll_until(lambda: "ready", timeout_s=1.0)
     'ready'
     """
     deadline = time.monotonic() + timeout_s
-    while not (result := look()) and time.monotonic() <= deadline:
+    while not (result := check()) and time.monotonic() <= deadline:
         time.sleep(pause_s)
     return result

@@ -1,4 +1,4 @@
-"""Make foreign text and values safe and short enough for a terminal."""
+"""Make external text and values safe and short enough for a terminal."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _PAUSE_S = 0.1
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
+    """Have the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def make_scratch(purpose: str) -> Path:
         dask, labels, fetched, methods, cut or copy.
     """
     remove_abandoned()
-    owner = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}"
+    owner = f"{_namespace()}-{os.getpid()}-{_read_start(os.getpid())}"
     return Path(tempfile.mkdtemp(prefix=f"faultset-{purpose}-{owner}-"))
 
 
@@ -139,7 +139,7 @@ def remove_abandoned() -> None:
             namespace, process, started = map(int, match.groups()[1:])
             with contextlib.suppress(OSError):
                 mine = not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid()
-                if mine and namespace == _namespace() and _started(process) != started:
+                if mine and namespace == _namespace() and _read_start(process) != started:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -148,7 +148,7 @@ def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _started(process: int) -> int | None:
+def _read_start(process: int) -> int | None:
     """Return the start of a process in ticks since boot; None if it has ended."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()

@@ -1,7 +1,7 @@
 """Entry points of the scripts `faultset`, `collect` and `evaluate`.
 
-Ctrl-C prints "Interrupted" even while the commands are still being imported. Therefore this module imports only what
-the interpreter has loaded anyway.
+Ctrl-C prints "Interrupted" even while the commands are still being imported. Therefore this module imports only modules
+that the interpreter has already loaded.
 """
 
 import os
@@ -44,6 +44,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(_INTERRUPTED)
 
 
-# A background job ignores the signal; that must stay so.
+# A shell starts background jobs with the signal ignored; do not change that.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end)

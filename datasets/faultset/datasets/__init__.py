@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from faultset.datasets.format.episodes import EpisodeWriter
     from faultset.datasets.format.incidents import Incident
     from faultset.datasets.format.labels import Label, RootCause
-    from faultset.datasets.format.manifests import FileRecord, Manifest, RecordingSplit, Split
     from faultset.datasets.format.recordings import RecordingWriter
     from faultset.datasets.format.stretches import Stretch
+    from faultset.datasets.format.version_files import FileRecord, RecordingSplit, Split, VersionFile
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
@@ -49,7 +49,6 @@ __all__ = [
     "ImportResult",
     "Incident",
     "Label",
-    "Manifest",
     "PlatformError",
     "PublishResult",
     "Recording",
@@ -63,6 +62,7 @@ __all__ = [
     "Stretch",
     "TimeSlice",
     "UsageError",
+    "VersionFile",
     "compare_versions",
     "create_version",
     "examine",

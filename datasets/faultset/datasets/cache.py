@@ -1,4 +1,4 @@
-"""Cache in a dataset folder, including the results of checks of unchanged files."""
+"""Cache in a dataset folder, with the results of checks of unchanged files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def cached_path(root: Path, name: str) -> Path:
     return root / FOLDER / name
 
 
-def keep_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file of the cache atomically; if the dataset is read-only, nothing happens."""
+def store_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file of the cache atomically; do nothing if the dataset is read-only."""
     with contextlib.suppress(OSError):
         if path.parent.is_symlink():
             return
@@ -46,19 +46,19 @@ class CheckedFile:
     stamp: FileStamp
     """State of the file when it was read."""
     sha256: str
-    checked_for: str = ""
+    check_name: str = ""
     """Name of the content check that it passed; empty if it was only hashed."""
 
 
-def remember(root: Path, files: Mapping[str, CheckedFile]) -> None:
+def store_checked_files(root: Path, files: Mapping[str, CheckedFile]) -> None:
     """Add results to the cache, by the path of the file below a dataset folder."""
-    merged = {**known_files(root), **files}
-    records = {name: (*astuple(entry.stamp), entry.sha256, entry.checked_for) for name, entry in merged.items()}
+    merged = {**read_checked_files(root), **files}
+    records = {name: (*astuple(entry.stamp), entry.sha256, entry.check_name) for name, entry in merged.items()}
     text = json.dumps(records, sort_keys=True).encode()
-    keep_file(cached_path(root, _NAME), lambda file: file.write(text))
+    store_file(cached_path(root, _NAME), lambda file: file.write(text))
 
 
-def known_files(root: Path) -> dict[str, CheckedFile]:
+def read_checked_files(root: Path) -> dict[str, CheckedFile]:
     """Return the cached results, by the path of the file below a dataset folder."""
     path = cached_path(root, _NAME)
     try:
@@ -67,6 +67,6 @@ def known_files(root: Path) -> dict[str, CheckedFile]:
     except DataError:
         return {}
     return {
-        name: CheckedFile(stamp=FileStamp(*stamp), sha256=digest, checked_for=checked_for)
-        for name, (*stamp, digest, checked_for) in records.items()
+        name: CheckedFile(stamp=FileStamp(*stamp), sha256=digest, check_name=check_name)
+        for name, (*stamp, digest, check_name) in records.items()
     }

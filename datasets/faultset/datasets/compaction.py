@@ -1,9 +1,9 @@
 """Write smaller datasets: numbered ids, the smallest encoding of each column, and a share of the traces.
 
-Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Numbered in
-order of time they take a tenth. Spans and log lines of one trace keep a common id.
+Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Ids that are
+numbered in order of time take a tenth of that. Spans and log lines of one trace still share an id.
 
-The first half of a new id identifies the episode, so that ids are unique in a dataset. Its first digit marks whether
+The first half of a new id identifies the episode, so that ids are unique in a dataset. The first digit shows whether
 the spans were kept.
 """
 
@@ -38,7 +38,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording
 
 
-def write_again(
+def copy_episode(
     episode: Episode,
     folder: Path,
     changed: Mapping[str, pa.Table] | None = None,
@@ -47,16 +47,16 @@ def write_again(
     evidence: pd.DataFrame | None = None,
     smallest: bool = False,
 ) -> None:
-    """Copy an episode into another dataset folder with some tables replaced.
+    """Copy an episode into a different dataset folder with some tables replaced.
 
-    The journal's digest of the run is updated, so that it still matches the telemetry.
+    The digest of the run in the journal is updated, so that it still matches the telemetry.
 
     Parameters
     ----------
     episode
         The episode to copy.
     folder
-        Folder of the other dataset.
+        Folder of the new dataset.
     changed
         Replacements of telemetry tables by name, with the `episode` column.
     label, evidence
@@ -152,7 +152,7 @@ def compact_dataset(
             left_out = spans.filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
             tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
             changed = dict(zip(_TEXTS, tables, strict=True))
-            write_again(episode, folder, changed, smallest=True)
+            copy_episode(episode, folder, changed, smallest=True)
             steps.add()
         source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "traces": traces}
         if traces < 1:
@@ -164,8 +164,8 @@ def compact_dataset(
         create_version(
             folder,
             provenance=provenance,
-            splits=dataset.manifest.splits,
-            recording_splits=dataset.manifest.recording_splits,
+            splits=dataset.version_file.splits,
+            recording_splits=dataset.version_file.recording_splits,
         )
     return open_dataset(out)
 

@@ -16,14 +16,14 @@ import pandas as pd
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
-from faultset.core.reading.regular_files import regular_stat
+from faultset.core.reading.regular_files import stat_regular_file
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
-from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest, RecordingSplit
 from faultset.datasets.format.recordings import RECORDINGS, listed_chunks
-from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.format.version_files import VERSIONS, FileRecord, RecordingSplit, VersionFile
+from faultset.datasets.format.versions import read_version
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.validation import check_recording_files
 from faultset.datasets.validation import check_dataset_files
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def shipped_datasets() -> dict[str, Path]:
+def list_project_datasets() -> dict[str, Path]:
     """Return the folders of the project's datasets by name; empty if its source folder is unknown."""
     try:
         origin = json.loads(metadata.distribution("faultset").read_text("direct_url.json") or "{}")
@@ -56,7 +56,7 @@ def dataset_folder(location: Path | str) -> Path:
     path = Path(location)
     if len(path.parts) != 1 or path.exists():
         return path
-    return shipped_datasets().get(path.name, path)
+    return list_project_datasets().get(path.name, path)
 
 
 def is_episode(location: Path) -> bool:
@@ -86,8 +86,8 @@ def episode_folder(location: Path, episode: str | None, version: str | None = No
 
 
 TEXTS = ("app", "fault", "target", "no_fault", "verdict", "cause", "level", "type")
-TIMES = ("start", "onset", "felt", "undone", "end")
-SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
+TIMES = ("start", "onset", "noticed", "undone", "end")
+SECONDS = ("reference_s", "onset_s", "noticed_s", "undone_s", "duration_s")
 
 
 def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
@@ -105,12 +105,12 @@ def _row(episode: Episode) -> dict[str, Any]:
     times = {
         "start": label.view_start_ns,
         "onset": label.onset_ns,
-        "felt": label.first_manifest_ns,
+        "noticed": label.first_manifest_ns,
         "undone": label.recover_start_ns,
         "end": label.view_end_ns,
     }
     ends = {"reference_s": label.reference_end_ns, "duration_s": label.view_end_ns}
-    ends |= {f"{name}_s": times[name] for name in ("onset", "felt", "undone")}
+    ends |= {f"{name}_s": times[name] for name in ("onset", "noticed", "undone")}
     return {
         "app": episode.context.app,
         "fault": label.fault,
@@ -128,7 +128,7 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One episode, with the view that methods get and its ground truth. Files are read on access."""
+    """One episode: the view that methods get, and the ground truth. Files are read on access."""
 
     id: str
     """Opaque id."""
@@ -170,7 +170,7 @@ class Episode:
         clock
             The current time; by default the end of the view.
         algorithms
-            Include tools that do part of an algorithm's work.
+            Whether to include tools that compute a part of a diagnosis, such as anomaly scores.
         """
         from faultset.datasets.tools.toolset import EpisodeTools
 
@@ -187,7 +187,7 @@ class Dataset:
     ----------
     root
         Dataset folder.
-    manifest
+    version_file
         Content of the version file.
     files
         Episode -> path below its folder -> record of the file.
@@ -199,14 +199,14 @@ class Dataset:
         Name of a split -> its `train`, `validation` and `test` stretches: recording, start and end in UTC nanoseconds.
     """
 
-    def __init__(self, root: Path, manifest: Manifest) -> None:
+    def __init__(self, root: Path, version_file: VersionFile) -> None:
         self.root = root
-        self.manifest = manifest
-        self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.episodes.items()))
-        self.recording_files: dict[str, Mapping[str, FileRecord]] = dict(sorted(manifest.recordings.items()))
-        self.recording_splits: Mapping[str, RecordingSplit] = manifest.recording_splits
+        self.version_file = version_file
+        self.files: dict[str, Mapping[str, FileRecord]] = dict(sorted(version_file.episodes.items()))
+        self.recording_files: dict[str, Mapping[str, FileRecord]] = dict(sorted(version_file.recordings.items()))
+        self.recording_splits: Mapping[str, RecordingSplit] = version_file.recording_splits
         self.splits: dict[str, dict[str, list[str]]] = {
-            name: {"train": list(split.train), "test": list(split.test)} for name, split in manifest.splits.items()
+            name: {"train": list(split.train), "test": list(split.test)} for name, split in version_file.splits.items()
         }
 
     def __repr__(self) -> str:
@@ -229,17 +229,17 @@ class Dataset:
     @property
     def version(self) -> str:
         """Version string."""
-        return self.manifest.version
+        return self.version_file.version
 
     @property
     def created(self) -> str:
         """Time stamp of the version."""
-        return self.manifest.created
+        return self.version_file.created
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Origin of the data, as recorded by the collector."""
-        return self.manifest.provenance
+        return self.version_file.provenance
 
     @property
     def episodes(self) -> tuple[str, ...]:
@@ -284,9 +284,10 @@ class Dataset:
         -------
         pandas.DataFrame
             `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (faulty services),
-            `level` and `type` as text; `start`, `onset`, `felt`, `undone` and `end` as UTC timestamps; `reference_s`,
-            `onset_s`, `felt_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as an integer. Events
-            that did not happen are missing values. `felt` is the first second in which clients noticed the fault.
+            `level` and `type` as text; `start`, `onset`, `noticed`, `undone` and `end` as UTC timestamps;
+            `reference_s`, `onset_s`, `noticed_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as
+            an integer. Events that did not happen are missing values. `noticed` is the first second in which clients
+            noticed the fault.
 
         Examples
         --------
@@ -359,13 +360,13 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
         The dataset or version does not exist, or its files are missing or damaged.
     """
     root = dataset_folder(path)
-    dataset = Dataset(root, read_manifest(root, version))
+    dataset = Dataset(root, read_version(root, version))
     missing, changed, total = [], [], 0
-    for name, record in dataset.manifest.paths().items():
+    for name, record in dataset.version_file.paths().items():
         total += 1
         file = root / name
         try:
-            size = regular_stat(file, below=root).st_size
+            size = stat_regular_file(file, below=root).st_size
         except DataError as error:
             if not isinstance(error.__context__, FileNotFoundError):
                 raise
@@ -381,7 +382,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
         )
     if changed:
         raise DataError(
-            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have changed their "
+            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have a different "
             f"size (first: {changed[0].relative_to(root)}); {remedy}"
         )
     return dataset

@@ -70,7 +70,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
         raise DataError(
             f"no episode of {dataset.root} version {dataset.version} meets all conditions; leave out some of them"
         )
-    source = {"version": dataset.version, "conditions": _active(conditions)}
+    source = {"version": dataset.version, "conditions": _drop_unset(conditions)}
     return _new_version(
         dataset,
         episodes=[name for name in selected if name in dataset],
@@ -82,7 +82,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     """Return the episodes and recordings that meet all conditions; raise UsageError for a value that none has."""
-    active = _active(conditions)
+    active = _drop_unset(conditions)
     values = {episode: _values(dataset, episode) for episode in dataset.episodes}
     values |= {recording.id: _recording_values(recording) for recording in dataset.recordings()}
     for name, names in active.items():
@@ -97,7 +97,7 @@ def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     ]
 
 
-def _active(conditions: EpisodeFilter) -> dict[str, list[str]]:
+def _drop_unset(conditions: EpisodeFilter) -> dict[str, list[str]]:
     return {name: list(values) for name, values in asdict(conditions).items() if values}
 
 
@@ -149,9 +149,9 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     datasets = [open_dataset(root) for root in roots]
     owners: dict[str, Dataset] = {}
     for dataset in datasets:
-        for name, files in dataset.manifest.units().items():
+        for name, files in dataset.version_file.units().items():
             other = owners.setdefault(name, dataset)
-            if other.manifest.units()[name] != files:
+            if other.version_file.units()[name] != files:
                 raise DataError(
                     f"{other.root} and {dataset.root} have different data below {name}; "
                     'leave one out with "faultset dataset filter"'
@@ -174,14 +174,14 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
 
 
 def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
-    """Write the dataset's card for a version, by default the newest; text below its mark is kept."""
+    """Write the dataset's card for a version, by default the newest; text below its marker is kept."""
     dataset = open_dataset(root, version)
     contexts = {episode: dataset.view(episode).context for episode in dataset.episodes}
     added = {table.name: table for context in contexts.values() for table in context.added_tables}
     with translate_write_errors(dataset.root / "README.md"):
         write_card(
             dataset.root,
-            dataset.manifest,
+            dataset.version_file,
             {episode: dataset.label(episode) for episode in dataset.episodes},
             {episode: context.app_title for episode, context in contexts.items()},
             added_tables=list(added.values()),
@@ -239,7 +239,7 @@ def _new_version(
 
 
 def _copy(dataset: Dataset, unit: str, folder: Path) -> None:
-    for name in dataset.manifest.units()[unit]:
+    for name in dataset.version_file.units()[unit]:
         target = folder / unit / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(dataset.root / unit / name, target)

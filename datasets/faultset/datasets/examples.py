@@ -124,20 +124,20 @@ def _metrics(scenario: Scenario) -> Rows:
     for service in SERVICES:
         jitter = scenario.rng.uniform(0.1, 0.2)
         times = scenario.start + ((np.arange(scenario.length_s) + jitter) * SECOND_NS).astype(np.int64)
-        felt = scenario.strength(service, times)
-        at_target = felt * (service == scenario.target)
+        effect = scenario.strength(service, times)
+        at_target = effect * (service == scenario.target)
         for level in _LEVELS:
             values = level.healthy + level.noise * scenario.rng.standard_normal(scenario.length_s)
             if level.name == "container_cpu_usage_seconds_total":
                 values = values + at_target * (0.6 if scenario.fault == "cpu-hog" else 0.1)
             if level.name == "http_server_active_requests":
-                values = np.round(np.abs(values + 6 * felt))
+                values = np.round(np.abs(values + 6 * effect))
             if level.kind == "counter":
                 values = 100.0 + np.cumsum(np.maximum(values, 0.0))
             _add(scenario, rows, service, times, level, {}, values)
         count = scenario.rng.poisson(20, scenario.length_s).astype(float)
-        mean = 0.012 * np.exp(0.1 * scenario.rng.standard_normal(scenario.length_s)) * (1 + 9 * felt)
-        failed = np.where(felt >= 1.0, np.round(0.1 * count), 0.0)
+        mean = 0.012 * np.exp(0.1 * scenario.rng.standard_normal(scenario.length_s)) * (1 + 9 * effect)
+        failed = np.where(effect >= 1.0, np.round(0.1 * count), 0.0)
         for status, share in (("200", count - failed), ("500", failed)):
             family = "http_server_request_duration_seconds"
             labels = {"http_request_method": "GET", "http_response_status_code": status}
@@ -181,14 +181,14 @@ def _spans(scenario: Scenario) -> Rows:
 def _span(
     scenario: Scenario, rows: Rows, time: int, trace: str, parent: str | None, caller: str | None, service: str
 ) -> int:
-    felt = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
+    effect = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
     span = scenario.rng.bytes(8).hex()
-    failed = bool(felt >= 1.0 and scenario.rng.random() < 0.1)
+    failed = bool(effect >= 1.0 and scenario.rng.random() < 0.1)
     inner = 0
     for source, callee in CALLS:
         if source == service and scenario.rng.random() < 0.7:
             inner += _span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
-    duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * felt))
+    duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * effect))
     for name, value in {
         "time": time,
         "trace_id": trace,
@@ -213,8 +213,8 @@ def _logs(scenario: Scenario) -> Rows:
     rows: Rows = {name: [] for name in TABLES["logs"].names if name != "episode"}
     for service in SERVICES:
         for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end, 2 * scenario.length_s)):
-            felt = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
-            bad = felt and scenario.rng.random() < 0.5
+            effect = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
+            bad = effect and scenario.rng.random() < 0.5
             number = int(scenario.rng.integers(1, 400))
             text = f"deadline exceeded after {number + 1000} ms" if bad else f"served request in {number} us"
             for name, value in {
@@ -261,9 +261,9 @@ def _objects(scenario: Scenario) -> Rows:
 
 def _requests(scenario: Scenario) -> Rows:
     scheduled = np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 5 * scenario.length_s))
-    felt = scenario.strength("frontend", scheduled)
-    failed = scenario.rng.random(len(scheduled)) < 0.4 * felt
-    latency = scenario.rng.gamma(4.0, 4e6, len(scheduled)) * (1 + 9 * felt)
+    effect = scenario.strength("frontend", scheduled)
+    failed = scenario.rng.random(len(scheduled)) < 0.4 * effect
+    latency = scenario.rng.gamma(4.0, 4e6, len(scheduled)) * (1 + 9 * effect)
     return {
         "scheduled": scheduled.tolist(),
         "sent": (scheduled + 50_000).tolist(),

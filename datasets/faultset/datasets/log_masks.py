@@ -1,6 +1,6 @@
 """Mask numbers and ids in log lines, so that lines of one template become equal.
 
-Every run of hexadecimal digits with at least one decimal digit is masked. This is cruder and much cheaper than the
+Every run of hexadecimal digits with at least one decimal digit is masked. This is less precise and much faster than the
 masks of log parsers.
 """
 
@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 WILDCARD = "<*>"
-# Python and Arrow interpret this pattern alike.
+# Python and Arrow interpret this pattern in the same way.
 _NUMBER = "(?:0[xX])?[0-9a-fA-F]*[0-9][0-9a-fA-F]*"
 _NUMBERS = re.compile(_NUMBER)
 
 
-def masked(text: str) -> str:
+def mask_numbers(text: str) -> str:
     """Replace every number and id by a wildcard.
 
-    >>> masked("server.go:124 > in Nearby id=ad32e2 at 0x1F")
+    >>> mask_numbers("server.go:124 > in Nearby id=ad32e2 at 0x1F")
     'server.go:<*> > in Nearby id=<*> at <*>'
     """
     return _NUMBERS.sub(WILDCARD, text)
 
 
-def masked_column(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def mask_column(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Mask every text of a column; nulls remain null."""
     return pc.replace_substring_regex(texts, pattern=_NUMBER, replacement=WILDCARD)  # type: ignore[attr-defined]

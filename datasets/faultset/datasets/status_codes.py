@@ -1,4 +1,4 @@
-"""Read the outcome of a call from attributes of current and former OpenTelemetry conventions."""
+"""Read the outcome of a call from span attributes, by current and former OpenTelemetry conventions."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def read_failure(attributes: Mapping[str, object]) -> bool | None:
 
 
 def is_error_code(code: Any) -> Any:
-    """Return whether a status code, or each of an array, is an error.
+    """Return whether a status code is an error; for an array, whether each is.
 
-    Only server errors of HTTP are errors; every gRPC status except 0 is one.
+    Of HTTP statuses, only server errors count; of gRPC statuses, all except 0.
     """
     return (code >= 500) | ((code > 0) & (code < 100))
 

@@ -17,22 +17,22 @@ from faultset.core.errors import DataError
 from faultset.core.printable import quoted
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.regular_files import FileStamp
-from faultset.datasets.cache import CheckedFile, known_files, remember
+from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import sha256_of
 from faultset.datasets.format.labels import Label, evidence_table, read_journal, read_label
-from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.row_order import order_of
 from faultset.datasets.format.schemas import TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
+from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.metrics.roles import catalogue_with
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")
 
 
-def label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
+def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
     """Yield the contradictions within the label of an episode and with its context."""
     if label.episode != context.episode:
         yield f"names another episode: context {context.episode}, label {label.episode}"
@@ -91,7 +91,7 @@ def _cause_services(label: Label) -> set[str]:
 
 
 pc: Any = pyarrow.compute
-# type checkers do not see its functions, which are created at import
+# pyarrow creates its compute functions at import, so type checkers cannot see them
 
 JSON_COLUMNS = {"metrics": ("labels",), "spans": ("attributes",), "objects": ("state", "data")}
 """Table -> its columns of JSON objects."""
@@ -121,7 +121,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
                 yield "rows", f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
                 return
-            rows = _decoded(file.read_row_group(number), schema, texts)
+            rows = _decode(file.read_row_group(number), schema, texts)
             if not len(rows):
                 continue
             total += len(rows)
@@ -138,13 +138,13 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
                 last is not None and _is_unsorted(table, pa.concat_tables([last, rows.slice(0, 1)]))
             )
             last = rows.slice(len(rows) - 1)
-            wrong_json = wrong_json or _wrong_json(rows, table)
+            wrong_json = wrong_json or _describe_wrong_json(rows, table)
     if nulls:
         yield "rows", f"column {', '.join(sorted(nulls))} must not have nulls"
     if foreign:
         yield "rows", f"has rows of another episode ({quoted(min(foreign))})"
     if outside:
-        yield "window", _outside(outside, total)
+        yield "window", _describe_outside(outside, total)
     if unsorted:
         yield "rows", f"its rows are not sorted by {'series and time' if table == 'metrics' else 'time'}"
     if wrong_json:
@@ -161,8 +161,8 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
     """
     outside = _rows_outside(rows[time_column(table)], context)
     if outside:
-        yield _outside(outside, len(rows))
-    wrong_json = _wrong_json(rows, table)
+        yield _describe_outside(outside, len(rows))
+    wrong_json = _describe_wrong_json(rows, table)
     if wrong_json:
         yield wrong_json
     texts = [rows[field.name] for field in rows.schema if _is_text(field.type)]
@@ -171,7 +171,7 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
         yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
 
 
-def _outside(rows: int, total: int) -> str:
+def _describe_outside(rows: int, total: int) -> str:
     return f"{rows} of {total} rows are outside the view"
 
 
@@ -179,7 +179,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
 
 
-def _decoded(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
+def _decode(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
     """Convert columns of other writers to the usual types, and check that texts are UTF-8."""
     columns = []
     for field in schema:
@@ -199,14 +199,14 @@ def _is_unsorted(table: str, rows: pa.Table) -> bool:
 
 
 def _most_text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size of a text column if every row held its longest text."""
+    """Return the size in bytes that a text column would have if every row had its longest text."""
     if not pa.types.is_dictionary(column.type):
         return _text_bytes(column)
     return sum(len(chunk) * (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0) for chunk in column.chunks)
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size of a text column without sharing of equal texts."""
+    """Return the size in bytes of a text column in which equal texts are stored repeatedly."""
     if not pa.types.is_dictionary(column.type):
         return pc.sum(pc.binary_length(column)).as_py() or 0
     total = 0
@@ -239,7 +239,7 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
     return int(((stamps < context.view_start_ns) | (stamps >= context.view_end_ns)).sum())
 
 
-def _wrong_json(rows: pa.Table, table: str) -> str | None:
+def _describe_wrong_json(rows: pa.Table, table: str) -> str | None:
     for name in JSON_COLUMNS.get(table, ()):
         problems = {text: problem for text in _words_of(rows[name]) if (problem := _object_problem(text, name))}
         used = _words_in(rows[name], set(problems))
@@ -286,7 +286,7 @@ def check_episode_files(
     episode
         Id of the episode; by default the name of the folder.
     names
-        The files in `records` to check, by default all; checking any other file needs the context.
+        The files in `records` to check, by default all; to check any file, include the context.
 
     Raises
     ------
@@ -347,7 +347,7 @@ def content_problems(
                 yield name, check, problem
     name = table_file("label")
     if name in names:
-        for problem in label_problems(context, read_label(folder)):
+        for problem in find_label_problems(context, read_label(folder)):
             yield name, "label", problem
     if table_file("evidence") in names:
         evidence_table(folder)
@@ -383,7 +383,7 @@ def check_dataset_files(
     DataError
         An episode is damaged; `check_episode_files` describes the checks.
     """
-    cache = known_files(root)
+    cache = read_checked_files(root)
     steps = StepCounter(len(episodes), progress)
     results: dict[str, CheckedFile] = {}
     try:
@@ -398,11 +398,11 @@ def check_dataset_files(
                 raise
     finally:
         if results:
-            remember(root, results)
+            store_checked_files(root, results)
 
 
-def checked_for(files: Mapping[str, FileRecord]) -> str:
-    """Return a name for the check of an episode's files, which depends on its context; used as key in the cache."""
+def check_name(files: Mapping[str, FileRecord]) -> str:
+    """Return the cache key of the check of an episode's files, which depends on the episode's context."""
     names = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
     return f"{REVISION}:{files[CONTEXT_FILE].sha256}:{names[:16]}"
 
@@ -413,8 +413,8 @@ def _check_episode(
     folder = root / EPISODES / episode
     hashed = unchanged_files(root, f"{EPISODES}/{episode}", files, cache)
     if len(hashed) == len(files) and CONTEXT_FILE in files:
-        purpose = checked_for(files)
-        if all(entry.checked_for == purpose for entry in hashed.values()):
+        purpose = check_name(files)
+        if all(entry.check_name == purpose for entry in hashed.values()):
             return {}
     missing = sorted({*episode_files(read_context(folder).tables)} - files.keys())
     if missing:
@@ -422,9 +422,9 @@ def _check_episode(
     stamps = {name: entry.stamp for name, entry in hashed.items()}
     stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
     check_content(folder, episode, tuple(files))
-    purpose = checked_for(files)
+    purpose = check_name(files)
     return {
-        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
         for name, record in files.items()
     }
 

@@ -125,7 +125,7 @@ class EpisodeView:
         for name in ("metrics", "spans", "logs"):
             if not (self._folder / table_file(name)).exists():
                 continue
-            # a subclass may hide tables, but the times of their rows count here
+            # a subclass may hide tables, but the times of their rows still count
             for (column,) in EpisodeView.pieces(self, name, "time"):
                 times = column.cast(pa.int64()).to_numpy()
                 inside = times[(times >= start_ns) & (times < end_ns)]
@@ -138,7 +138,7 @@ class EpisodeView:
     def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm; only for methods that declare `needs = {"alarm_location"}`.
 
-        None for other methods, if the source of the data does not name them, or if a detector raised the alarm.
+        None for all other methods, and if the source of the data does not name them or a detector raised the alarm.
         """
         return self._alarm_location
 
@@ -236,9 +236,9 @@ class EpisodeView:
         chosen = None if roles is None else parse_roles(roles)
         seconds = step_seconds(step_s)
         facts = frame_facts(self._context, seconds, chosen)
-        return cached_frame(self._folder, facts, lambda: self._made_wide(seconds, chosen))
+        return cached_frame(self._folder, facts, lambda: self._make_wide(seconds, chosen))
 
-    def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
+    def _make_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.metrics.frames import wide_frame
 
         catalogue = self.catalogue

@@ -211,7 +211,7 @@ class ScoredRun:
 def score_runs(folder: Path | str) -> list[ScoredRun]:
     """Score the runs of a folder written by `import_runs`, each by its source's labels.
 
-    A run without an answer, with a harness error, or with describe_cheating is a miss.
+    A run without an answer, with a harness error, or with cheating is a miss.
 
     Raises
     ------

@@ -58,7 +58,7 @@ class ContentPart(_Part):
         return data
 
     @model_validator(mode="after")
-    def _one_content(self) -> ContentPart:
+    def _require_one_content(self) -> ContentPart:
         content, other = (self.text, self.source) if self.type == "text" else (self.source, self.text)
         if content is None or other is not None:
             raise ValueError(
@@ -144,7 +144,7 @@ class TrajectoryStep(_Part):
     extra: Extra = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrajectoryStep:
+    def _check_consistency(self) -> TrajectoryStep:
         foreign = [key for key in _OF_THE_AGENT if getattr(self, key) is not None]
         if self.source != "agent" and foreign:
             raise ValueError(f"step {self.step_id} from the {self.source} must not have {foreign[0]}")
@@ -198,7 +198,7 @@ class Trajectory(_Part):
     """Trajectories of agents started by this one."""
 
     @model_validator(mode="after")
-    def _numbered(self) -> Trajectory:
+    def _check_numbers(self) -> Trajectory:
         for number, step in enumerate(self.steps, start=1):
             if step.step_id != number:
                 raise ValueError(f"step ids must count from 1 without gaps, got {step.step_id} at position {number}")

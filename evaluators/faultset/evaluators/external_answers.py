@@ -106,7 +106,7 @@ def _with_truth(row: ResultRow, truths: Mapping[str, Truth], source: DatasetSour
 
 
 def _row(record: Mapping[Any, Any], truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
-    given = {str(name): value for name, value in record.items() if not _missing(value)}
+    given = {str(name): value for name, value in record.items() if not _is_missing(value)}
     for name in ("episode", "baseline", "task"):
         if name not in given:
             raise UsageError(f'every answer must have episode, baseline and task, but one has no "{name}"')
@@ -161,7 +161,7 @@ def _ranking(value: Any, truth: Truth) -> dict[str, float]:
     return {name: number for name, number in scores.items() if name in truth.candidates}
 
 
-def _missing(value: object) -> bool:
+def _is_missing(value: object) -> bool:
     return (
         value is None
         or (isinstance(value, float) and math.isnan(value))

@@ -20,7 +20,7 @@ from faultset.agents.formats.aiopslab.session import (
     ActionError,
     choose_grammar,
     parse_action,
-    submitted,
+    read_submission,
 )
 from faultset.core.errors import DataError
 from tests.agents.conftest import START_S, Session, said
@@ -90,7 +90,7 @@ def test_the_grammar_follows_the_day() -> None:
     ],
 )
 def test_an_answer_is_the_first_argument_or_the_only_keyword(call: ActionCall, value: tuple[object, ...]) -> None:
-    assert submitted(call) == value
+    assert read_submission(call) == value
 
 
 DAY_S = 86_400.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.features.metric_alarms import (
-    find_triggers,
+    flag_dense_steps,
     kde_tail,
     kpi_flags,
     queue_features,
@@ -35,7 +35,7 @@ def test_flags_and_trigger_of_the_worked_example() -> None:
     assert features.distinct.tolist() == [0, 2, 3, 3]
     assert features.length.tolist() == [0, 2, 5, 8]
     assert features.services.tolist() == [0, 2, 3, 3]
-    assert int(find_triggers(features, 0.0).argmax()) + 1 == 2
+    assert int(flag_dense_steps(features, 0.0).argmax()) + 1 == 2
 
 
 def test_moving_average_weighs_the_newest_value_most() -> None:

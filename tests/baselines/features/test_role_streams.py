@@ -11,9 +11,9 @@ from faultset.baselines.features.role_streams import (
     Steps,
     excess_surprise,
     read_steps,
-    services,
     span_of_recent,
     stream_service_roles,
+    stream_services,
     stream_signals,
     sum_recent,
 )
@@ -30,7 +30,7 @@ def test_streams_hold_the_largest_deviation_of_their_series(example, faulty) -> 
     for column, name in enumerate(streams.names):
         values = [place for place, pair in enumerate(zip(owner, role, strict=True)) if pair == name]
         np.testing.assert_allclose(streams.values[:, column], np.log1p(np.abs(result.z[:, values]).max(axis=1)))
-    assert len(services(result).names) == len(set(owner))
+    assert len(stream_services(result).names) == len(set(owner))
     assert {signal for _, signal in stream_signals(view, result).names} <= {
         "resources",
         "network",

@@ -64,7 +64,7 @@ def test_series_that_never_move_are_left_out_by_name_unless_they_stop() -> None:
         ("a", "up"): [1.0] * 5 + [nan] * 5,
     }
     border: Any = {"step_ns": SECOND, "reference_end_ns": 5 * SECOND, "values_start_ns": 5 * SECOND}
-    windows = cut_windows(wide(series), **border, keep_still=False)
+    windows = cut_windows(wide(series), **border, keep_constant=False)
     assert windows.series == (("a", "rss"), ("a", "up"))
     assert windows.left_out == (("a", "limit"), ("a", "limit with a hole"))
     assert cut_windows(wide(series), **border).left_out == ()

@@ -49,8 +49,8 @@ def test_a_change_of_level_is_dated_to_the_sample_and_nothing_before_it() -> Non
     samples = rng.normal(0, 0.2, (80, 5))
     samples[50:, :2] += 1.2
     runs = run_lengths(samples)
-    assert (runs.begun_since(40)[40:50] < 0.5).all()
-    assert (runs.begun_since(40)[52:] > 0.9).all()
+    assert (runs.compute_start_probability(40)[40:50] < 0.5).all()
+    assert (runs.compute_start_probability(40)[52:] > 0.9).all()
     assert runs.most_likely[70] == 71 - 50
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
+from faultset.baselines.features.metric_alarms import CLIP, standardise_windows
 from faultset.baselines.features.windows import Windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
@@ -63,10 +63,10 @@ def test_both_windows_are_measured_in_healthy_spreads_and_cut() -> None:
         absent=np.array([[False, False], [False, True]]),
         times_ns=np.arange(2),
     )
-    healthy, since = healthy_spreads(windows)
+    healthy, since = standardise_windows(windows)
     np.testing.assert_allclose(healthy, [[-1, -1], [1, 1]])
     assert since.tolist() == [[3, 0], [CLIP, ABSENT_Z]]
-    assert healthy_spreads(windows, stopped=False)[1].tolist() == [[3, 0], [CLIP, 0]]
+    assert standardise_windows(windows, stopped=False)[1].tolist() == [[3, 0], [CLIP, 0]]
 
 
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from faultset.baselines.traces.abnormal_traces import Observations, come_first, contrast, effective, g_statistic
+from faultset.baselines.traces.abnormal_traces import (
+    Observations,
+    compare_patterns,
+    count_effective,
+    g_statistic,
+    select_first_surprises,
+)
 
 
 def test_the_likelihood_ratio_as_computed_by_hand() -> None:
@@ -19,9 +25,9 @@ def test_the_likelihood_ratio_as_computed_by_hand() -> None:
 
 
 def test_similar_observations_count_for_no_more_than_twenty() -> None:
-    assert effective(np.array([0.0, 1.0]), 0.05).tolist() == [0, 1]
-    assert effective(np.array([1e6]), 0.05)[0] == pytest.approx(20, rel=1e-3)
-    assert effective(np.array([50.0]), 0.0)[0] == 50
+    assert count_effective(np.array([0.0, 1.0]), 0.05).tolist() == [0, 1]
+    assert count_effective(np.array([1e6]), 0.05)[0] == pytest.approx(20, rel=1e-3)
+    assert count_effective(np.array([50.0]), 0.0)[0] == 50
 
 
 def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
@@ -42,7 +48,7 @@ def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
 def test_a_change_counts_whichever_way_it_goes() -> None:
     healthy = np.arange(40) < 20
     for usually, now in ((0, 1), (1, 0)):
-        result = contrast(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
+        result = compare_patterns(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
         # A pattern that became rare is reported by its replacement.
         assert result.g[now] > 20
         assert result.surprise[now] > 2
@@ -52,15 +58,15 @@ def test_a_change_counts_whichever_way_it_goes() -> None:
 def test_a_change_that_comes_late_is_judged_by_the_late_part() -> None:
     seen = observations([7] * 60, [0] * 50 + [1] * 10)
     healthy, since, late = np.arange(60) < 20, np.arange(60) >= 20, np.arange(60) >= 50
-    whole = contrast(seen, healthy, [since]).g[1]
-    assert contrast(seen, healthy, [since, late]).g[1] > 2 * whole
+    whole = compare_patterns(seen, healthy, [since]).g[1]
+    assert compare_patterns(seen, healthy, [since, late]).g[1] > 2 * whole
 
 
 def test_events_that_the_reference_hardly_has_are_not_judged() -> None:
     seen = observations([7] * 24, [0] * 4 + [1] * 20)
-    assert contrast(seen, np.arange(24) < 4, [np.arange(24) >= 4]).g.tolist() == [0, 0]
+    assert compare_patterns(seen, np.arange(24) < 4, [np.arange(24) >= 4]).g.tolist() == [0, 0]
 
 
 def test_a_small_surprise_does_not_explain_a_great_one() -> None:
     surprise, trace, time = np.array([1.0, 3.0, 2.9]), np.zeros(3, dtype=int), np.array([1, 2, 3])
-    assert come_first(surprise, trace, time, 0.5).tolist() == [True, True, False]
+    assert select_first_surprises(surprise, trace, time, 0.5).tolist() == [True, True, False]

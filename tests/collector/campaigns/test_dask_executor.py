@@ -28,7 +28,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.local.host import LocalHost
-from faultset.core.dask_clients import quiet
+from faultset.core.dask_clients import silence_dask
 from faultset.core.errors import PlatformError, UsageError
 from tests.collector.fake_episodes import FakeEpisodes, plans, wait_for
 
@@ -62,7 +62,7 @@ def cluster(workers: int, slots: int) -> Iterator[tuple[Any, Any]]:
     from distributed import Client, LocalCluster
 
     with (
-        quiet(),
+        silence_dask(),
         config.set({"distributed.worker.profile.enabled": False, "distributed.comm.timeouts.connect": "500ms"}),
         LocalCluster(
             n_workers=workers,

@@ -29,7 +29,7 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.file_records import hashes_below
-from faultset.datasets.remote.file_systems import local_folder, remote_manifest, remote_versions
+from faultset.datasets.remote.file_systems import list_remote_versions, local_folder, read_remote_version
 from faultset.datasets.remote.writing import ARRIVING, FinishedEpisodes, RemoteFolder
 from tests.collector.fake_episodes import FakeEpisodes, FakeExecutor
 from tests.collector.plan_samples import PLAN
@@ -128,7 +128,7 @@ def test_what_was_collected_to_a_url_is_a_sound_dataset_there(
     with local_folder(url) as copy:
         assert episodes_of(copy) == episodes_of(runs.source)
         assert [str(finding) for finding in verify(copy) if finding.severity == "error"] == []
-    assert remote_manifest(url, None)[0].provenance["campaign"] == result.campaign
+    assert read_remote_version(url, None)[0].provenance["campaign"] == result.campaign
     assert {"README.md", "campaigns", "episodes", "finished", "versions"} <= {*RemoteFolder(url).entries()}
     assert RemoteFolder(url).sizes(ARRIVING) == {}
     print_summary(result)
@@ -155,11 +155,11 @@ def test_a_campaign_is_resumed_on_the_same_machine_and_on_another(
     again = collect(REQUEST, out=url)
     assert (runs.ran, again.version) == ([bad], "1.1.0")
     assert sorted(one.attempts for one in again.episodes) == [0, 0, 1]
-    assert remote_versions(url) == ["1.0.0", "1.1.0"]
-    assert len(remote_manifest(url, "1.0.0")[0].episodes) == 2
+    assert list_remote_versions(url) == ["1.0.0", "1.1.0"]
+    assert len(read_remote_version(url, "1.0.0")[0].episodes) == 2
     runs.ran.clear()
     assert (collect(REQUEST, out=url).version, runs.ran) == ("1.1.0", [])
-    assert remote_versions(url) == ["1.0.0", "1.1.0"]
+    assert list_remote_versions(url) == ["1.0.0", "1.1.0"]
 
 
 def test_a_lost_connection_shows_no_version_and_what_is_finished_is_not_run_again(
@@ -170,7 +170,7 @@ def test_a_lost_connection_shows_no_version_and_what_is_finished_is_not_run_agai
         with pytest.raises(PlatformError, match="connection is lost"):
             collect(REQUEST, out=url)
     with pytest.raises(DataError, match="has no versions"):
-        remote_versions(url)
+        list_remote_versions(url)
     assert len(FinishedEpisodes(url).records()) == 1
     assert len(runs.ran) == 2
     assert len(collect(REQUEST, out=url).episodes) == 3
@@ -218,7 +218,7 @@ def test_a_version_that_somebody_else_makes_meanwhile_stays_and_the_next_run_mak
         broken.setattr(UrlDestination, "publish_version", overtaken)
         with pytest.raises(DataError, match=r"has published version 1\.0\.0 of .*Run the same command again"):
             collect(REQUEST, out=url)
-    assert remote_manifest(url, "1.0.0")[0].provenance["synthetic"]
+    assert read_remote_version(url, "1.0.0")[0].provenance["synthetic"]
 
 
 def test_a_dataset_that_was_removed_is_collected_anew_although_this_machine_remembers_it(url: str, runs: Runs) -> None:

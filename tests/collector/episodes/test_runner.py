@@ -37,7 +37,7 @@ from faultset.datasets.format.labels import read_evidence, read_journal, read_la
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
-from faultset.datasets.validation import label_problems
+from faultset.datasets.validation import find_label_problems
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import build_truth
 from tests.collector.plan_samples import PLAN
@@ -481,7 +481,7 @@ def test_two_faults_are_injected_confirmed_and_labelled_each_by_itself(tmp_path:
     injections = evidence[evidence["check"] == "injection"]
     assert list(injections["subject"]) == ["geo", "rate"]
     assert injections["passed"].all()
-    assert list(label_problems(EpisodeView(folder).context, label)) == []
+    assert list(find_label_problems(EpisodeView(folder).context, label)) == []
 
 
 def test_two_faults_are_undone_in_reverse_order(tmp_path: Path) -> None:
@@ -565,7 +565,7 @@ def test_the_label_says_when_an_intermittent_fault_was_there(tmp_path: Path) -> 
     lengths = {round((one.end_ns - one.begin_ns) / SECOND, 6) for one in fault.intervals[:-1]}
     gaps = {round((b.begin_ns - a.end_ns) / SECOND, 6) for a, b in pairwise(fault.intervals)}
     assert (lengths, gaps) == ({0.3}, {0.2})
-    assert list(label_problems(EpisodeView(tmp_path / "data" / "episodes" / "abc").context, label)) == []
+    assert list(find_label_problems(EpisodeView(tmp_path / "data" / "episodes" / "abc").context, label)) == []
 
 
 def test_a_planned_schedule_reaches_the_fault_and_the_label(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from faultset.collector.verdicts.later_verdicts import judge_again, judge_later,
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.compaction import write_again
+from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Episode, open_dataset
 from faultset.datasets.format.labels import read_journal
 from faultset.datasets.format.versions import create_version
@@ -42,7 +42,7 @@ def unjudged(tmp_path: Path) -> Path:
     for name in dataset.episodes:
         episode = dataset[name]
         felt = episode.label.verdict not in ("latent", "silent")
-        write_again(episode, folder, label=episode.label if felt else replace(episode.label, verdict="unknown"))
+        copy_episode(episode, folder, label=episode.label if felt else replace(episode.label, verdict="unknown"))
     create_version(folder, provenance={})
     return folder
 

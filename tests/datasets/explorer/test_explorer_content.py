@@ -17,9 +17,9 @@ from faultset.datasets.explorer.health import (
     SILENT,
     SLOW,
     TimeGrid,
+    arrange_in_layers,
     client_requests,
-    layered,
-    rounded,
+    round_values,
     service_map,
     states,
 )
@@ -39,7 +39,7 @@ def test_a_long_view_gets_few_steps_of_whole_sampling_intervals(write_episode):
 
 
 def test_numbers_keep_four_digits_and_json_gets_no_nan():
-    assert rounded(np.array([0.0, 123456.0, 0.000123456, -5.5, np.nan, np.inf])) == [
+    assert round_values(np.array([0.0, 123456.0, 0.000123456, -5.5, np.nan, np.inf])) == [
         0,
         123500,
         0.0001235,
@@ -82,7 +82,7 @@ def test_a_service_that_pauses_in_the_reference_is_not_silent_after_it():
 
 
 def test_services_are_placed_behind_their_callers_and_circles_end():
-    places = layered(["c", "a", "b"], [("a", "b"), ("b", "c"), ("c", "a")], "a")
+    places = arrange_in_layers(["c", "a", "b"], [("a", "b"), ("b", "c"), ("c", "a")], "a")
     assert {name: layer for name, (layer, _) in places.items()} == {"a": 0, "b": 1, "c": 2}
 
 

@@ -50,7 +50,7 @@ def rows_of(dataset: Dataset, table: str, folder: str = "telemetry") -> int:
 
 
 @with_library
-def test_hugging_face_loads_every_table_with_both_sides(exported, dataset, tmp_path, monkeypatch):
+def test_hugging_face_loads_every_table_with_both_subsets(exported, dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     pytest.importorskip("datasets.arrow_dataset", reason="the extra exports is not installed")
     library = importlib.import_module("datasets")

@@ -10,7 +10,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.labels import Label, read_label
-from faultset.datasets.validation import label_problems
+from faultset.datasets.validation import find_label_problems
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
@@ -54,9 +54,9 @@ def test_every_fault_of_an_episode_comes_back_to_the_nanosecond(tmp_path: Path) 
     assert dict(label.faults[0].parameters) == {"share": 0.6}
     assert label.problems == (("cpu-hog", "geo"), ("leak", "rate"))
     context = dataset.view(episode).context
-    assert list(label_problems(context, label)) == []
+    assert list(find_label_problems(context, label)) == []
     other = replace(label, faults=label.faults[:1])
-    assert list(label_problems(context, other)) == [
+    assert list(find_label_problems(context, other)) == [
         'the fault "cpu-hog + leak" does not match the names of its faults',
         "the targets do not match those of its faults",
     ]

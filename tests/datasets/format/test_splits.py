@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from faultset.datasets.format.manifests import make_splits
+from faultset.datasets.format.version_files import make_splits
 
 
 def label(fault: str | None, targets: list[str], no_fault_kind: str | None = None) -> Any:
@@ -53,7 +53,7 @@ KEYS = {
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", KEYS)
-def test_no_group_is_on_both_sides(name, seed):
+def test_no_group_is_in_both_subsets(name, seed):
     labels = campaign()
     split = make_splits(labels, apps_of(labels), seed=seed)[name]
     train, test = (groups(labels, KEYS[name], getattr(split, side)) for side in ("train", "test"))
@@ -70,14 +70,14 @@ def test_every_episode_is_on_one_side(name):
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_episodes_without_a_fault_are_on_both_sides_in_equal_numbers(name):
+def test_episodes_without_a_fault_are_in_both_subsets_in_equal_numbers(name):
     labels = campaign(healthy=6)
     split = make_splits(labels, apps_of(labels))[name]
     healthy = [sum(labels[episode].fault is None for episode in getattr(split, side)) for side in ("train", "test")]
     assert healthy == [3, 3]
 
 
-def test_by_episode_has_each_fault_on_both_sides():
+def test_by_episode_has_each_fault_in_both_subsets():
     labels = campaign()
     split = make_splits(labels, apps_of(labels))["by-episode"]
     for side in ("train", "test"):

@@ -11,17 +11,17 @@ from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.file_records import sha256_of
-from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import SCHEMA_VERSION
+from faultset.datasets.format.version_files import VersionFile
 from faultset.datasets.format.versions import (
     compare_versions,
     create_version,
     list_versions,
-    read_manifest,
-    write_manifest,
+    read_version,
+    write_version_file,
 )
 
-MANIFEST = Manifest(
+VERSION_FILE = VersionFile(
     schema_version=SCHEMA_VERSION, version="1.0.0", created="now", provenance={}, episodes={}, splits={}
 )
 
@@ -62,7 +62,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
     file = tmp_path / "versions" / "1.0.0.json"
     before = file.read_bytes()
     with pytest.raises(DataError, match=r"version 1\.0\.0 .* exists and never changes"):
-        write_manifest(tmp_path, MANIFEST)
+        write_version_file(tmp_path, VERSION_FILE)
     write_episode("e2")
     create_version(tmp_path, provenance={"run": 2})
     assert file.read_bytes() == before
@@ -72,7 +72,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
 def test_of_many_writers_of_one_version_one_wins(tmp_path):
     def attempt(number: int) -> bool:
         try:
-            write_manifest(tmp_path, replace(MANIFEST, created=str(number)))
+            write_version_file(tmp_path, replace(VERSION_FILE, created=str(number)))
         except DataError:
             return False
         return True
@@ -123,7 +123,7 @@ def test_a_file_of_another_size_is_found_when_opening(example_copy):
     dataset = open_dataset(example_copy)
     with (dataset.path(dataset.episodes[0]) / "context.json").open("a") as file:
         file.write(" ")
-    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have changed their size"):
+    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have a different size"):
         open_dataset(example_copy)
 
 
@@ -199,7 +199,7 @@ def test_a_new_card_keeps_the_notes_below_its_mark(write_episode, tmp_path):
 def test_the_time_of_a_version_can_be_given(write_episode, tmp_path):
     write_episode("e1")
     create_version(tmp_path, provenance={}, created=datetime(2026, 1, 2, tzinfo=UTC))
-    assert read_manifest(tmp_path).created == "2026-01-02T00:00:00+00:00"
+    assert read_version(tmp_path).created == "2026-01-02T00:00:00+00:00"
 
 
 def test_a_version_that_could_not_be_read_again_is_not_written(example_copy, monkeypatch):

@@ -264,7 +264,7 @@ VERSION_DAMAGE: dict[str, Damage] = {
     "record without its size": manifest(lambda read: first_files(read)["context.json"].pop("bytes")),
     "record with a negative size": manifest(lambda read: first_files(read)["context.json"].update(bytes=-1)),
     "splits null": manifest(lambda read: read.update(splits=None)),
-    "split without a side": manifest(lambda read: read["splits"]["by-episode"].pop("test")),
+    "split without test episodes": manifest(lambda read: read["splits"]["by-episode"].pop("test")),
     "split with an unknown episode": manifest(lambda read: read["splits"]["by-episode"]["test"].append("e0")),
     "split with one episode twice": manifest(
         lambda read: read["splits"].update(twice={"key": "", "train": [*read["episodes"]], "test": [*read["episodes"]]})

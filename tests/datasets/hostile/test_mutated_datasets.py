@@ -12,10 +12,10 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
-from faultset.datasets.cache import known_files
+from faultset.datasets.cache import read_checked_files
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.version_files import VersionFile
 from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content, episode_files
 
@@ -60,7 +60,7 @@ def test_a_changed_version_file_is_read_or_refused(root: Path) -> None:
     refused = 0
     for seed in mutation_seeds():
         content = mutate(whole, random.Random(seed))
-        said = refusal(lambda content=content: Manifest.from_json(content, origin="1.0.0.json"))
+        said = refusal(lambda content=content: VersionFile.from_json(content, origin="1.0.0.json"))
         refused += said is not None
         assert said is None or said.isprintable(), f"seed {seed}: {said!r}"
     assert refused
@@ -72,4 +72,4 @@ def test_a_changed_cache_is_read_or_ignored(root: Path) -> None:
     whole = file.read_bytes()
     for seed in mutation_seeds():
         file.write_bytes(mutate(whole, random.Random(seed)))
-        known_files(root)
+        read_checked_files(root)

@@ -374,8 +374,8 @@ def test_an_import_keeps_the_frame_that_methods_ask_for_first(tmp_path, monkeypa
     zenodo_case(tmp_path / "foreign")
     dataset = imported(tmp_path / "foreign", tmp_path / "out")
     view = dataset.view(only(dataset))
-    made = view._made_wide(view.context.resolution_s, None)
-    monkeypatch.setattr(EpisodeView, "_made_wide", None)
+    made = view._make_wide(view.context.resolution_s, None)
+    monkeypatch.setattr(EpisodeView, "_make_wide", None)
     pd.testing.assert_frame_equal(view.wide(view.context.resolution_s), made)
 
 

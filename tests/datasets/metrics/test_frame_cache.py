@@ -33,7 +33,7 @@ def frames(root: Path) -> list[Path]:
 def test_a_kept_frame_equals_the_one_that_was_made(example_copy, monkeypatch):
     view = view_of(example_copy)
     made = view.wide(2.0, ["cpu", "latency"])
-    monkeypatch.setattr(EpisodeView, "_made_wide", None)
+    monkeypatch.setattr(EpisodeView, "_make_wide", None)
     kept = view.wide(2.0, ["cpu", "latency"])
     pd.testing.assert_frame_equal(kept, made)
 

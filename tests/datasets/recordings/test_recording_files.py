@@ -9,7 +9,7 @@ import pytest
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.recordings import CHUNK_FILE, RecordingWriter, complete_recordings, read_chunks
-from faultset.datasets.format.versions import compare_versions, create_version, read_manifest
+from faultset.datasets.format.versions import compare_versions, create_version, read_version
 from tests.datasets.recorded_samples import CHUNK_S, at, context, incident, samples, write_chunks
 
 
@@ -114,7 +114,7 @@ def test_a_split_with_overlapping_stretches_is_refused(recorded_root: Path, tmp_
     (tmp_path / "versions").mkdir()
     (tmp_path / "versions" / "1.0.0.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="two stretches of r1 that overlap"):
-        read_manifest(tmp_path)
+        read_version(tmp_path)
 
 
 def test_the_card_states_hours_incidents_and_sampling(recorded_root: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_merge_copies_recordings_once(mixed_root: Path, recorded_root: Path, t
 def test_a_published_recording_is_read_from_its_url(mixed_root: Path) -> None:
     url = f"memory://bucket-{uuid.uuid4().hex[:8]}/data"
     first = publish_dataset(mixed_root, url)
-    assert first.copied == first.files == len(open_dataset(mixed_root).manifest.paths())
+    assert first.copied == first.files == len(open_dataset(mixed_root).version_file.paths())
     write_chunks(RecordingWriter(mixed_root, context("r2", app="other")), (1,), {})
     create_version(mixed_root, provenance={"synthetic": True})
     assert publish_dataset(mixed_root, url).copied == 13

@@ -21,7 +21,7 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 from faultset.datasets.format.file_records import hashes_below
-from faultset.datasets.remote.file_systems import is_url, local_folder, local_path, remote_versions
+from faultset.datasets.remote.file_systems import is_url, list_remote_versions, local_folder, local_path
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.datasets.remote.writing import RemoteFolder
 
@@ -99,11 +99,11 @@ def test_an_interrupted_copy_shows_no_version_and_goes_on(
             publish_dataset(example_root, target, threads=1)
     assert len(files_at(target)) == 11
     with pytest.raises(DataError, match="has no versions"):
-        remote_versions(target)
+        list_remote_versions(target)
     done = publish_dataset(example_root, target)
     assert done.copied == done.files - 11
     assert not [name for name in files_at(target) if "incomplete" in name or name.endswith(".tmp")]
-    assert remote_versions(target) == ["1.0.0"]
+    assert list_remote_versions(target) == ["1.0.0"]
 
 
 def test_where_files_appear_before_they_are_whole_an_episode_has_another_name_until_then(
@@ -131,7 +131,7 @@ def test_versions_share_the_episodes_that_they_have_in_common(example_copy: Path
     filter_dataset(example_copy, EpisodeFilter(episodes=[kept]))
     done = publish_dataset(example_copy, in_memory)
     assert (done.version, done.copied) == ("1.1.0", 0)
-    assert remote_versions(in_memory) == ["1.0.0", "1.1.0"]
+    assert list_remote_versions(in_memory) == ["1.0.0", "1.1.0"]
 
 
 def test_another_version_of_the_same_name_is_refused_and_stays(

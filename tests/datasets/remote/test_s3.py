@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.remote.file_systems import remote_versions
+from faultset.datasets.remote.file_systems import list_remote_versions
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.datasets.remote.writing import RemoteFolder
 from tests.s3_server import s3_bucket
@@ -62,10 +62,10 @@ def test_an_interrupted_copy_to_a_bucket_shows_no_version_and_goes_on(
         with pytest.raises(PlatformError, match="connection is lost"):
             publish_dataset(example_root, bucket, threads=1)
     with pytest.raises(DataError, match="has no versions"):
-        remote_versions(bucket)
+        list_remote_versions(bucket)
     result = publish_dataset(example_root, bucket)
     assert result.copied == sum(map(len, open_dataset(example_root).files.values())) - 7
-    assert remote_versions(bucket) == ["1.0.0"]
+    assert list_remote_versions(bucket) == ["1.0.0"]
 
 
 def test_a_bucket_that_is_not_there_is_one_sentence(example_root: Path, bucket: str) -> None:

@@ -1,4 +1,4 @@
-"""Folds: who learns from what, without any cluster on both sides."""
+"""Folds: who learns from what, without any cluster in both subsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folds(name: str | None) -> list[Fold]:
 
 
 @pytest.mark.parametrize("name", [None, *SCHEMES])
-def test_no_cluster_is_on_both_sides_of_a_fold(name):
+def test_no_cluster_is_in_both_subsets_of_a_fold(name):
     for fold in folds(name):
         trained = {OF[e].cluster for e in fold.healthy_train + fold.faulty_train}
         assert not trained & {OF[e].cluster for e in fold.test}
@@ -92,7 +92,7 @@ def test_repeated_divisions_differ_and_are_numbered_apart():
     assert found == folds("cross-5x3")
 
 
-def test_repetitions_of_one_problem_alone_cannot_be_divided_with_labels_on_both_sides():
+def test_repetitions_of_one_problem_alone_cannot_be_divided_with_labels_in_both_subsets():
     truths = [make_truth(f"e{n}") for n in range(4)]
     (only,) = cross_folds(truths)
     assert (only.test, only.faulty_train) == (("e0", "e1", "e2", "e3"), ())

@@ -76,8 +76,8 @@ def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):
 def test_parts_end_where_the_reference_ends(dataset: Dataset, columns: FeatureColumns):
     episode = dataset.episodes[1]
     reference_end_ns = dataset.view(episode).reference[1]
-    healthy = EpisodeWindows(dataset, [episode], columns, length=5, part="reference")
-    later = EpisodeWindows(dataset, [episode], columns, length=5, part="later")
+    healthy = EpisodeWindows(dataset, [episode], columns, length=5, section="reference")
+    later = EpisodeWindows(dataset, [episode], columns, length=5, section="later")
     assert max(b.ends_ns.max() for b in healthy.batches()) <= reference_end_ns
     assert min(b.ends_ns.min() for b in later.batches()) - 5 * SECOND >= reference_end_ns
     assert not any(batch.labels.any() for batch in healthy.batches())
@@ -104,7 +104,7 @@ def test_other_labels_change_no_input(dataset: Dataset, columns: FeatureColumns)
         def label(self, episode: str):
             return dataset.label(dataset.episodes[dataset.episodes.index(episode) - 1])
 
-    permuted = Permuted(dataset.root, dataset.manifest)
+    permuted = Permuted(dataset.root, dataset.version_file)
     own, other = (
         list(EpisodeWindows(d, dataset.episodes, columns, length=8, stride=8).batches()) for d in (dataset, permuted)
     )
@@ -170,7 +170,7 @@ def test_unknown_templates_are_counted_together(dataset: Dataset):
     few = FeatureColumns.of([dataset.view(dataset.episodes[0])], modalities=("logs",), most_templates=1)
     view = dataset.view(dataset.episodes[1])
     values = step_features(view, few).values
-    other = [place for (_, text), place in few.places("logs").items() if text == OTHER_LINES]
+    other = [place for (_, text), place in few.positions("logs").items() if text == OTHER_LINES]
     assert values[:, other].sum() > 0
     assert values.sum() == len(log_lines(view))
 
@@ -322,7 +322,7 @@ def test_arrays_leave_out_what_has_no_known_label(dataset: Dataset, columns: Fea
             return replace(label, inject_start_ns=None, faults=()) if episode == faulty else label
 
     faulty = next(episode.id for episode in dataset if episode.label.is_faulty)
-    unsure = Unsure(dataset.root, dataset.manifest)
+    unsure = Unsure(dataset.root, dataset.version_file)
     sizes = [len(EpisodeWindows(unsure, names, columns).arrays()[1]) for names in (dataset.episodes, [faulty])]
     certain = [name for name in dataset.episodes if name != faulty]
     assert sizes == [len(EpisodeWindows(dataset, certain, columns)), 0]
@@ -346,7 +346,7 @@ class TestServices:
     def test_only_the_service_at_fault_is_labelled_and_it_deviates_most(self, dataset: Dataset):
         columns = FeatureColumns.per_service()
         for episode in dataset:
-            windows = EpisodeWindows(dataset, [episode.id], columns, length=1, part="later")
+            windows = EpisodeWindows(dataset, [episode.id], columns, length=1, section="later")
             (batch,) = windows.batches(len(windows))
             causes = episode_labels(dataset, [episode.id])[episode.id].causes
             labelled = {name for name, label in zip(batch.services, batch.labels[:, 0], strict=True) if label}
@@ -360,7 +360,7 @@ class TestServices:
 
     def test_the_reference_is_the_measure(self, dataset: Dataset, recwarn: pytest.WarningsRecorder):
         columns = FeatureColumns.per_service()
-        windows = EpisodeWindows(dataset, dataset.episodes, columns, length=1, part="reference")
+        windows = EpisodeWindows(dataset, dataset.episodes, columns, length=1, section="reference")
         for batch in windows.batches(len(windows)):
             assert batch.values[batch.mask].max() < np.log1p(10)
         assert not recwarn.list

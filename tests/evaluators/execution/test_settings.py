@@ -1,4 +1,4 @@
-"""Learning from one dataset and testing another: nothing is on both sides."""
+"""Learning from one dataset and testing another: no episode and no cluster is in both."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CountsTraining:
         )
 
 
-def test_no_episode_and_no_cluster_is_on_both_sides(example_dataset: Path, other: Path):
+def test_no_episode_and_no_cluster_is_in_both_subsets(example_dataset: Path, other: Path):
     train, test = source(other), source(example_dataset)
     found = build_training_data(train, test)
     learned = {*found.fold.healthy_train, *found.fold.faulty_train}

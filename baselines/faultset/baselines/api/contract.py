@@ -5,8 +5,8 @@ A *diagnoser* names the system level and the type of the fault. All of them rece
 access to the truth. They are built from parameters alone and keep no state between episodes. Detectors and localizers
 may learn from healthy episodes in `fit`. Diagnosers learn from training episodes and their answers.
 
-A detector sees the whole view but must not look ahead: an alarm at `t` depends only on samples up to `t`. Localizers
-and diagnosers may use the whole view. Their healthy data are `view.reference`, cut at the alarm.
+A detector receives the whole view but must not look ahead: an alarm at `t` depends only on samples up to `t`.
+Localizers and diagnosers may use the whole view. Their healthy data are `view.reference`, truncated at the alarm.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Detection:
     """Answer of a detector for each sample of one episode after the reference."""
 
     times_ns: npt.NDArray[np.int64]
-    """[T] when each sample is complete, which is when it can first raise an alarm."""
+    """[T] end of each sample, UTC nanoseconds: the first time at which the sample can raise an alarm."""
     scores: npt.NDArray[np.float64]
     """[T] higher is more anomalous; finite."""
     flags: npt.NDArray[np.bool_]
-    """[T] the score is above the threshold."""
+    """[T] whether the score is above the threshold."""
     threshold: float
     """Scores above this are flagged; infinite for a detector without a threshold."""
     alarm_ns: int | None
@@ -110,7 +110,7 @@ class Detection:
         return cls.from_scores(nothing.astype(np.int64), nothing, threshold)
 
     def at_threshold(self, threshold: float) -> Detection:
-        """Return the same scores with another threshold."""
+        """Return the same scores with a different threshold."""
         flags = np.asarray(self.scores > threshold)
         alarm_ns = first_alarm(self.times_ns, flags, self.consecutive)
         return replace(self, flags=flags, threshold=float(threshold), alarm_ns=alarm_ns)

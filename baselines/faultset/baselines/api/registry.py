@@ -48,13 +48,14 @@ class BaselineSpec:
     paper: str = ""
     """Citation, or the reason why there is none."""
     kind: Kind = "method"
-    """named: one of the three methods in the AIOpsLab paper; method: another published method; own: our variant of a
-    published method; rule: simple condition on telemetry; control: ignores the evidence or uses one trivial sign."""
+    """named: one of the three methods in the AIOpsLab paper; method: another published method; own: this project's
+    method, or its variant of a published one; rule: simple condition on telemetry; control: ignores the telemetry or
+    uses one trivial sign."""
     tables: tuple[str, ...] = TELEMETRY_TABLES
     """Tables that it reads. It must also answer when one of them is missing."""
     needs: frozenset[str] = frozenset()
-    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the place of
-    the alarm (`alarm_location`); see `faultset.baselines.api.contract`."""
+    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the location
+    of the alarm (`alarm_location`); see `faultset.baselines.api.contract`."""
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
     speed: Speed = "fast"
@@ -62,8 +63,8 @@ class BaselineSpec:
     departures: tuple[str, ...] = ()
     """Differences from the paper, one sentence each."""
     requires: tuple[str, ...] = ()
-    """Tables without which it cannot answer. An episode without one of them counts as `cannot`. If empty, only episodes
-    without any of `tables` do."""
+    """Tables without which it cannot answer. An episode that lacks one of them counts as `cannot`. If this is empty,
+    only episodes that lack all of `tables` count as `cannot`."""
     complexity: str = ""
     """Cost of one answer, for instance "O(series · steps)"; empty if unknown."""
     own_detector: str | None = None
@@ -71,20 +72,20 @@ class BaselineSpec:
     learns_from_references: bool = False
     """Whether `fit` also receives the references of training episodes with a fault, as views that end with them."""
     developed_on: tuple[str, ...] | None = None
-    """Data that its authors had seen (`faultset.baselines.api.seen_data`); None if not declared."""
+    """Data that its authors used in development (`faultset.baselines.api.seen_data`); None if not declared."""
     extra: str = ""
     """Extra of faultset that it requires; empty if none."""
     reconstruction: bool = False
-    """Whether the public text does not define the method completely, so that this is one reading of it."""
+    """Whether the public text leaves parts of the method undefined, so that this is one interpretation of it."""
     open_settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
-    """Parameter -> values that the paper allows, the default first. Declared before test data were seen."""
+    """Parameter -> values that the paper allows, the default first. They were declared before the method was tested."""
     own_threshold: bool = True
     """For a detector, whether it sets a threshold. Otherwise the evaluation sets one, from scores of healthy training
     episodes by models that were fitted on other training episodes."""
 
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
-        """Label -> parameters of the other readings of the paper; each changes one open setting."""
+        """Label -> parameters of each other interpretation of the paper, which changes one open setting."""
         return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
@@ -224,13 +225,13 @@ def _check_calls(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method to check its alarm argument and to name a missing extra."""
 
     @functools.wraps(method)
-    def checked(self: Any, episode: Any, *alarm: Any) -> Any:
+    def call_method(self: Any, episode: Any, *alarm: Any) -> Any:
         for alarm_ns in alarm:
             _check_alarm(alarm_ns)
         with translate_missing_extra():
             return method(self, episode, *alarm)
 
-    return checked
+    return call_method
 
 
 def _check_alarm(alarm_ns: object) -> None:

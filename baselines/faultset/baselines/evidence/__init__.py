@@ -1,1 +1,1 @@
-"""Evidence against services from metrics and logs, in powers of ten."""
+"""Evidence against services from metrics and logs, as decimal logarithms."""

@@ -13,13 +13,13 @@ from faultset.baselines.evidence.metric_evidence import ServiceEvidence
 from faultset.baselines.features.role_streams import Ints
 from faultset.baselines.logs.templates import BAD_LEVELS, match_keywords
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.datasets.log_masks import masked_column
+from faultset.datasets.log_masks import mask_column
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MOST_COUNTED = 20.0
-"""Maximum effective number of lines, because lines with one cause come together."""
+"""Maximum effective number of lines, because lines with one cause occur together."""
 FEWEST_EXPECTED = 5.0
 QUIETER = 0.5
 _FEWEST_STRETCHES = 3
@@ -29,8 +29,8 @@ _LN10 = float(np.log(10.0))
 def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     """Return evidence from error lines and from missing lines since an alarm, relative to the reference.
 
-    Error lines may be about a called service, so they are symptoms. Missing lines are a service's own evidence, unless
-    most services write fewer lines.
+    Error lines may be about a called service, so they are symptoms. Missing lines are evidence against the service
+    itself, unless most services write fewer lines.
     """
     return [*_complaints(episode, alarm_ns), *_silences(episode, alarm_ns)]
 
@@ -61,7 +61,7 @@ def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
         return []
     names = sorted(episode.services)
     owner = _codes(lines["service"], names)
-    texts = masked_column(lines["message"]).combine_chunks().dictionary_encode()
+    texts = mask_column(lines["message"]).combine_chunks().dictionary_encode()
     kinds, _, kind = distinct(owner * len(texts.dictionary) + texts.indices.to_numpy())
     before, since, before_s, since_s = _counts(lines["time"], kind, len(kinds), episode, alarm_ns)
     strength = count_evidence(before, since, before_s, since_s)
@@ -83,7 +83,7 @@ def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
                     service=names[code],
                     subject=str(text),
                     strength=value,
-                    own=False,
+                    local=False,
                     detail=f"{before[row]:.0f} such lines in the reference, {since[row]:.0f} since the alarm",
                 )
             )
@@ -100,7 +100,7 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     )
     expected = before * since_s / before_s
     frequent = expected >= FEWEST_EXPECTED
-    quiet = frequent & (since < QUIETER * _fewest(table, names, episode, since_s))
+    quiet = frequent & (since < QUIETER * _count_fewest(table, names, episode, since_s))
     if quiet.sum() * 2 > frequent.sum():
         return []
     strength = -count_evidence(before, since, before_s, since_s)
@@ -109,7 +109,7 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
             service=names[code],
             subject="log lines",
             strength=float(strength[code]),
-            own=True,
+            local=True,
             detail=f"{since[code]:.0f} lines since the alarm where {expected[code]:.0f} were expected",
         )
         for code in np.flatnonzero(quiet)
@@ -125,10 +125,10 @@ def _error_lines(episode: EpisodeView) -> pa.Table:
     return table.filter(pc.or_(bad, pc.and_(vague, match_keywords(episode))))  # type: ignore[attr-defined]
 
 
-def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
-    """Return the fewest lines of each service in a part of the reference as long as the time since the alarm.
+def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
+    """Return the fewest lines of each service in any interval of the reference as long as the time since the alarm.
 
-    Returns 0 if the reference has fewer than three such parts, because quiet periods may be normal then.
+    Return 0 if fewer than three such intervals fit, because quiet periods may then be normal.
     """
     start_ns, end_ns = episode.reference
     stretches = int((end_ns - start_ns) / 1e9 // since_s)

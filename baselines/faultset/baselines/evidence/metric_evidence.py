@@ -20,11 +20,11 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-OWN_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
-"""Roles that move in the faulty service; other roles also move in its callers."""
+LOCAL_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
+"""Roles that change only in the faulty service; other roles also change in its callers."""
 UPWARDS = frozenset({"latency"})
 WEIGHTS = {"traffic": 0.25, "network": 0.5}
-"""Weights of roles that move with the load."""
+"""Weights of roles that change with the load."""
 BLOCKS = 5
 """Minimum number of blocks in the reference, if it has enough samples."""
 MOST_FREEDOM = 4
@@ -42,8 +42,8 @@ class ServiceEvidence:
     subject: str
     strength: float
     """-log10 of the probability by chance, corrected for the number of comparisons."""
-    own: bool
-    """Whether it cannot be the symptom of a called service."""
+    local: bool
+    """Whether it is evidence against the service itself, and cannot be a symptom of a called service."""
     detail: str
 
 
@@ -52,7 +52,7 @@ def metric_evidence(
 ) -> list[ServiceEvidence]:
     """Return the most surprising series of each service and role since an alarm, by blocks of the reference.
 
-    The median over services is subtracted, because a change of all services, such as more load, does not count.
+    The median over services is subtracted, so that a change of all services, such as more load, does not count.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ def metric_evidence(
     if windows.empty or len(windows.reference) < 2 or not since.any():
         return []
     owners = np.array(windows.services)
-    windows = _without_rollouts(windows, episode.window[0], owners, rollouts)
+    windows = _remove_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
     z, freedom, blocks = _block_deviations(windows, since)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
-    evidence = _stopped(owners, gone)
-    # Constant series are ignored, so that their number does not matter.
+    evidence = _weigh_stopped_series(owners, gone)
+    # Ignore constant series, so that their number does not matter.
     everything = np.vstack([windows.reference, windows.values])
     present = np.isfinite(everything)
     highest, lowest = (
@@ -93,8 +93,8 @@ def metric_evidence(
                 service=service,
                 subject=windows.series[column][1],
                 strength=(value - usual) * WEIGHTS.get(str(role), 1.0),
-                own=role in OWN_ROLES,
-                detail=f"{role}, {z[column]:.1f} spreads from the reference",
+                local=role in LOCAL_ROLES,
+                detail=f"{role}, {z[column]:.1f} sigmas from the reference",
             )
             for service, (value, column) in best.items()
             if value > usual
@@ -102,7 +102,7 @@ def metric_evidence(
     return evidence
 
 
-def _without_rollouts(
+def _remove_rollouts(
     windows: Windows, start_ns: int, owners: npt.NDArray[np.str_], rollouts: Mapping[str, Rollout]
 ) -> Windows:
     """Remove the samples of services during their rollout and one step after it."""
@@ -120,8 +120,9 @@ def _without_rollouts(
 def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
-    A block is as long as the time since the alarm, but at most a fifth of the reference. The deviation is the smaller
-    of those from the reference and from the level right after it, because the reference may be from another day.
+    A block is as long as the time since the alarm, but at most a fifth of the reference. The deviation is measured from
+    the reference and from the level right after it, and the smaller one counts, because the reference may be from a
+    different day.
     """
     values = windows.values[since]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
@@ -149,13 +150,13 @@ def _medians(rows: Matrix, length: int) -> Matrix:
     return np.where(measured, middle, np.nan)
 
 
-def _stopped(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
+def _weigh_stopped_series(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
     """Return evidence against services whose series stopped, weaker the more services have stopped."""
     services = np.unique(owners)
     silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]
     strength = SILENCE * (1 - len(silent) / len(services))
     return [
-        ServiceEvidence(service=name, subject="metrics", strength=strength, own=True, detail="series stopped")
+        ServiceEvidence(service=name, subject="metrics", strength=strength, local=True, detail="series stopped")
         for name in silent
         if strength > 0
     ]

@@ -1,7 +1,7 @@
-"""Deviations of an episode with a held-out reference, and the limits that follow from it.
+"""Deviations of an episode with a held-out reference, and the limits that follow from them.
 
-A score is lower on the samples that it was fitted to than on new ones. So each block of the reference is standardised
-and scored by the other blocks. Then its largest score is a fair limit for later samples.
+A score is lower on the samples that its model was fitted to than on new samples. So each block of the reference is
+standardised and scored by a model of the other blocks. The largest such score is a fair limit for later samples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
 
 
 def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Return the signed z of each reference sample, by mean and spread of the other blocks."""
+    """Return the signed z of each reference sample, by mean and standard deviation of the other blocks."""
     z = np.zeros(reference.shape)
     for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
@@ -68,8 +68,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matr
     shares
         [T, p]; 1 is the column's limit.
     limit
-        Limit of the largest share in a row: what blocks of the reference reach relative to the other blocks, and at
-        least 1.
+        Limit of the largest share in a row: the largest that a block of the reference reaches relative to the other
+        blocks, and at least 1.
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):
@@ -99,7 +99,7 @@ class HeldOut:
 
     @property
     def lasting(self) -> HeldOut:
-        """Return the deviations without those of single samples, such as ticks of an idle counter."""
+        """Return the deviations without spikes of single samples, such as ticks of an idle counter."""
         z = remove_spikes(np.vstack([self.normal, self.z]))
         return replace(self, normal=z[: len(self.normal)], z=z[len(self.normal) :])
 
@@ -131,7 +131,7 @@ class HeldOut:
 
 
 def read_held_out(episode: EpisodeView) -> HeldOut | None:
-    """Return an episode's deviations, or None if there are too few samples to hold any out."""
+    """Return an episode's deviations; None if there are too few samples to hold any out."""
     return episode.once("held out", lambda: _held_out(detection_windows(episode)))
 
 

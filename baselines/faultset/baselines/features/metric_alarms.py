@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 CLIP = 100.0
 
 
-def healthy_spreads(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
-    """Return reference and test window in healthy spreads, clipped at 100.
+def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
+    """Return reference and test window as z-scores of the reference, clipped at 100.
 
     Parameters
     ----------
     stopped
-        If true, a series that stopped scores 10. Otherwise its gap is filled with the usual level.
+        If true, a series that stopped has z = 10. Otherwise its gap counts as the healthy mean.
     """
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)
@@ -96,7 +96,7 @@ class MetricAlarm:
     share: float
     """Share of the samples since the alarm that are outside the range."""
     z: float
-    """Largest deviation in spreads."""
+    """Largest deviation in standard deviations of the reference."""
 
 
 def find_metric_alarms(
@@ -104,8 +104,8 @@ def find_metric_alarms(
 ) -> list[MetricAlarm]:
     """Return resource metrics that left their range, farthest first; at most one per service and role.
 
-    A spread is at least the difference between services in the same metric, because a few reference samples do not show
-    how much a single series moves.
+    The standard deviation of a series is at least the difference between services in the same metric, because a few
+    reference samples do not show how much a single series varies.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
@@ -149,8 +149,8 @@ _BLOCK_FLOATS = 4_000_000
 def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) -> Matrix:
     """Return the two-sided tail probability of values under a kernel density estimate of each column's reference.
 
-    The kernel is Gaussian with Scott's bandwidth. Gaps get probability 1. With `series`, the spread behind the
-    bandwidth is at least a share of the metric's spread over all services.
+    The kernel is Gaussian with Scott's bandwidth. Gaps get probability 1. With `series`, the standard deviation in the
+    bandwidth is at least a share of the metric's standard deviation over all services.
     """
     samples = len(reference)
     if samples == 0:
@@ -185,7 +185,7 @@ def wma_residuals(series: Matrix, window: int) -> Matrix:
 def wma_jumps(
     reference: Matrix, values: Matrix, *, window: int, sigmas: float = WMA_SIGMAS, series: Series | None = None
 ) -> Flags:
-    """Flag jumps in the reference and the values after it, relative to the usual error of the reference."""
+    """Flag jumps in the reference and in the values after it, relative to the usual error in the reference."""
     residuals = wma_residuals(np.vstack([reference, values]), window)
     healthy = residuals[window : len(reference)]
     center, _ = mean_and_sd(reference)
@@ -259,7 +259,7 @@ def queue_features(flags: Flags, services: list[str], window: int = 10, *, movin
     )
 
 
-def find_triggers(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
+def flag_dense_steps(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
     """Flag steps with several flagged series and a queue that is denser than normal."""
     return np.asarray((features.distinct >= least_series) & (features.density > density_limit))
 
@@ -275,7 +275,7 @@ def reference_density(
     series: Series | None = None,
     moving: int | None = None,
 ) -> float:
-    """Return a quantile of the queue density in healthy data, each block flagged by the other blocks."""
+    """Return a quantile of the queue density in healthy data, where each block is flagged by a model of the others."""
     pieces = np.array_split(np.arange(len(reference)), blocks)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0

@@ -87,7 +87,7 @@ _SPECIFIED: Mapping[str, tuple[str, ...]] = {
 
 
 def read_specification(kind: str, state: State) -> dict[str, Any] | None:
-    """Return the fields of a state that users set, not the cluster; None for other kinds."""
+    """Return the fields of a state that users set, without those that the cluster sets; None for other kinds."""
     if kind not in _SPECIFIED:
         return None
     return {field: state[field] for field in _SPECIFIED[kind] if field in state}
@@ -223,9 +223,10 @@ class _Pod:
 
 
 def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
-    """Return services whose pods were replaced successfully, if the rollout was not over in the healthy time.
+    """Return services whose pods were replaced successfully, except rollouts that ended in the healthy time.
 
-    In a successful rollout old pods serve until new ones are ready, unlike in the replacement of failed pods.
+    In a successful rollout, old pods serve until new ones are ready. This distinguishes it from the replacement of
+    failed pods.
     """
     frame = read_object_states(episode)
     (start_ns, end_ns), healthy_end_ns = episode.window, min(episode.reference[1], alarm_ns)

@@ -52,21 +52,21 @@ class Streams:
         return np.vstack([self.normal, self.values])
 
 
-def stream_service_roles(episode: EpisodeView, found: HeldOut) -> Streams:
+def stream_service_roles(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per service and role."""
     role = _role_of(episode)
-    return _streams(found, lambda service, metric: (service, role(metric)))
+    return _streams(held_out, lambda service, metric: (service, role(metric)))
 
 
-def services(found: HeldOut) -> Streams:
+def stream_services(held_out: HeldOut) -> Streams:
     """Return a stream per service."""
-    return _streams(found, lambda service, _: (service, ""))
+    return _streams(held_out, lambda service, _: (service, ""))
 
 
-def stream_signals(episode: EpisodeView, found: HeldOut) -> Streams:
+def stream_signals(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per signal over all services."""
     role = _role_of(episode)
-    return _streams(found, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
+    return _streams(held_out, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
 
 
 def _role_of(episode: EpisodeView) -> Callable[[str], str]:
@@ -81,15 +81,15 @@ def _role_of(episode: EpisodeView) -> Callable[[str], str]:
     return role
 
 
-def _streams(found: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
-    keys = [stream_of(service, metric) for service, metric in found.windows.series]
+def _streams(held_out: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
+    keys = [stream_of(service, metric) for service, metric in held_out.windows.series]
     names = sorted(set(keys))
     position = {name: number for number, name in enumerate(names)}
     code = np.array([position[key] for key in keys])
     order = np.argsort(code, kind="stable")
     starts = np.searchsorted(code[order], np.arange(len(names)))
     normal, values = (
-        np.log1p(np.maximum.reduceat(np.abs(z)[:, order], starts, axis=1)) for z in (found.normal, found.z)
+        np.log1p(np.maximum.reduceat(np.abs(z)[:, order], starts, axis=1)) for z in (held_out.normal, held_out.z)
     )
     return Streams(names=tuple(names), normal=normal, values=values)
 
@@ -110,9 +110,9 @@ class RoleVectors:
 
 
 def read_role_vectors(episode: EpisodeView) -> RoleVectors | None:
-    """Return an episode's role vectors, or None if there are too few healthy samples to hold any out.
+    """Return an episode's role vectors; None if there are too few healthy samples to hold any out.
 
-    A view that ends with its reference has healthy steps only.
+    If the view ends with its reference, all steps are healthy.
     """
     return episode.once("role vectors", lambda: _role_vectors(episode))
 
@@ -129,9 +129,9 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
     position = {name: number for number, name in enumerate(services)}
     code = np.array([position[s] * len(ROLES) + ROLES.index(role_of(metric)) for s, metric in windows.series])
     order = np.argsort(code, kind="stable")
-    found, starts = np.unique(code[order], return_index=True)
+    present, starts = np.unique(code[order], return_index=True)
     vectors = np.zeros((len(z), len(services) * len(ROLES)))
-    vectors[:, found] = np.log1p(np.maximum.reduceat(np.abs(z)[:, order], starts, axis=1))
+    vectors[:, present] = np.log1p(np.maximum.reduceat(np.abs(z)[:, order], starts, axis=1))
     vectors = vectors.reshape(len(z), len(services), len(ROLES))
     vectors.flags.writeable = False
     return RoleVectors(windows=windows, services=tuple(services), vectors=vectors)
@@ -139,27 +139,27 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
 def healthy_sequences(episodes: Sequence[EpisodeView]) -> list[Matrix]:
     """Return the role vectors [steps, R] of every service in every training episode."""
-    read = [found for found in map(read_role_vectors, episodes) if found is not None]
-    return [found.vectors[:, service] for found in read for service in range(len(found.services))]
+    read = [item for item in map(read_role_vectors, episodes) if item is not None]
+    return [item.vectors[:, service] for item in read for service in range(len(item.services))]
 
 
 Ints = npt.NDArray[np.int64]
 _IMPOSSIBLE = 1e-300
 RECENT = 5
-"""Number of steps that are counted together, because rows are rarer than samples."""
+"""Number of steps whose rows are counted together, because rows are rarer than samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
     """Grid of steps over a view; the last step may be shorter.
 
-    Steps without any recording are skipped as if no time had passed, because silence means nothing then.
+    Steps in which nothing was recorded are skipped as if no time had passed, because their silence means nothing.
     """
 
     start_ns: int
     step_ns: int
-    kept: Ints
-    """Recorded steps, as positions on the whole grid."""
+    recorded: Ints
+    """Positions of recorded steps on the whole grid."""
     healthy: int
     """Number of recorded steps within the reference."""
     view_end_ns: int
@@ -167,19 +167,19 @@ class Steps:
     @property
     def count(self) -> int:
         """Return the number of recorded steps."""
-        return len(self.kept)
+        return len(self.recorded)
 
     @property
     def times_ns(self) -> Ints:
         """Return the end [T] of each step after the reference."""
-        ends = self.start_ns + self.step_ns * (self.kept[self.healthy :] + 1)
+        ends = self.start_ns + self.step_ns * (self.recorded[self.healthy :] + 1)
         return np.minimum(ends, self.view_end_ns)
 
     def of(self, times_ns: Ints) -> Ints:
         """Return the step of each instant; -1 outside of the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
-        step = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
-        step[self.kept] = np.arange(self.count)
+        step = np.full(int(self.recorded[-1]) + 2 if self.count else 1, -1)
+        step[self.recorded] = np.arange(self.count)
         return step[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(step) - 1), -1)]
 
     def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
@@ -200,7 +200,7 @@ def read_steps(episode: EpisodeView) -> Steps:
     return Steps(
         start_ns=start_ns,
         step_ns=step_ns,
-        kept=recorded,
+        recorded=recorded,
         healthy=int(np.searchsorted(recorded, (episode.reference[1] - start_ns) // step_ns)),
         view_end_ns=end_ns,
     )
@@ -241,9 +241,9 @@ def idle_share(counts: Ints) -> Matrix:
     return ((counts == 0).sum(axis=0) + 0.5) / (len(counts) + 1)
 
 
-def excess_surprise(found: Ints, among: Ints, share: Matrix) -> Matrix:
-    """Return -log10 of the binomial probability of at least this many hits at the healthy share."""
-    some = found > 0
-    number = np.where(some, found, 1)
-    tail = betainc(number, among - number + 1.0, share)
+def excess_surprise(hits: Ints, trials: Ints, share: Matrix) -> Matrix:
+    """Return -log10 of the binomial probability of at least `hits` hits in `trials` trials at the healthy share."""
+    some = hits > 0
+    number = np.where(some, hits, 1)
+    tail = betainc(number, trials - number + 1.0, share)
     return np.where(some, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)

@@ -26,7 +26,7 @@ FROM_SPANS = (
     "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
     "have the healthy mean.",
 )
-"""Departure from the paper that all methods on these latencies share."""
+"""Departure from the paper shared by all methods that use these latencies."""
 LEAST_FILLED = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
@@ -51,7 +51,7 @@ class CallSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLatency:
-    """Latency in healthy spreads, for services with a measured latency."""
+    """Latency as z-scores of the reference, for services with a measured latency."""
 
     services: tuple[str, ...]
     reference: Matrix
@@ -65,7 +65,7 @@ class ServiceLatency:
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
-        """Return the samples [n + T] of one service; None without a latency or if it never moves."""
+        """Return the samples [n + T] of one service; None if it has no latency or a constant one."""
         if service not in self.services:
             return None
         samples = self.all[:, self.services.index(service)]
@@ -75,8 +75,8 @@ class ServiceLatency:
 def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
-    A call counts for the called service. Clients' spans are used if they name it, because they include the network and
-    calls without an answer. Otherwise the service's own spans are used.
+    A call counts for the called service. Client spans are used if they name that service, because they include the
+    network and calls without an answer. Otherwise the spans of the called service are used.
     """
     return episode.once("call series", lambda: _call_series(episode))
 
@@ -155,28 +155,28 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
     mixing /= mixing.sum(axis=0)
     return ServiceLatency(
         services=names,
-        reference=_in_spreads(reference, mean, sd) @ mixing,
-        values=_in_spreads(values, mean, sd) @ mixing,
+        reference=_standardise(reference, mean, sd) @ mixing,
+        values=_standardise(values, mean, sd) @ mixing,
     )
 
 
 def correlations(series: Matrix, target: Matrix) -> Matrix:
     """Return Pearson's correlation of each column with the target; 0 if either is constant."""
-    a, size_a = _centred(series)
-    b, size_b = _centred(target[:, None])
+    a, size_a = _centre(series)
+    b, size_b = _centre(target[:, None])
     product = size_a * size_b
     return np.divide(b[:, 0] @ a, product, out=np.zeros(a.shape[1]), where=product > 0)
 
 
-def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
-    """Return centred columns and their norms; 0 for a column that moves by rounding errors only."""
+def _centre(columns: Matrix) -> tuple[Matrix, Matrix]:
+    """Return centred columns and their norms; 0 for a column that varies only by rounding errors."""
     away = columns - columns.mean(axis=0)
     size = np.sqrt((away**2).sum(axis=0))
     return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Return each service's absolute latency correlation with the front end; empty if that never moves."""
+    """Return the absolute correlation of each service's latency with the front end's; empty if that is constant."""
     target = latency.column(front)
     if target is None:
         return {}
@@ -185,14 +185,14 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return services whose latency exceeds a limit for three steps, with the sigmas that last."""
+    """Return services whose latency exceeds a limit for three steps, with the sigmas that it exceeds for that long."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)
     return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
 
 
-def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
+def _standardise(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
     return np.clip(deviations(values, mean, sd, np.zeros(values.shape, dtype=bool)), -CLIP, CLIP)
 
 
@@ -201,13 +201,15 @@ def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[n
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         parts = [
-            np.append(_codes_of(chunk.dictionary, names), -1)[chunk.indices.fill_null(len(chunk.dictionary)).to_numpy()]
+            np.append(_look_up_codes(chunk.dictionary, names), -1)[
+                chunk.indices.fill_null(len(chunk.dictionary)).to_numpy()
+            ]
             for chunk in column.chunks
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    return _codes_of(column, names)
+    return _look_up_codes(column, names)
 
 
-def _codes_of(values: pa.Array | pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
+def _look_up_codes(values: pa.Array | pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
     index = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     return index.fill_null(-1).to_numpy().astype(np.int64)

@@ -59,7 +59,10 @@ class Windows:
     values: Matrix
     """[T, d] test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
-    """[T, d] whether the series has stopped: a gap of three steps or more, longer than usual and than by chance."""
+    """[T, d] whether the series has stopped.
+
+    Its gap has at least three steps, and is longer than any in the reference or than random loss explains.
+    """
     left_out: tuple[tuple[str, str], ...] = ()
     """(service, metric) of series with too few samples in the reference, or always the same value."""
     times_ns: npt.NDArray[np.int64]
@@ -79,10 +82,10 @@ class Windows:
 def detection_windows(episode: EpisodeView) -> Windows:
     """Return the reference and everything after it, for detectors.
 
-    Constant series are kept, because they may move later.
+    Constant series are kept, because they may change later.
     """
     _, reference_end_ns = episode.reference
-    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_still=True)
+    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_constant=True)
 
 
 def localization_windows(
@@ -95,13 +98,13 @@ def localization_windows(
     _, reference_end_ns = episode.reference
     step = step_s or episode.context.resolution_s
     start_ns = alarm_ns - round(before * step * SECOND_NS)
-    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_still=False)
+    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_constant=False)
 
 
 def cut_window_after(
     episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
 ) -> TimeWindow:
-    """Return the time from `before` steps before the alarm to `steps` after it, or to the end of the view."""
+    """Return the window from `before` steps before the alarm to `steps` after it, or to the end of the view."""
     start_ns, reference_end_ns = episode.reference
     begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
     end_ns = episode.window[1]
@@ -124,11 +127,11 @@ def list_step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
 
 
 def _windows(
-    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
+    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_constant: bool
 ) -> Windows:
-    key = ("windows", step_s, reference_end_ns, values_start_ns, keep_still)
+    key = ("windows", step_s, reference_end_ns, values_start_ns, keep_constant)
     windows: Windows = episode.once(
-        key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
+        key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_constant=keep_constant)
     )
     comparable = not windows.empty and len(windows.reference) >= LEAST_HEALTHY
     episode.note_skipped_series(windows.left_out, comparable=comparable)
@@ -136,7 +139,7 @@ def _windows(
 
 
 def _read_windows(
-    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
+    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_constant: bool
 ) -> Windows:
     wide: Any = read_wide(episode, step_s)
     recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
@@ -148,7 +151,7 @@ def _read_windows(
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
         services=episode.services,
-        keep_still=keep_still,
+        keep_constant=keep_constant,
     )
     # The last step may be cut short by the end of the view.
     windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.window[1]))
@@ -171,12 +174,12 @@ def _border_collector_gaps(recorded: npt.NDArray[np.bool_]) -> npt.NDArray[np.bo
 
 def _health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:
     """Return the positions of columns whose metric can be a sign of health."""
-    codes, metrics = _coded(columns, _METRIC)
+    codes, metrics = _encode_level(columns, _METRIC)
     healthy = [is_health_metric(metric, catalogue.role_of(metric)) for metric in metrics]
     return np.flatnonzero(np.array(healthy, dtype=bool)[codes])
 
 
-def _coded(columns: pd.Index, level: int) -> tuple[npt.NDArray[np.intp], list[str]]:
+def _encode_level(columns: pd.Index, level: int) -> tuple[npt.NDArray[np.intp], list[str]]:
     """Return a code for each column, and the name of each code."""
     index: Any = columns
     return np.asarray(index.codes[level], dtype=np.intp), [str(name) for name in index.levels[level]]
@@ -190,7 +193,7 @@ def cut_windows(
     values_start_ns: int,
     services: Collection[str] | None = None,
     most_missing: float = MOST_MISSING,
-    keep_still: bool = True,
+    keep_constant: bool = True,
 ) -> Windows:
     """Split a wide frame, indexed by the start of each step, into reference and test window.
 
@@ -201,7 +204,7 @@ def cut_windows(
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
     in_test_window = starts + step_ns > values_start_ns
-    (owners, names), (of_metric, metrics) = _coded(wide.columns, _SERVICE), _coded(wide.columns, _METRIC)
+    (owners, names), (of_metric, metrics) = _encode_level(wide.columns, _SERVICE), _encode_level(wide.columns, _METRIC)
     columns = sorted(
         (names[owner], metrics[metric], position)
         for position, (owner, metric) in enumerate(zip(owners.tolist(), of_metric.tolist(), strict=True))
@@ -211,8 +214,8 @@ def cut_windows(
     present = np.isfinite(raw)
     chance_gap = _longest_chance_gap(present[healthy])
     usable = _is_complete(present[healthy], most_missing)
-    if not keep_still:
-        usable &= ~_is_still(raw, present)
+    if not keep_constant:
+        usable &= ~_is_constant(raw, present)
     if not usable.all():
         raw, present = raw[:, usable], present[:, usable]
     filled, absent = _fill_gaps(raw, present, healthy, chance_gap)
@@ -260,31 +263,31 @@ def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
     return math.log(len(started) / LEVEL) / -math.log(loss) if loss > 0 else 0.0
 
 
-def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which columns are constant and have no gap that is too long to be filled."""
-    still = ~varies(raw)
-    missing = ~present[:, still]
+def _is_constant(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which columns are constant and have only gaps short enough to be filled."""
+    constant = ~varies(raw)
+    missing = ~present[:, constant]
     for _ in range(FILL_STEPS):
         missing = missing[1:] & missing[:-1]
-    still[still] = ~missing.any(axis=0)
-    return still
+    constant[constant] = ~missing.any(axis=0)
+    return constant
 
 
 SUSTAINED = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
-    """Return the series of each service with the largest lasting deviations, each of a different role.
+    """Return the series of each service with the largest lasting deviations, at most one per role.
 
     Parameters
     ----------
     since
-        [T, d] test window in healthy spreads.
+        [T, d] test window as z-scores of the reference.
 
     Returns
     -------
     list of int
-        Columns in order, without series that never moved.
+        Columns in order, without series that never deviate.
     """
     lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
     role = episode.catalogue.role_of

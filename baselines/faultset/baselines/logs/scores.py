@@ -59,7 +59,7 @@ class NextTemplate:
         return self
 
     def misses(self, templates: Sequence[int], after: Sequence[int] | None = None) -> npt.NDArray[np.bool_]:
-        """Return which templates were unexpected; the sequence continues `after` or the training sequence.
+        """Return which templates were unexpected; the sequence continues `after`, by default the training sequence.
 
         Lines after an unseen context are unexpected.
         """
@@ -86,11 +86,11 @@ def parameter_anomalies(
     *,
     sigmas: float = 3.0,
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return which lines have an unusual parameter or pause for their template, by healthy lines.
+    """Return which lines have a parameter or pause unlike the healthy lines of their template.
 
-    Also returns whether any line has a numeric parameter.
+    Also return whether any line has a numeric parameter.
     """
-    counts = np.array([len(found) for found in numbers], dtype=np.int64)
+    counts = np.array([len(parameters) for parameters in numbers], dtype=np.int64)
     anomalous = np.zeros(len(templates), dtype=bool)
     keys = np.stack([services, templates, counts], axis=1)
     order = np.lexsort([np.arange(len(templates)), counts, templates, services])
@@ -181,8 +181,8 @@ def score_logs(
     Each service has its own sequence model.
     """
     drain = Drain()
-    found, numbers = drain.add_all(lines.messages)
-    templates = np.asarray(found, dtype=np.int64)
+    template_ids, numbers = drain.add_all(lines.messages)
+    templates = np.asarray(template_ids, dtype=np.int64)
     healthy = lines.times_ns < healthy_end_ns
     missed = np.zeros(len(templates), dtype=bool)
     for service in np.unique(lines.services):

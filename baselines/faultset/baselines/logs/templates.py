@@ -16,7 +16,7 @@ from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.role_streams import Ints
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.core.times import SECOND_NS
-from faultset.datasets.log_masks import WILDCARD, masked, masked_column
+from faultset.datasets.log_masks import WILDCARD, mask_column, mask_numbers
 
 if TYPE_CHECKING:
     from faultset.baselines.features.windows import TimeWindow
@@ -54,7 +54,7 @@ class Template:
     """Messages that differ only where the template has a wildcard."""
 
     id: int
-    """Stable, unlike the words, which may become wildcards."""
+    """Number that stays the same when words become wildcards."""
     words: list[str]
     count: int = 1
 
@@ -79,7 +79,7 @@ class Drain:
         Levels of the tree, including the root, the message length and the leaves. With 4, messages of equal length
         split by their first word.
     similarity
-        Share of words that must equal those of a template; wildcards never do.
+        Share of words that must equal those of a template; wildcards equal no word.
     max_children
         Largest number of branches per node; further words share one branch.
     """
@@ -98,7 +98,7 @@ class Drain:
         cached = self._seen.get(masked)
         if cached is not None:
             leaf, changes, template = cached
-            # With an unchanged leaf, the search would give the same template.
+            # If the leaf is unchanged, the search would return the same template.
             if leaf.changes == changes:
                 template.count += 1
                 return template.id
@@ -140,13 +140,13 @@ class Drain:
         return path
 
     def _best(self, templates: list[Template], words: list[str]) -> Template | None:
-        best, found = (self.similarity, -1), None
+        best, best_match = (self.similarity, -1), None
         for template in templates:
             same = sum(old == new != WILDCARD for old, new in zip(template.words, words, strict=True))
             rank = (same / len(words) if words else 1.0, template.words.count(WILDCARD))
             if rank > best:
-                best, found = rank, template
-        return found
+                best, best_match = rank, template
+        return best_match
 
 
 KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
@@ -156,20 +156,20 @@ BAD_LEVELS = ("error", "fatal")
 Name = TypeVar("Name", bound=Hashable)
 
 
-def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
+def log_excess(counts: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
     """Return the counts beyond those of the reference, scaled by the ratio of window lengths.
 
     >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
     {'cart': 2.0, 'front': 0.5}
     """
-    return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in found.items()}
+    return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in counts.items()}
 
 
 def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     """Return the lines with a keyword, and with `levels` also those at level error or fatal."""
     columns = ("time", "service", "pod", "message")
 
-    def make() -> pa.Table:
+    def select() -> pa.Table:
         logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
         hit = match_keywords(episode)
         if levels:
@@ -178,17 +178,17 @@ def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table
                 hit = pc.or_kleene(hit, pc.equal(level, bad))  # type: ignore[attr-defined]
         return logs.select(list(columns)).filter(hit)
 
-    return episode.once(("error lines", levels), make)
+    return episode.once(("error lines", levels), select)
 
 
 def match_keywords(episode: EpisodeView) -> pa.ChunkedArray:
-    """Return which lines of an episode contain a keyword."""
+    """Return for each line of an episode whether it contains a keyword."""
 
-    def make() -> pa.ChunkedArray:
+    def match() -> pa.ChunkedArray:
         messages = read_table(episode, "logs", ("message",))["message"]
         return pc.match_substring_regex(messages, KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
 
-    return episode.once("lines with a keyword", make)
+    return episode.once("lines with a keyword", match)
 
 
 def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
@@ -247,7 +247,7 @@ def shape_of(beginning: str, length: int) -> str:
     'server.go:<*> > in Nearby'
     """
     whole = len(beginning) < length
-    return masked(beginning if whole else beginning.rpartition(" ")[0] or beginning)
+    return mask_numbers(beginning if whole else beginning.rpartition(" ")[0] or beginning)
 
 
 def count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
@@ -275,9 +275,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     counts = np.bincount(row * len(columns) + index, minlength=steps * len(columns)).reshape(steps, -1)
     frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
     return ShapeCounts(
-        shapes=tuple(
-            (names[found // len(texts)], str(texts[found % len(texts)])) for found in columns[frequent].tolist()
-        ),
+        shapes=tuple((names[code // len(texts)], str(texts[code % len(texts)])) for code in columns[frequent].tolist()),
         ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
         counts=counts[:, frequent].astype(float),
     )
@@ -288,13 +286,13 @@ def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
-        if len(_coded(probe, longer).dictionary) <= MOST_DIFFERENT:
+        if len(_encode_texts(probe, longer).dictionary) <= MOST_DIFFERENT:
             length = longer
             break
-    return _coded(messages, length), length
+    return _encode_texts(messages, length), length
 
 
-def _coded(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
+def _encode_texts(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
     begun = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
     coded = begun.combine_chunks().dictionary_encode()
     return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
@@ -316,10 +314,10 @@ class TemplateLines:
 def read_template_lines(episode: EpisodeView) -> TemplateLines:
     """Read an episode's lines with their templates."""
 
-    def make() -> TemplateLines:
+    def read() -> TemplateLines:
         return template_lines(read_table(episode, "logs", ("time", "service", "message")), episode.services)
 
-    return episode.once("template lines", make)
+    return episode.once("template lines", read)
 
 
 def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
@@ -331,16 +329,16 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     owner = pc.index_in(table["service"].cast(pa.string()), value_set=pa.array(sorted(services), pa.string()))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)
     times = table["time"].cast(pa.int64()).to_numpy()
-    encoded = masked_column(table["message"]).combine_chunks().dictionary_encode()
+    encoded = mask_column(table["message"]).combine_chunks().dictionary_encode()
     chosen = np.flatnonzero(code >= 0)
-    # Lines of one instant keep the order in which the table holds them, service by service.
+    # Lines with equal times keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     texts = encoded.indices.to_numpy()[chosen].astype(np.int64)
-    found, first, index = distinct(texts)
+    text_codes, first, index = distinct(texts)
     order = np.argsort(first)
     drain = Drain()
-    words = encoded.dictionary.take(pa.array(found[order])).to_pylist()
-    group = np.empty(len(found), dtype=np.int64)
+    words = encoded.dictionary.take(pa.array(text_codes[order])).to_pylist()
+    group = np.empty(len(text_codes), dtype=np.int64)
     group[order] = [drain.add(text) for text in words]
     return TemplateLines(
         times_ns=times[chosen],

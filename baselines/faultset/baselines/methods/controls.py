@@ -1,4 +1,4 @@
-"""Controls that ignore the evidence or use a single trivial sign."""
+"""Controls that ignore the telemetry or use a single trivial sign."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class RandomDetector(TrainingFreeBaseline):
 class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
-    This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
-    there. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
+    The time is the latest onset in the training episodes, as a share of the view, so that all alarms there would be
+    true. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class SeriesStopped(TrainingFreeBaseline):
     complexity="O(L)",
 )
 class LoudestLog(TrainingFreeBaseline):
-    """Control: rank services by error lines since the alarm, beyond the usual rate.
+    """Control: rank services by their error lines since the alarm, less the number expected from the reference.
 
     An error line has level error or fatal, or a word such as "failed".
     """
@@ -263,7 +263,12 @@ class LoudestLog(TrainingFreeBaseline):
         by_pod = log_excess(*counts_by(lines, time_window, ("service", "pod")), time_window.length_ratio)
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
-            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual rate")
+            Evidence(
+                service=name,
+                subject="log lines",
+                score=count,
+                detail="error lines more than expected from the reference",
+            )
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)

@@ -199,7 +199,7 @@ def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | N
 
 
 def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
-    """Return how often each reason occurs among the cluster's events, beyond the rate in the reference."""
+    """Return how often each reason occurs among the Kubernetes events, beyond the rate in the reference."""
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
@@ -218,7 +218,7 @@ def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.
     return since, before
 
 
-_COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
+_COMPLEXITY = "O(S·T + N + L + O), and the same for each training episode"
 _OWN = "None; signatures of deviations by role, as in runbooks"
 
 

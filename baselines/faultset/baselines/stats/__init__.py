@@ -1,1 +1,1 @@
-"""Statistics on arrays, free of episodes: tests, tails, change points and distances."""
+"""Statistics on arrays, independent of episodes: tests, tails, change points and distances."""

@@ -26,8 +26,8 @@ class RunLengths:
         """Return the most probable run length after each sample."""
         return np.asarray(self.probability.argmax(axis=1), dtype=np.int64)
 
-    def begun_since(self, first: int) -> Matrix:
-        """Return [T] the probability that the current run is not empty and began at sample `first` or later."""
+    def compute_start_probability(self, first: int) -> Matrix:
+        """Return [T] the probability that the current run began at sample `first` or later and is not empty."""
         cumulated = np.cumsum(self.probability[:, 1:], axis=1)
         longest = np.arange(len(cumulated)) - first
         taken = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
@@ -102,8 +102,9 @@ _LEAST_GAMMA = 1e-8
 def fit_pareto(excesses: Matrix) -> tuple[float, float]:
     """Return the maximum-likelihood shape gamma and scale sigma of positive excesses.
 
-    Grimshaw's reduction leaves one unknown, theta = gamma / sigma. A grid search with zoom maximises the likelihood and
-    also handles a maximum at the border. The exponential law (gamma = 0) is always a candidate.
+    Grimshaw's reduction leaves one unknown, theta = gamma / sigma. A grid search that is refined around its best point
+    maximises the likelihood and also handles a maximum at the border. The exponential law (gamma = 0) is always a
+    candidate.
     """
     count = len(excesses)
     mean = float(excesses.mean()) if count else 0.0

@@ -258,14 +258,16 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
 
 def link_p_value(series: Matrix, cause: Lagged, effect: int, given: list[Lagged], earliest: int) -> float:
     """Return the two-sided p-value of the partial correlation of a delayed cause and an effect."""
-    conditions = _shifted(series, sorted(set(given) - {cause, (effect, 0)}), earliest)
-    correlation = partial_correlation(_shifted(series, [cause], earliest)[:, 0], series[earliest:, effect], conditions)
+    conditions = _shift_series(series, sorted(set(given) - {cause, (effect, 0)}), earliest)
+    correlation = partial_correlation(
+        _shift_series(series, [cause], earliest)[:, 0], series[earliest:, effect], conditions
+    )
     return float(correlation_p_value(correlation, len(conditions), conditions.shape[1]))
 
 
 def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[Lagged, ...]:
     names = [(other, lag) for lag in range(1, lags + 1) for other in range(series.shape[1])]
-    delayed = _shifted(series, names, lags)
+    delayed = _shift_series(series, names, lags)
     y = series[lags:, target]
     strength = np.abs(_correlations(delayed, y))
     near = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
@@ -283,7 +285,7 @@ def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[L
     return tuple(names[index] for index in near[:MOST_CAUSES])
 
 
-def _shifted(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:
+def _shift_series(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:
     if not names:
         return np.empty((len(series) - earliest, 0))
     return np.column_stack([series[earliest - lag : len(series) - lag, other] for other, lag in names])

@@ -134,14 +134,14 @@ def mean_path(rows: np.ndarray) -> Matrix:
 
 
 def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 20) -> Matrix:
-    """Return the density of each point's neighbours divided by its own density.
+    """Return the density of each point's neighbours divided by the density of the point.
 
-    At most half of the normal rows are neighbours.
+    At most half of the normal rows count as neighbours.
     """
     from sklearn.neighbors import LocalOutlierFactor
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
-    # A minimum width per moving dimension keeps equal rows from being infinitely dense.
+    # A minimum width per varying dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
     among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
     np.fill_diagonal(among, 0.0)
@@ -178,15 +178,15 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:
     """Return Mahalanobis distances by the minimum covariance determinant.
 
-    Dimensions in which most normal rows agree would make every determinant zero. They are measured separately, in units
-    of `STILL`.
+    Dimensions in which most normal rows are equal would make every determinant zero. They are measured separately, in
+    units of `STILL`.
     """
     middle = np.median(normal, axis=0)
     moving = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
     squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
     if moving.any() and len(normal) > 2 * moving.sum():
         with warnings.catch_warnings(), trusted_input():
-            # It warns about singular subsets and continues with a pseudo-inverse, as intended.
+            # The estimator warns about singular subsets and then uses a pseudo-inverse, as intended.
             warnings.simplefilter("ignore")
             model = _determinant_estimator()(random_state=seed).fit(normal[:, moving])
         squared = squared + model.mahalanobis(points[:, moving])
@@ -231,7 +231,7 @@ def shrinkage(samples: int, dimensions: int) -> float:
 class Projection:
     """Normal behaviour along the coordinate axes and some other directions.
 
-    With the axes, the score is never below the largest single |z|. In one dimension it is K-sigma itself.
+    The axes ensure that the score is never below the largest single |z|. In one dimension the score is K-sigma.
     """
 
     center: Matrix
@@ -260,12 +260,12 @@ class Projection:
         normal = _standardise(reference, center, scale, np.zeros(reference.shape, dtype=bool))
         lam = shrinkage(*reference.shape) if shrink is None else shrink
         variance = np.mean(np.hstack([normal, normal @ directions.T]) ** 2, axis=0)
-        # Without a minimum, a direction in which normal never moves would decide everything.
+        # Without a minimum, a direction in which the reference is constant would decide everything.
         spread = np.sqrt(np.maximum((1 - lam) * variance + lam, 1e-18))
         return cls(center=center, scale=scale, directions=directions, spread=spread, shrink=lam, normal=normal)
 
     def standardise(self, values: Matrix, absent: npt.NDArray[np.bool_] | None = None) -> Matrix:
-        """Return deviations in units of normal, clipped so that one series cannot drown the others."""
+        """Return deviations in standard deviations, clipped so that one series cannot dominate the others."""
         missing = np.zeros(values.shape, dtype=bool) if absent is None else absent
         return _standardise(values, self.center, self.scale, missing)
 
@@ -333,7 +333,7 @@ class LargestScore:
     """log(P(largest beyond t) / sum of P(each beyond t)) for each t of `_KNOTS`; constant after the last."""
 
     def equivalent_sigma(self, scores: Matrix) -> Matrix:
-        """Return the K that is as rare in one dimension as each score is here."""
+        """Return for each score the K that is equally rare in one dimension."""
         tail = self.log_count + log_ndtr(-scores) + np.interp(scores, _KNOTS, self.log_ratios)
         return np.maximum(-ndtri_exp(np.minimum(tail, -np.log(2.0))), 0.0)
 

@@ -1,7 +1,8 @@
-"""Deviations from normal in units of the healthy spread.
+"""Standardise series by their healthy mean and spread.
 
-Spreads have floors, because otherwise the first small change of a constant series would be infinitely large. Floors are
-relative, so that a series deviates equally in bytes and in gigabytes.
+A spread is a standard deviation, median absolute deviation or interquartile range. Spreads have floors, because
+otherwise the first small change of a constant series would be infinitely large. Floors are relative, so that a series
+deviates equally in bytes and in gigabytes.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ Matrix = npt.NDArray[np.float64]
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
 FIRST_MOVE_Z = 10.0
-"""Deviation of a series that moves for the first time, if its metric never moves in the reference."""
+"""Deviation of a value that differs from a constant reference, if the metric is constant there in all services."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 
 
 def with_floor(spread: Matrix, center: Matrix) -> Matrix:
-    """Raise each spread to at least 1 % of the level; 0 for a series that was always 0."""
+    """Raise each spread to at least 1 % of the level; it stays 0 for a series that was always 0."""
     return np.maximum(spread, RELATIVE_FLOOR * np.abs(center))
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
-    """Return mean and floored standard deviation of each column, without gaps."""
+    """Return mean and floored standard deviation of each column, ignoring gaps."""
     present = np.isfinite(reference)
     count = present.sum(axis=0)
     filled = np.where(present, reference, 0.0)
@@ -42,7 +43,7 @@ def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
 
 
 def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Return median and floored, normal-consistent median absolute deviation of each column, without gaps."""
+    """Return median and floored, normal-consistent median absolute deviation of each column, ignoring gaps."""
     present = np.where(np.isfinite(reference), reference, np.nan)
     (median,) = np.nan_to_num(quantiles(present, (0.5,)))
     (mad,) = MAD_TO_SD * np.nan_to_num(quantiles(np.abs(present - median), (0.5,)))
@@ -56,7 +57,7 @@ def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def quantiles(values: Matrix, shares: Sequence[float]) -> Matrix:
-    """Return quantiles of each column without gaps; NaN for an empty column.
+    """Return quantiles of each column, ignoring gaps; NaN for an empty column.
 
     Equals `numpy.nanquantile` with linear interpolation, but sorts all columns at once.
 
@@ -84,8 +85,8 @@ def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, shar
 def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
     """Return a share of the spread of each series' metric over all services.
 
-    Counters of idle services tick in quanta. After an idle minute, 0.01 s of CPU is many standard deviations of that
-    series, but negligible on the scale of CPU in the system.
+    Counters of idle services increase in small steps. After an idle minute, 0.01 s of CPU is many standard deviations
+    of that series, but negligible compared with the CPU use of the system.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
     """Return the signed z of each value: 0 for gaps, `ABSENT_Z` for series that stopped.
 
-    If the scale is 0, values other than the center deviate by `FIRST_MOVE_Z`.
+    If the scale is 0, values that differ from the center deviate by `FIRST_MOVE_Z`.
     """
     away = values - center
     moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
@@ -127,13 +128,14 @@ def sustained(z: Matrix, steps: int) -> Matrix:
 
 
 LEVEL = 0.0027
-"""Probability that a normal value lies beyond three standard deviations."""
+"""Probability that a normal value is more than three standard deviations from the mean."""
 
 
 def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
-    """Return the sigmas that one of `series` independent normal values exceeds with probability `level`.
+    """Return the sigmas that any of `series` independent normal values exceeds with probability `level`.
 
-    If `samples` is given, mean and spread are estimated from that many samples (Student's prediction interval).
+    If `samples` is given, mean and standard deviation are estimated from that many samples, as in Student's prediction
+    interval.
 
     >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
     (3.0, 4.2)

@@ -49,7 +49,7 @@ def check_seed(trial: BaselineTrial) -> None:
 def check_repeatability(trial: BaselineTrial) -> None:
     """Check that equal seeds give equal answers, independent of earlier episodes."""
     view = trial.examples.faulty.view
-    trial.assert_sound(trial.expected, view, "an episode with a fault")
+    trial.assert_valid(trial.expected, view, "an episode with a fault")
     instance = trial.fitted()
     trial.answer(_other_episode(trial), instance)
     trial.assert_same(trial.answer(view, instance), "after another episode")
@@ -64,7 +64,7 @@ def check_inputs(trial: BaselineTrial) -> None:
     """Check that frames stay unchanged and that the order of columns does not matter."""
     path = trial.examples.path(trial.examples.faulty.view)
     view = ReorderedView(path, seed=3)
-    trial.assert_same(trial.answer(view), "with the columns in another order")
+    trial.assert_same(trial.answer(view), "with reordered columns")
     for (step_s, roles), frame in view.frames.items():
         unchanged = frame.equals(ReorderedView(path, seed=3).wide(step_s, roles))
         assert unchanged, f"{trial.spec.name}: changes the frame of wide(step_s={step_s}); copy it first"
@@ -91,14 +91,14 @@ def check_missing_tables(trial: BaselineTrial) -> None:
     for table in trial.spec.tables:
         for edit, circumstance in ((lambda rows: None, "missing"), (remove_rows, "empty")):
             view = trial.examples.altered(f"table {table} {circumstance}", {table: edit})
-            trial.assert_sound(trial.answer(view), view, f"table {table} {circumstance}")
+            trial.assert_valid(trial.answer(view), view, f"table {table} {circumstance}")
 
 
 def check_no_evidence(trial: BaselineTrial) -> None:
     """Check that a baseline with tables abstains if all tables are empty."""
     view = trial.examples.altered("no rows", EMPTY)
     answer = trial.answer(view)
-    trial.assert_sound(answer, view, "no table has a row")
+    trial.assert_valid(answer, view, "no table has a row")
     silent = answer.alarm_ns is None if isinstance(answer, Detection) else answer.abstains
     assert silent or not trial.spec.tables, f"{trial.spec.name}: must abstain if all tables are empty, got {answer}"
 
@@ -108,14 +108,14 @@ def check_unusual_data(trial: BaselineTrial) -> None:
     for circumstance, edits in UNUSUAL_DATA.items():
         if edits.keys() & {*trial.spec.tables}:
             view = trial.examples.altered(circumstance, edits)
-            trial.assert_sound(trial.answer(view), view, circumstance)
+            trial.assert_valid(trial.answer(view), view, circumstance)
 
 
 def check_single_candidate(trial: BaselineTrial) -> None:
     """Check the answer for an episode with one candidate."""
     only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
     view = trial.examples.altered("single candidate", {}, context=lambda known: known | only)
-    trial.assert_sound(trial.answer(view), view, "a single candidate")
+    trial.assert_valid(trial.answer(view), view, "a single candidate")
 
 
 Check = Callable[[BaselineTrial], None]
@@ -134,8 +134,8 @@ CHECKS: Mapping[str, Check] = {
     "coverage": invariance.check_coverage,
     "detection accuracy": invariance.check_detection_accuracy,
     "localization accuracy": invariance.check_localization_accuracy,
-    "taught answers": invariance.check_taught_answers,
-    "untaught": invariance.check_untaught,
+    "trained answers": invariance.check_trained_answers,
+    "untrained": invariance.check_untrained,
     "service names": invariance.check_service_names,
     "dates": invariance.check_dates,
     "uninformative series": invariance.check_uninformative_series,
@@ -189,9 +189,9 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
     no look-ahead, coverage
         A detector's answer up to `t` does not depend on later data. Its samples cover the view after the reference.
     detection accuracy, localization accuracy
-        Scores are higher after the onset, and most verdicts are right. The mean rank of the cause is better than
+        Scores are higher after the onset, and most answers are right. The mean rank of the cause is better than
         chance, unless the localizer always abstains.
-    taught answers, untaught, service names
+    trained answers, untrained, service names
         A diagnoser answers with a pair from its training, abstains without training faults, and does not depend on
         the names of services.
     dates, order of services

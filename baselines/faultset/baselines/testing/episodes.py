@@ -66,7 +66,7 @@ class ExampleEpisodes:
             Episode to copy; the first with a fault by default.
         """
         if name not in self._altered:
-            self._altered[name] = self._copied(of or self.faulty.view, edits, context)
+            self._altered[name] = self._copy(of or self.faulty.view, edits, context)
         return self._altered[name]
 
     @property
@@ -87,7 +87,7 @@ class ExampleEpisodes:
                 self._reversed.append(replace(item, view=view, service=service, causes=causes))
         return ExampleEpisodes(root=self.root, training=tuple(self._reversed))
 
-    def _copied(self, view: EpisodeView, edits: Mapping[str, Edit], context: Change) -> EpisodeView:
+    def _copy(self, view: EpisodeView, edits: Mapping[str, Edit], context: Change) -> EpisodeView:
         source = self.path(view)
         target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
         (target / "telemetry").mkdir(parents=True)
@@ -219,7 +219,7 @@ def instants(rows: pa.Table, column: str = "time") -> np.ndarray:
 def renaming(names: Mapping[str, str]) -> Edit:
     """Return an edit that renames services, and pods and objects whose name begins with a service."""
 
-    def renamed(text: str | None) -> str | None:
+    def rename_text(text: str | None) -> str | None:
         owner = next((name for name in names if text == name or (text or "").startswith(f"{name}-")), None)
         return text if owner is None or text is None else names[owner] + text.removeprefix(owner)
 
@@ -227,7 +227,7 @@ def renaming(names: Mapping[str, str]) -> Edit:
         for column in ("service", "peer_service", "reported_service", "pod", "name"):
             if column in rows.column_names:
                 coded = rows[column].cast(pa.string()).combine_chunks().dictionary_encode()
-                words = pa.array([renamed(word) for word in coded.dictionary.to_pylist()], pa.string())
+                words = pa.array([rename_text(word) for word in coded.dictionary.to_pylist()], pa.string())
                 rows = with_column(rows, column, words.take(coded.indices))
         return rows
 

@@ -24,16 +24,16 @@ AFTER_S = 10
 
 
 def check_dates(trial: BaselineTrial) -> None:
-    """Check that an answer only shifts in time if the whole episode is shifted by whole seconds."""
+    """Check that shifting the episode by whole seconds shifts the answer in time and changes nothing else."""
     for year, second in YEARS.items():
         start_ns = trial.examples.faulty.view.context.view_start_ns
         shift_ns = second * SECOND_NS - start_ns // SECOND_NS * SECOND_NS
 
-        def moved(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
+        def shift_context(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
             names = ("view_start_ns", "view_end_ns", "reference_end_ns")
             return known | {name: known[name] + shift_ns for name in names}
 
-        view = trial.examples.altered(f"in {year}", moved_times(shift_ns), context=moved)
+        view = trial.examples.altered(f"in {year}", moved_times(shift_ns), context=shift_context)
         answer = trial.answer(view)
         if isinstance(answer, Detection):
             alarm_ns = None if answer.alarm_ns is None else answer.alarm_ns - shift_ns
@@ -75,7 +75,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             continue
         start_ns = item.view.reference[1] + 10 * SECOND_NS
         end_ns = start_ns + GAP_S * SECOND_NS
-        gap = _without(start_ns, end_ns)
+        gap = _remove_interval(start_ns, end_ns)
         edits = {
             "a gap in all metrics": {"metrics": gap},
             "a gap in all tables": dict.fromkeys(TABLES, gap),
@@ -87,7 +87,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
 
 
-def _without(start_ns: int, end_ns: int) -> Edit:
+def _remove_interval(start_ns: int, end_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
         times = instants(rows, "scheduled" if "scheduled" in rows.column_names else "time")
         return rows.filter(pa.array((times < start_ns) | (times >= end_ns)))
@@ -96,12 +96,12 @@ def _without(start_ns: int, end_ns: int) -> Edit:
 
 
 def _bare(answer: Answer, names: dict[str, str]) -> Answer:
-    """Rename services and remove evidence, whose choice among equal observations may depend on names."""
+    """Rename services, and remove the evidence, which may be chosen by name among equal observations."""
     if isinstance(answer, Ranking):
         return Ranking(
             scores={names.get(service, service): score for service, score in sorted(answer.scores.items())},
             metrics={(names.get(service, service), name): score for (service, name), score in answer.metrics.items()},
-            pods={_renamed_pod(pod, names): score for pod, score in answer.pods.items()},
+            pods={_rename_pod(pod, names): score for pod, score in answer.pods.items()},
             confidence=answer.confidence,
         )
     if isinstance(answer, Detection | Diagnosis):
@@ -109,12 +109,12 @@ def _bare(answer: Answer, names: dict[str, str]) -> Answer:
     return answer
 
 
-def _renamed_pod(pod: str, names: dict[str, str]) -> str:
+def _rename_pod(pod: str, names: dict[str, str]) -> str:
     service = next((name for name in names if pod.startswith(f"{name}-")), None)
     return pod if service is None else names[service] + pod.removeprefix(service)
 
 
-def _added(kind: str, values: Any, count: int = 1) -> Edit:
+def _add_series(kind: str, values: Any, count: int = 1) -> Edit:
     """Return an edit that adds series to every service, with the times of its existing samples."""
 
     def edit(rows: pa.Table) -> pa.Table:
@@ -149,10 +149,10 @@ def _infinite(count: int) -> np.ndarray:
 
 
 UNINFORMATIVE = {
-    "fifty constant series": _added("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
-    "a series without samples": _added("gauge", lambda count: np.full(count, np.nan)),
-    "a constant series with infinities": _added("gauge", _infinite),
-    "a counter below zero": _added("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
+    "fifty constant series": _add_series("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
+    "a series without samples": _add_series("gauge", lambda count: np.full(count, np.nan)),
+    "a constant series with infinities": _add_series("gauge", _infinite),
+    "a counter below zero": _add_series("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
 }
 """Description -> edit that adds the series."""
 
@@ -181,7 +181,7 @@ def _before(name: str, cut_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
         times = instants(rows, "scheduled" if name == "requests" else "time")
         if name == "requests":
-            # At the cut, a request with a later answer looks unfinished.
+            # At the cut, a request that was answered later is unfinished.
             latency = rows["latency_ns"].to_numpy()
             late = times + latency > cut_ns
             outcome = np.where(late, "unfinished", np.array(rows["outcome"].to_pylist(), dtype=object))
@@ -196,10 +196,10 @@ def check_coverage(trial: BaselineTrial) -> None:
     """Check that a detector's samples cover the view after the reference at its resolution."""
     if trial.spec.task != "detection":
         return
-    view, found = trial.examples.faulty.view, trial.expected
-    assert isinstance(found, Detection)
+    view, result = trial.examples.faulty.view, trial.expected
+    assert isinstance(result, Detection)
     step = round(view.context.resolution_s * SECOND_NS)
-    times = found.times_ns
+    times = result.times_ns
     assert len(times), f"{trial.spec.name}: no samples for an episode with telemetry"
     covered = times[0] <= view.reference[1] + 2 * step and times[-1] > view.window[1] - step
     assert covered, f"{trial.spec.name}: samples must reach from the reference to the end of the view"
@@ -207,7 +207,7 @@ def check_coverage(trial: BaselineTrial) -> None:
 
 
 def check_detection_accuracy(trial: BaselineTrial) -> None:
-    """Check that scores are higher after the onset and that most verdicts are right."""
+    """Check that scores are higher after the onset and that most answers are right."""
     if trial.spec.task != "detection" or not trial.spec.tables:
         return
     right = 0
@@ -222,7 +222,7 @@ def check_detection_accuracy(trial: BaselineTrial) -> None:
         higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
-    assert right > count / 2, f"{trial.spec.name}: {right} of {count} verdicts are right, no more than a coin gets"
+    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, as many as by guessing"
 
 
 def check_localization_accuracy(trial: BaselineTrial) -> None:
@@ -245,7 +245,7 @@ def check_localization_accuracy(trial: BaselineTrial) -> None:
     )
 
 
-def check_taught_answers(trial: BaselineTrial) -> None:
+def check_trained_answers(trial: BaselineTrial) -> None:
     """Check that a diagnoser answers with a pair from its training."""
     if trial.spec.task != "rca":
         return
@@ -253,10 +253,10 @@ def check_taught_answers(trial: BaselineTrial) -> None:
     assert isinstance(answer, Diagnosis)
     pair = (answer.system_level, answer.fault_type)
     pairs = {(item.system_level, item.fault_type) for item in labelled_faults(trial.examples)}
-    assert pair in pairs, f"{trial.spec.name}: answers {pair}, which is none of the pairs it was taught"
+    assert pair in pairs, f"{trial.spec.name}: answers {pair}, which is not among its training pairs"
 
 
-def check_untaught(trial: BaselineTrial) -> None:
+def check_untrained(trial: BaselineTrial) -> None:
     """Check that a diagnoser without training faults abstains."""
     if trial.spec.task != "rca":
         return
@@ -265,7 +265,7 @@ def check_untaught(trial: BaselineTrial) -> None:
         diagnoser = trial.spec.build()
         answer = trial.answer(trial.examples.faulty.view, diagnoser.fit(known))  # type: ignore[arg-type]
         assert isinstance(answer, Diagnosis)
-        assert answer.abstains, f"{trial.spec.name}: was taught no fault, but answers {answer}"
+        assert answer.abstains, f"{trial.spec.name}: must abstain without training faults, got {answer}"
 
 
 def check_service_names(trial: BaselineTrial) -> None:
@@ -282,4 +282,4 @@ def check_service_names(trial: BaselineTrial) -> None:
     assert isinstance(expected, Diagnosis)
     same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
     same &= abs(answer.confidence - expected.confidence) < 1e-6
-    assert same, f"{trial.spec.name}: answers {answer} instead of {expected} when services are renamed"
+    assert same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"

@@ -93,21 +93,21 @@ class BaselineTrial:
         answer = self._answers[view.episode] = self.answer(watched)
         self.undeclared = watched.undeclared
         if "spans" not in self.spec.tables:
-            # Without declared calls, some methods look for them in spans.
+            # Without declared calls, some methods read them from spans.
             alone = self.examples.altered("no declared calls", {}, lambda context: context | {"calls": []})
             watched_alone = DeclaredView(alone, self.spec.tables, self.spec.needs)
             self.answer(watched_alone)
             self.undeclared |= watched_alone.undeclared
         return answer
 
-    def assert_same(self, found: Answer, circumstance: str, expected: Answer | None = None) -> None:
+    def assert_same(self, result: Answer, circumstance: str, expected: Answer | None = None) -> None:
         """Check that an answer equals the expected one."""
-        difference = _difference(found, self.expected if expected is None else expected)
-        assert not difference, f"{self.spec.name}: another answer {circumstance}: {difference}"
+        difference = _difference(result, self.expected if expected is None else expected)
+        assert not difference, f"{self.spec.name}: the answer differs {circumstance}: {difference}"
 
-    def assert_sound(self, found: Answer, view: EpisodeView, circumstance: str) -> None:
+    def assert_valid(self, result: Answer, view: EpisodeView, circumstance: str) -> None:
         """Check the requirements that every answer must meet."""
-        problem = _unsound(found, view)
+        problem = _find_problem(result, view)
         assert problem is None, f"{self.spec.name}: {problem} ({circumstance})"
 
 
@@ -116,69 +116,75 @@ def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
     return [item for item in examples.training if item.fault_type is not None]
 
 
-def _difference(found: Answer, expected: Answer) -> str:
+def _difference(result: Answer, expected: Answer) -> str:
     """Return how an answer differs from the expected one, except for rounding errors."""
-    if not (isinstance(found, Detection) and isinstance(expected, Detection)):
-        return "" if _nearly(found, expected) else f"{found} instead of {expected}"
-    if not np.array_equal(found.times_ns, expected.times_ns):
-        return f"{len(found.times_ns)} samples instead of {len(expected.times_ns)}, or at other times"
-    apart = np.abs(found.scores - expected.scores)
-    if (apart > _TOLERANCE * np.maximum(np.abs(found.scores), np.abs(expected.scores))).any():
+    if not (isinstance(result, Detection) and isinstance(expected, Detection)):
+        return "" if _is_close(result, expected) else f"{result} instead of {expected}"
+    if not np.array_equal(result.times_ns, expected.times_ns):
+        return f"{len(result.times_ns)} samples instead of {len(expected.times_ns)}, or at different times"
+    apart = np.abs(result.scores - expected.scores)
+    if (apart > _TOLERANCE * np.maximum(np.abs(result.scores), np.abs(expected.scores))).any():
         worst = int(apart.argmax())
-        return f"score {found.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}, and elsewhere"
+        return f"score {result.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}, and elsewhere"
     for name in ("flags", "threshold", "alarm_ns", "evidence"):
-        own, wanted = getattr(found, name), getattr(expected, name)
-        same = np.array_equal(own, wanted) if name == "flags" else _nearly(own, wanted)
+        value, expected_value = getattr(result, name), getattr(expected, name)
+        same = np.array_equal(value, expected_value) if name == "flags" else _is_close(value, expected_value)
         if not same:
-            return f"{name} {own} instead of {wanted}"
+            return f"{name} {value} instead of {expected_value}"
     return ""
 
 
-def _nearly(one: Any, other: Any) -> bool:
+def _is_close(first: Any, second: Any) -> bool:
     """Return whether two values are equal except for rounding errors."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_TOLERANCE)
-    if type(one) is not type(other):
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=_TOLERANCE)
+    if type(first) is not type(second):
         return False
-    if dataclasses.is_dataclass(one):
-        return all(_nearly(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_nearly(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_nearly, one, other))
-    return bool(one == other)
+    if dataclasses.is_dataclass(first):
+        return all(_is_close(getattr(first, f.name), getattr(second, f.name)) for f in dataclasses.fields(first))
+    if isinstance(first, Mapping):
+        return first.keys() == second.keys() and all(_is_close(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_is_close, first, second))
+    return bool(first == second)
 
 
-def _unsound(found: Answer, view: EpisodeView) -> str | None:
-    problems = _detection_problems if isinstance(found, Detection) else _other_problems
-    for broken, sentence in problems(found, view):  # type: ignore[operator]
+def _find_problem(result: Answer, view: EpisodeView) -> str | None:
+    problems = _detection_problems if isinstance(result, Detection) else _other_problems
+    for broken, sentence in problems(result, view):  # type: ignore[operator]
         if broken:
             return sentence
-    for item in found.evidence:
+    for item in result.evidence:
         if item.service not in view.services or not np.isfinite(item.score) or not item.subject:
             return f"evidence needs a candidate, a finite score and a subject: {item}"
     return None
 
 
-def _detection_problems(found: Detection, view: EpisodeView) -> Any:
-    inside = (found.times_ns > view.reference[1]) & (found.times_ns <= view.window[1])
-    yield not (np.isfinite(found.scores).all() and np.isfinite(found.threshold)), "scores and threshold must be finite"
-    yield not np.array_equal(found.flags, found.scores > found.threshold), "flags must be the scores above threshold"
-    yield bool((np.diff(found.times_ns) <= 0).any()), "times must increase"
-    yield not inside.all(), "times must lie after the reference and within the view"
-    yield not (found.alarm_ns is None or found.alarm_ns in found.times_ns), "the alarm must be one of the times"
+def _detection_problems(result: Detection, view: EpisodeView) -> Any:
+    inside = (result.times_ns > view.reference[1]) & (result.times_ns <= view.window[1])
+    yield (
+        not (np.isfinite(result.scores).all() and np.isfinite(result.threshold)),
+        "scores and threshold must be finite",
+    )
+    yield not np.array_equal(result.flags, result.scores > result.threshold), "flags must be the scores above threshold"
+    yield bool((np.diff(result.times_ns) <= 0).any()), "times must increase"
+    yield not inside.all(), "times must be after the reference and within the view"
+    yield not (result.alarm_ns is None or result.alarm_ns in result.times_ns), "the alarm must be one of the times"
 
 
-def _other_problems(found: Ranking | Diagnosis, view: EpisodeView) -> Any:
-    yield not 0 <= found.confidence <= 1, f"confidence must lie between 0 and 1, not {found.confidence}"
-    yield found.abstains != (found.confidence == 0), "confidence is 0 exactly where the method abstains"
-    if isinstance(found, Ranking):
-        scores = [*found.scores.values(), *found.metrics.values(), *found.pods.values()]
-        yield not found.scores.keys() <= {*view.services}, "only candidates may be ranked"
+def _other_problems(result: Ranking | Diagnosis, view: EpisodeView) -> Any:
+    yield not 0 <= result.confidence <= 1, f"confidence must be from 0 to 1, got {result.confidence}"
+    yield result.abstains != (result.confidence == 0), "confidence must be 0 if and only if the method abstains"
+    if isinstance(result, Ranking):
+        scores = [*result.scores.values(), *result.metrics.values(), *result.pods.values()]
+        yield not result.scores.keys() <= {*view.services}, "only candidates may be ranked"
         yield not all(0 < score < np.inf for score in scores), "scores must be positive and finite"
-        yield not {service for service, _ in found.metrics} <= found.scores.keys(), "metrics must be of ranked services"
-        owners = _services_of_pods(view) if found.pods else {}
-        known_pods = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
+        yield (
+            not {service for service, _ in result.metrics} <= result.scores.keys(),
+            "metrics must be of ranked services",
+        )
+        owners = _services_of_pods(view) if result.pods else {}
+        known_pods = all(owners.get(pod, set()) & result.scores.keys() for pod in result.pods)
         yield not known_pods, "pods must be of ranked services"
 
 

@@ -34,7 +34,7 @@ class TraceHealth:
     healthy: Flags
     in_test_window: Flags
     abnormal: Flags
-    """The trace is in the test window and took longer than its operations explain, or has an unusual error."""
+    """Whether the trace is in the test window and took longer than its operations explain, or has an unusual error."""
 
 
 def find_trace_starts(spans: Spans) -> Ints:
@@ -47,9 +47,9 @@ def find_trace_starts(spans: Spans) -> Ints:
 def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
     """Classify traces as healthy, in the test window, and abnormal.
 
-    A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are of exclusive
-    time in spans that ended before `healthy_end_ns`. Operations without such spans do not count against a trace. The
-    test window begins at `start_ns`.
+    A trace is too long if its duration exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are those
+    of exclusive time in spans that ended before `healthy_end_ns`. Operations without such spans do not count against a
+    trace. The test window begins at `start_ns`.
     """
     count = spans.traces
     began = find_trace_starts(spans)
@@ -72,22 +72,22 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
     )
 
 
-def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float) -> Matrix:
+def span_limits(groups: Ints, durations: Matrix, healthy_rows: Flags, *, sigmas: float) -> Matrix:
     """Return mean + `sigmas` sd over the known rows of each row's group; infinite without known rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
-    known_groups = groups[known]
+    known_groups = groups[healthy_rows]
     count = np.bincount(known_groups, minlength=size)
-    mean = np.bincount(known_groups, weights=durations[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(known_groups, weights=(durations[known] - mean[known_groups]) ** 2, minlength=size)
+    mean = np.bincount(known_groups, weights=durations[healthy_rows], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(known_groups, weights=(durations[healthy_rows] - mean[known_groups]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
     return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
 
 
-def healthy_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
+def healthy_share(groups: Ints, flags: Flags, healthy_rows: Flags) -> Matrix:
     """Return the share of flagged rows among the known rows of each row's group; 0 without known rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
-    count = np.bincount(groups[known], minlength=size)
-    hits = np.bincount(groups[known], weights=flags[known], minlength=size)
+    count = np.bincount(groups[healthy_rows], minlength=size)
+    hits = np.bincount(groups[healthy_rows], weights=flags[healthy_rows], minlength=size)
     return (hits / np.maximum(count, 1))[groups]
 
 
@@ -99,7 +99,7 @@ LEAST_G = 6.63
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """[n] observations of one sort: a target that follows a source."""
+    """[n] observations of one kind: a target that follows a source."""
 
     source: Ints
     target: Ints
@@ -116,8 +116,8 @@ class Observations:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """[p] patterns of one sort of observations, compared before and after the alarm."""
+class PatternComparison:
+    """[p] patterns of one kind of observation, compared before and after the alarm."""
 
     code: Ints
     """[n] pattern of each observation."""
@@ -149,7 +149,7 @@ def _x_log_x(values: Matrix) -> Matrix:
     return np.where(values > 0, values * np.log(np.maximum(values, 1e-12)), 0.0)
 
 
-def effective(counts: Matrix, similarity: float) -> Matrix:
+def count_effective(counts: Matrix, similarity: float) -> Matrix:
     """Return the effective number of independent observations among similar ones.
 
     Requests within a minute are not independent, and a busy source would outweigh all others. With a similarity of 0.05
@@ -158,23 +158,24 @@ def effective(counts: Matrix, similarity: float) -> Matrix:
     return counts / (1.0 + np.maximum(counts - 1.0, 0.0) * similarity)
 
 
-def contrast(
+def compare_patterns(
     seen: Observations,
     healthy: Flags,
-    suffering: Sequence[Flags],
+    windows: Sequence[Flags],
     *,
     least_support: int = LEAST_SUPPORT,
     similarity: float = SIMILARITY,
     least_g: float = LEAST_G,
-) -> Contrast:
+) -> PatternComparison:
     """Compare the targets of each source in the healthy time and since the alarm.
 
     Parameters
     ----------
     healthy
         [n] which observations are healthy.
-    suffering
-        Sets of observations since the alarm. The set with the largest change counts, so that late faults stand out.
+    windows
+        [n] flags of each window since the alarm. The window with the largest change counts, so that late faults stand
+        out.
     least_support
         Sources with fewer healthy observations are skipped.
     """
@@ -182,17 +183,17 @@ def contrast(
     width = int(seen.target.max(initial=0)) + 1
     _, example, code = distinct(source * width + seen.target)
     of_source = source[example]
-    before, before_all = _counted(code, source, healthy, of_source)
+    before, before_all = _count_by_source(code, source, healthy, of_source)
     most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
     order = np.argsort(before, kind="stable")
     most[of_source[order]] = order
-    shrink = effective(before_all, similarity) / np.maximum(before_all, 1.0)
+    shrink = count_effective(before_all, similarity) / np.maximum(before_all, 1.0)
     best = np.zeros(len(example))
     surprise = np.zeros(len(example))
     counts = np.zeros((len(example), 4))
-    for part in suffering:
-        now, now_all = _counted(code, source, part, of_source)
-        shrink_now = effective(now_all, similarity) / np.maximum(now_all, 1.0)
+    for window in windows:
+        now, now_all = _count_by_source(code, source, window, of_source)
+        shrink_now = count_effective(now_all, similarity) / np.maximum(now_all, 1.0)
         cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
         g = np.where((before_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
         rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
@@ -200,7 +201,7 @@ def contrast(
         best = np.where(better, g, best)
         surprise = np.where(better & (g > least_g), rise, surprise)
         counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
-    return Contrast(
+    return PatternComparison(
         code=code,
         example=example,
         expected_row=example[most[of_source]],
@@ -210,18 +211,18 @@ def contrast(
     )
 
 
-def _counted(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
+def _count_by_source(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
     patterns = np.bincount(code[chosen], minlength=len(of_source)).astype(float)
     sources = np.bincount(source[chosen], minlength=int(of_source.max(initial=0)) + 1).astype(float)
     return patterns, sources[of_source]
 
 
-def come_first(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5) -> Flags:
-    """Return which surprises have no earlier one in their trace that is at least `share` as large.
+def select_first_surprises(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5) -> Flags:
+    """Return which surprises have no earlier surprise in their trace that is at least `share` times as large.
 
     Events after a surprise in the same request may be its consequence.
 
-    >>> come_first(np.array([0.0, 2.0, 3.0, 3.0]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 9])).tolist()
+    >>> select_first_surprises(np.array([0.0, 2.0, 3.0, 3.0]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 9])).tolist()
     [False, True, False, True]
     """
     is_first = np.zeros(len(surprise), dtype=bool)
@@ -245,8 +246,8 @@ AFTER_ANSWER = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sort:
-    """One sort of observations, with a function that describes a row."""
+class ObservationKind:
+    """Observations of one kind, with a function that describes a row."""
 
     seen: Observations
     text: Callable[[int, int], str]
@@ -255,25 +256,25 @@ class Sort:
     """Whether earlier changes can explain later ones; not for exclusive times."""
 
 
-def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[ObservationKind]:
     """Return observations of an episode's requests: successions of events, and slow spans."""
     return episode.once(
         ("requests observed", healthy_end_ns), lambda: _observe_requests(spans, episode, healthy_end_ns)
     )
 
 
-def _observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+def _observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[ObservationKind]:
     logs = read_log_events(episode, spans)
     clients = find_client_spans(spans, logs)
     lines, calls = read_own_events(episode, spans), build_code_events(spans, logs, clients)
     return [
-        _successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
-        _successions(spans, calls, np.flatnonzero(calls.kind != LOG)),
-        *_paces(spans, clients, healthy_end_ns),
+        _observe_successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
+        _observe_successions(spans, calls, np.flatnonzero(calls.kind != LOG)),
+        *_observe_slow_spans(spans, clients, healthy_end_ns),
     ]
 
 
-def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
+def _observe_successions(spans: Spans, events: Events, kept: Ints) -> ObservationKind:
     """Observe the next event after each event of a span, separately per operation of the parent span."""
     source, target = kept[:-1], kept[1:]
     joined = events.span[source] == events.span[target]
@@ -305,10 +306,10 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
         expected = "" if expected_row == row else f", usually {events.text(int(target[expected_row]))}"
         return f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}{expected}"
 
-    return Sort(seen=seen, text=text)
+    return ObservationKind(seen=seen, text=text)
 
 
-def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
+def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[ObservationKind]:
     """Observe whether spans are slow: exclusive time, time to the called service, time from the caller."""
     own_ns = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
@@ -320,7 +321,7 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
     group = (spans.service[calls] * len(spans.names) + clients.called[calls]) * len(spans.operations)
     group = group + spans.operation[shown]
     return [
-        _pace(
+        _observe_slowness(
             spans,
             code,
             own_ns[code],
@@ -330,8 +331,10 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
             healthy_end_ns,
             "slow code",
         ),
-        _pace(spans, calls, spent, group, clients.called[calls], called, healthy_end_ns, "slow way to the service"),
-        _pace(
+        _observe_slowness(
+            spans, calls, spent, group, clients.called[calls], called, healthy_end_ns, "slow call to the service"
+        ),
+        _observe_slowness(
             spans,
             calls,
             spent,
@@ -339,17 +342,17 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
             spans.service[calls],
             spans.pod[calls],
             healthy_end_ns,
-            "slow way from the service",
+            "slow answer of the service",
         ),
     ]
 
 
-def _pace(
+def _observe_slowness(
     spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, words: str
-) -> Sort:
+) -> ObservationKind:
     is_healthy = spans.end_ns[rows] < healthy_end_ns
     slow = spent_ns > slow_limits(group, spent_ns, is_healthy)
-    return Sort(
+    return ObservationKind(
         seen=Observations(
             source=service,
             target=slow.astype(np.int64),
@@ -358,7 +361,7 @@ def _pace(
             trace=spans.trace[rows],
             began_ns=spans.start_ns[rows],
             known_ns=spans.end_ns[rows],
-            # Only becoming slow is evidence.
+            # Only spans that become slow are evidence, not those that become fast.
             certainty=slow.astype(float),
         ),
         text=lambda row, expected_row: words,
@@ -366,12 +369,12 @@ def _pace(
     )
 
 
-def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) -> Matrix:
+def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, least: int = 3) -> Matrix:
     """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `least` known rows."""
     group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
-    order = np.lexsort([spent_ns[known], group[known]])
-    sorted_groups, spent = group[known][order], spent_ns[known][order]
+    order = np.lexsort([spent_ns[healthy_rows], group[healthy_rows]])
+    sorted_groups, spent = group[healthy_rows][order], spent_ns[healthy_rows][order]
     begin = np.searchsorted(sorted_groups, np.arange(size))
     count = np.bincount(sorted_groups, minlength=size)
     limit = np.full(size, np.inf)

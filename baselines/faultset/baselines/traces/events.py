@@ -1,7 +1,7 @@
-"""Events within requests: spans begin and end, code logs, services are called and answer.
+"""Events within requests: starts and ends of spans, log lines, calls of services and their answers.
 
-As Nezha proposes, metrics, logs and traces become events. An event belongs to a span. Methods on patterns compare which
-events follow each other within a span.
+As Nezha proposes, metrics, logs and traces become events. An event belongs to a span. Methods that use patterns compare
+which events follow each other within a span.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from faultset.baselines.traces.spans import Flags, Ints, Spans, called_operation
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-# Most loggers write the place in the code, which identifies the statement better than its text.
-_CODE_PLACE = (
-    r"^[\d:.,\sTZ+\-]*(?:(?i:trace|debug|info|notice|warn|warning|error|fatal)\s+)?(?P<place>\S*[A-Za-z_$)\]][#:]\d+)\s"
+# Most loggers write the location in the code, which identifies the statement better than its text.
+_CODE_LOCATION = (
+    r"^[\d:.,\sTZ+\-]*(?:(?i:trace|debug|info|notice|warn|warning|error|fatal)\s+)?"
+    r"(?P<location>\S*[A-Za-z_$)\]][#:]\d+)\s"
 )
 
 
@@ -37,7 +38,7 @@ class LogEvents:
     statement: Ints
     """Index into `statements`."""
     statements: tuple[str, ...]
-    """Place in the code if the line has it, otherwise the template of the text."""
+    """Location in the code if the line has it, otherwise the template of the text."""
 
 
 def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
@@ -68,8 +69,8 @@ def identify_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...
     ['a.Shop#31', 'server.go:7', 'sold <*>']
     """
     first = pc.list_element(pc.split_pattern(messages, "\n", max_splits=1), 0)  # type: ignore[attr-defined]
-    match = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
-    location = pc.struct_field(match, "place")  # type: ignore[attr-defined]
+    match = pc.extract_regex(first, _CODE_LOCATION)  # type: ignore[attr-defined]
+    location = pc.struct_field(match, "location")  # type: ignore[attr-defined]
     encoded = location.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     code = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False).copy()
@@ -98,7 +99,7 @@ class Events:
     kind: Ints
     """One of `BEGIN`, `LOG`, `CALL`, `RETURN`, `END`."""
     failed: Flags
-    """The span ended, or the call was answered, with an error."""
+    """Whether the span ended, or the call was answered, with an error."""
     service: Ints
     """Service that is called or answers; the span's service for other events; -1 if unknown."""
     detail: Ints
@@ -138,8 +139,8 @@ class Clients:
 def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
     """Return which spans represent a call: they name a peer, or contain only one call of another service.
 
-    Without a peer, most spans of the same name must contain only a call. Then a span without an answer is recognised by
-    its name.
+    If no peer is named, most spans of the same name must contain only a call. A span without an answer is then
+    recognised by its name.
     """
     logged = np.zeros(len(spans), dtype=bool)
     logged[logs.span] = True

@@ -1,4 +1,4 @@
-"""Called services of client spans that do not record them: from attributes, or from the usual callee."""
+"""Infer the called service of client spans that do not record it, from attributes or from the usual callee."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _PEER_ATTRIBUTES = (
     "db.system",
     "messaging.system",
 )
-"""OpenTelemetry attributes that name a called service, current and former, the most exact first."""
+"""Current and former OpenTelemetry attributes that name a called service, the most precise first."""
 
 
-def named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
-    """Return the service that each text of span attributes names, as its position, or -1; the last item is -1."""
+def find_named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
+    """Return the position of the service that each text of span attributes names, or -1; the last item is -1."""
     plain = {_plain_name(name): code for name, code in position.items()}
-    return np.array([*(_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
+    return np.array([*(_find_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
 
 
-def _named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
+def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
     """Return the service that attributes name, or -1.
 
     Examples
@@ -70,8 +70,8 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("service")
 
 
-def with_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
-    """Complete the peers of unanswered calls: what all other calls of the service by that operation reach."""
+def fill_in_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
+    """Fill in the peers of unanswered calls if all other calls of the same operation reach one service."""
     crosses = (parent >= 0) & (service >= 0) & (service[parent] != service)
     answered = np.zeros(len(peer), dtype=bool)
     answered[parent[crosses]] = True

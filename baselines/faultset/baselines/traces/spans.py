@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.peers import named_peers, with_usual_peers
+from faultset.baselines.traces.peers import fill_in_usual_peers, find_named_peers
 from faultset.datasets.status_codes import is_error_code
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Spans:
     start_ns: Ints
     duration_ns: Ints
     trace: Ints
-    """Traces are numbered from 0."""
+    """Number of the trace, from 0."""
     parent: Ints
     """Row of the parent, or of the presumed grandparent if the parent is missing, or -1."""
     orphan: Flags
@@ -186,25 +186,25 @@ def _spans(
     pods = tuple(sorted(name for name in _dictionary(table["pod"])[0] if name))
     masked, operation = _labels(table["operation"])
     code = _numbers(table["status_code"])
-    span_ids = _flat(table["span_id"].cast(pa.string()))
-    trace = _numbers(pc.dictionary_encode(_flat(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
-    parent = _numbers(pc.index_in(_flat(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
+    span_ids = _flatten(table["span_id"].cast(pa.string()))
+    trace = _numbers(pc.dictionary_encode(_flatten(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
+    parent = _numbers(pc.index_in(_flatten(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
     # A parent in another trace is another span of the same id.
     parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
-    named = pc.fill_null(pc.not_equal(_flat(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
-    status = _mapped(table["status"], {"error": 1})
-    orphan = _flat(named).to_numpy(zero_copy_only=False) & (parent < 0)
-    service = _mapped(table["service"], position)
+    named = pc.fill_null(pc.not_equal(_flatten(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
+    status = _map_names(table["status"], {"error": 1})
+    orphan = _flatten(named).to_numpy(zero_copy_only=False) & (parent < 0)
+    service = _map_names(table["service"], position)
     duration = np.maximum(0, table["duration_ns"].to_numpy())
     kind = distinct((service + 1) * (len(masked) + 1) + operation + 1).code
     parent = _with_grandparents(parent, orphan, start[order], duration, trace, kind)
-    peer = _mapped(table["peer_service"], position)
-    calls_unnamed = (_mapped(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
+    peer = _map_names(table["peer_service"], position)
+    calls_unnamed = (_map_names(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
     if calls_unnamed.any():
         if read_attributes is not None:
             texts, codes = _dictionary(read_attributes().take(pa.array(order[calls_unnamed])))
-            peer[calls_unnamed] = named_peers(texts, position)[codes]
-        peer = with_usual_peers(peer, calls_unnamed, parent, service, kind)
+            peer[calls_unnamed] = find_named_peers(texts, position)[codes]
+        peer = fill_in_usual_peers(peer, calls_unnamed, parent, service, kind)
     return Spans(
         names=names,
         operations=masked,
@@ -214,7 +214,7 @@ def _spans(
         parent=parent,
         orphan=orphan,
         service=service,
-        pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
+        pod=_map_names(table["pod"], {name: code for code, name in enumerate(pods)}),
         pods=pods,
         peer=peer,
         operation=operation,
@@ -253,22 +253,22 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
     return parents
 
 
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
-    return _flat(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+    return _flatten(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    array = _flat(column.unify_dictionaries())
+    array = _flatten(column.unify_dictionaries())
     return array.dictionary.cast(pa.string()).to_pylist(), _numbers(array.indices)
 
 
-def _mapped(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
+def _map_names(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
     words, codes = _dictionary(column)
     return np.array([*(position.get(word, -1) for word in words), -1], dtype=np.int64)[codes]
 
@@ -310,7 +310,7 @@ def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
 def attribute_spans(spans: Spans) -> Ints:
     """Return the service that each span is evidence about.
 
-    It is the span's own service, or the called service if a call got no answer.
+    It is the service of the span, or the called service if a call got no answer.
     """
     calls = spans.calls
     lost = spans.service[calls.row] != calls.callee
@@ -322,7 +322,7 @@ def attribute_spans(spans: Spans) -> Ints:
 def _invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
     entering = (spans.service >= 0) & (parent_service != spans.service)
-    entering &= ~spans.orphan | _usually(entering, spans)
+    entering &= ~spans.orphan | _is_usual_entry(entering, spans)
     answered = np.zeros(len(spans), dtype=bool)
     answered[spans.parent[entering & (spans.parent >= 0)]] = True
     lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
@@ -335,8 +335,8 @@ def _invocations(spans: Spans) -> Invocations:
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
 
-def _usually(entering: Flags, spans: Spans) -> Flags:
-    """Return which spans have an operation that usually enters the service, judged by spans with a parent."""
+def _is_usual_entry(entering: Flags, spans: Spans) -> Flags:
+    """Return which spans have an operation that is usually the entry to its service, judged by spans with a parent."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1
     complete = np.bincount(kind[~spans.orphan], minlength=size)
@@ -344,33 +344,36 @@ def _usually(entering: Flags, spans: Spans) -> Flags:
     return (2 * entered > complete)[kind]
 
 
-def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
-    """Return the called service's operation of each call, and whether such calls are ever answered.
+def called_operations(
+    caller: Ints, callee: Ints, requested: Ints, recorded: Ints, answered: Flags
+) -> tuple[Ints, Flags]:
+    """Return the operation in the called service for each call, and whether such calls are ever answered.
 
-    Calls without an answer get the operation of similar calls. Stores never send spans.
+    Calls without an answer get the operation of similar calls. Calls of stores are never answered, because stores send
+    no spans.
 
     Parameters
     ----------
-    asked
+    requested
         Operation in the caller.
-    shown
-        Operation of the span that shows the call; that of the called service if `answered`.
+    recorded
+        Operation of the span that records the call; that of the called service if `answered`.
 
     Examples
     --------
-    >>> one = np.ones(3, dtype=int)
-    >>> called_operations(one, one, 5 * one, np.array([7, 7, 5]), np.array([True, True, False]))[0].tolist()
+    >>> ones = np.ones(3, dtype=int)
+    >>> called_operations(ones, ones, 5 * ones, np.array([7, 7, 5]), np.array([True, True, False]))[0].tolist()
     [7, 7, 7]
     """
     services = int(max(caller.max(initial=0), callee.max(initial=0))) + 2
-    names = int(max(asked.max(initial=0), shown.max(initial=0))) + 2
-    way = distinct(((caller + 1) * services + callee + 1) * names + asked + 1).code
-    pairs, _, pair = distinct(way[answered] * names + shown[answered] + 1)
+    names = int(max(requested.max(initial=0), recorded.max(initial=0))) + 2
+    way = distinct(((caller + 1) * services + callee + 1) * names + requested + 1).code
+    pairs, _, pair = distinct(way[answered] * names + recorded[answered] + 1)
     order = np.argsort(np.bincount(pair, minlength=len(pairs)), kind="stable")
     most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
     answerable = most_frequent[way] >= 0
-    return np.where(~answered & answerable, most_frequent[way], shown), answerable
+    return np.where(~answered & answerable, most_frequent[way], recorded), answerable
 
 
 def operation_of_parent(spans: Spans) -> Ints:
@@ -399,7 +402,7 @@ class Calls:
     """[m] calls between two candidates."""
 
     known_ns: Ints
-    """When the call can be observed: the end of the caller's span if it names its peer, else of both spans."""
+    """When the call can be observed: at the end of the caller's span if it names its peer, otherwise of both spans."""
     edges: Ints
     """caller · number of candidates + callee."""
 
@@ -430,7 +433,7 @@ def select_ended_spans(spans: Spans) -> EndedSpans:
 
 
 def find_calls(spans: Spans) -> Calls:
-    """Return calls: spans that name a peer, and spans whose parent is in another service and names none."""
+    """Return calls: spans that name a peer, and spans whose parent is in another service and names no peer."""
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0

@@ -47,7 +47,7 @@ from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
 from faultset.core.times import duration_text
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS, chunk_folder, chunk_numbers
-from faultset.datasets.format.versions import create_version, list_versions, read_manifest
+from faultset.datasets.format.versions import create_version, list_versions, read_version
 
 _log = logging.getLogger(__name__)
 
@@ -337,7 +337,7 @@ class _Campaign:
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
     """Return whether one version has all episodes; true without episodes."""
     versions = reversed(list_versions(root))
-    return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
+    return not episodes or any(read_version(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
@@ -345,7 +345,7 @@ def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
     present = {name: chunk_numbers(root / RECORDINGS / name) for name in recordings}
     if not any(present.values()) or not list_versions(root):
         return not any(present.values())
-    listed = read_manifest(root).recordings
+    listed = read_version(root).recordings
     return all(
         f"{chunk_folder(number)}/{CHUNK_FILE}" in listed.get(name, {})
         for name, numbers in present.items()

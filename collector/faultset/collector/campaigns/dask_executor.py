@@ -29,7 +29,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
-from faultset.core.dask_clients import connect_client, lost_errors
+from faultset.core.dask_clients import connect_client, list_connection_errors
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
             f"dask workers ended {error.allowed_failures + 1} times while they ran it. Look at their logs, and "
             f"start them with fewer --resources {RESOURCE}"
         )
-    except lost_errors():
+    except list_connection_errors():
         raise
     except Exception as error:
         failure = in_one_sentence(error)
@@ -209,7 +209,7 @@ def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
 def _losses_translated() -> Iterator[None]:
     try:
         yield
-    except lost_errors() as error:
+    except list_connection_errors() as error:
         raise ExecutorLost("the dask scheduler is gone") from error
 
 

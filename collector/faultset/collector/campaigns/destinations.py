@@ -23,9 +23,9 @@ from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import sha256_of
 from faultset.datasets.format.labels import read_label
-from faultset.datasets.format.manifests import VERSIONS, FileRecord
 from faultset.datasets.format.table_folders import TELEMETRY, table_file
-from faultset.datasets.format.versions import EpisodeSummary, complete_episodes, list_versions, read_manifest
+from faultset.datasets.format.version_files import VERSIONS, FileRecord
+from faultset.datasets.format.versions import EpisodeSummary, complete_episodes, list_versions, read_version
 from faultset.datasets.remote.file_systems import fetch, fetch_present, is_url
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder
 
@@ -252,7 +252,7 @@ class UrlDestination(Destination):
             Files of its episodes are missing, or another command has published a version of that name.
         """
         episodes, path = FinishedEpisodes(self.location), self.folder / VERSIONS / f"{version}.json"
-        episodes.check_whole(read_manifest(self.folder, version).episodes)
+        episodes.check_whole(read_version(self.folder, version).episodes)
         content = path.read_bytes()
         if episodes.folder.create(f"{VERSIONS}/{version}.json", content) != content:
             path.unlink()
@@ -266,7 +266,7 @@ class UrlDestination(Destination):
         """Return the files of all episodes at the URL, in versions or not."""
         files: dict[str, Mapping[str, FileRecord]] = {}
         for version in list_versions(self.folder):
-            files |= read_manifest(self.folder, version).episodes
+            files |= read_version(self.folder, version).episodes
         return files | {episode: record.files for episode, record in records.items()}
 
     def _copy_documents(self, remote: RemoteFolder, name: str) -> None:

@@ -164,7 +164,7 @@ class _LazyView(EpisodeView):
 
     def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         self._write("metrics")
-        return self._made_wide(step_seconds(step_s), None if roles is None else parse_roles(roles))
+        return self._make_wide(step_seconds(step_s), None if roles is None else parse_roles(roles))
 
     def _write(self, name: str) -> None:
         if name not in self._written:

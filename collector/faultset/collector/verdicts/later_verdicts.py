@@ -16,7 +16,7 @@ from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
-from faultset.datasets.compaction import write_again
+from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.format.labels import Label, read_journal
 from faultset.datasets.format.storage import translate_disk_full
@@ -70,11 +70,11 @@ def judge_again(
             episode = dataset[name]
             label, evidence = judge_later(episode, calibrations)
             judged += label.verdict != episode.label.verdict
-            write_again(episode, folder, label=label, evidence=evidence)
+            copy_episode(episode, folder, label=label, evidence=evidence)
             steps.add()
         source = {"version": dataset.version, "created": dataset.created, "judged": judged}
         provenance = dict(dataset.provenance) | {"judged_from": source}
-        create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
+        create_version(folder, provenance=provenance, splits=dataset.version_file.splits)
     return open_dataset(out)
 
 

@@ -25,7 +25,7 @@ import click
 
 from faultset.core.command_line.output import escape_unencodable
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra
-from faultset.core.files import is_special, refusal
+from faultset.core.files import is_special, translate_system_error
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.times import parse_duration
@@ -116,7 +116,7 @@ _HELP_ALL = f"{__name__}.help_all"
 
 
 def _run_with_exit_codes(run: Callable[[], T]) -> T:
-    """Call `run`; print errors for users, refusals of the system and interrupts in one line, and exit with a code."""
+    """Call `run`; print errors for users, system errors and interrupts in one line, and exit with a code."""
     try:
         return run()
     except FaultsetError as error:
@@ -129,7 +129,7 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
         _show_error(missing)
         code = missing.exit_code
     except OSError as error:
-        refused = refusal(error)
+        refused = translate_system_error(error)
         if refused is None:
             raise
         _show_error(refused)
@@ -148,7 +148,7 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
 
 
 def _refuse_other_encodings(values: Iterable[Any]) -> None:
-    """Raise UsageError for a value that is not UTF-8, such as a file name in another encoding."""
+    """Raise UsageError for a value that is not UTF-8, such as a file name in a different encoding."""
     for value in values:
         try:
             if isinstance(value, str | Path):
@@ -172,9 +172,9 @@ class FaultsetCommand(click.Command):
     Parameters
     ----------
     groups
-        Heading -> flags of its options, separated by blanks. All other options follow under "General".
+        Heading -> flags of its options, separated by spaces. All other options follow under "General".
     more
-        Groups that only `--help-all` describes, like "General" then; `--help` lists their options.
+        Groups whose options `--help` only lists and `--help-all` describes; "General" is then one of them.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ def comma_separated(*texts: str | None) -> tuple[str, ...]:
 
 
 def join_names(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the distinct names of a repeatable option; its callback."""
+    """Return the distinct names of a repeatable option; used as its callback."""
     return comma_separated(*values)
 
 

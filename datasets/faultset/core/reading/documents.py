@@ -48,7 +48,7 @@ def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] 
 
 
 def _repeated_key(content: bytes | str) -> str | None:
-    """Return a key that an object of a valid JSON text holds twice, or None; `from_json` keeps the last silently."""
+    """Return a key that occurs twice in an object of a JSON text, or None; `from_json` silently keeps the last."""
     repeated: list[str] = []
 
     def remember(pairs: list[tuple[str, None]]) -> None:
@@ -95,18 +95,18 @@ def read_document(
     below: Path | None = None,
     error: type[FaultsetError] = DataError,
 ) -> T:
-    """Read a JSON file into a value of a type; see `read_regular`, `parse_json` and `checked`."""
+    """Read a JSON file into a value of a type; see `read_regular`, `parse_json` and `check_type`."""
     content = read_regular(path, limit_bytes=limit_bytes, below=below, error=error)
     return check_type(parse_json(content, str(path), error=error), kind, str(path), error=error)
 
 
 def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text with one per line; skip lines that a crash has cut short.
+    """Yield the objects of a text with one object per line; skip lines that a crash has truncated.
 
     Raises
     ------
     DataError
-        Another line is not a JSON object.
+        A complete line is not a JSON object.
     """
     for number, line in enumerate(content.splitlines(), start=1):
         try:

@@ -19,7 +19,7 @@ _KINDS = {
 }
 
 
-def regular_stat(
+def stat_regular_file(
     path: Path, *, below: Path | None = None, limit_bytes: int | None = None, error: type[FaultsetError] = DataError
 ) -> os.stat_result:
     """Check that a file may be read and return its `os.stat_result`.
@@ -53,7 +53,7 @@ def regular_stat(
     except UnicodeEncodeError:
         raise error(f"{path} has a name that is not UTF-8 text; rename it") from None
     except (OSError, ValueError) as problem:
-        raise unreadable(path, problem, error) from problem
+        raise explain_read_error(path, problem, error) from problem
     if not stat.S_ISREG(state.st_mode):
         raise error(f"{path} must be a regular file, but is {_kind(state)}; replace it by the file")
     if limit_bytes is not None and state.st_size > limit_bytes:
@@ -84,15 +84,15 @@ class FileStamp:
     @classmethod
     def of(cls, path: Path, below: Path) -> FileStamp:
         """Return the stamp of a regular file below a folder; raise DataError for other files."""
-        state = regular_stat(path, below=below)
+        state = stat_regular_file(path, below=below)
         return cls(state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
 
 
 def read_regular(
     path: Path, *, limit_bytes: int, below: Path | None = None, error: type[FaultsetError] = DataError
 ) -> bytes:
-    """Return the content of a file that passes `regular_stat`."""
-    regular_stat(path, below=below, limit_bytes=limit_bytes, error=error)
+    """Return the content of a file that passes `stat_regular_file`."""
+    stat_regular_file(path, below=below, limit_bytes=limit_bytes, error=error)
     try:
         # O_NONBLOCK: opening must not block if the file has been replaced by a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -101,13 +101,13 @@ def read_regular(
             size = min(os.fstat(descriptor).st_size, limit_bytes)
             content = file.read(size + 1)
     except OSError as problem:
-        raise unreadable(path, problem, error) from problem
+        raise explain_read_error(path, problem, error) from problem
     if len(content) > size:
         raise error(f"{path} grew while it was read; run the command again when nothing writes to the file")
     return content
 
 
-def unreadable(path: Path, problem: Exception, error: type[FaultsetError] = DataError) -> FaultsetError:
+def explain_read_error(path: Path, problem: Exception, error: type[FaultsetError] = DataError) -> FaultsetError:
     """Return the error for a file that the system refuses to read."""
     reason = (problem.strerror if isinstance(problem, OSError) else None) or type(problem).__name__
     if isinstance(problem, PermissionError):

@@ -55,7 +55,7 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
         return pickle.loads(_parse(text))
     except (_Refused, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
         reason = " ".join(str(problem).split())[:300]
-    if "nesting depth" in reason:  # libyaml has another limit, which may be reached first
+    if "nesting depth" in reason:  # libyaml has a different limit, which may be reached first
         reason = f"it is nested deeper than {MOST_LEVELS} levels"
     raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
 
@@ -103,7 +103,7 @@ def _check_size(text: str) -> None:
 
 
 class _Keys:
-    """Track the keys of nested mappings, because constructors keep the last of two equal keys silently."""
+    """Track the keys of nested mappings, because constructors silently keep the last of two equal keys."""
 
     def __init__(self) -> None:
         self._open: list[tuple[set[str] | None, bool]] = []

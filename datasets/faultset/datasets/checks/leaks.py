@@ -1,13 +1,13 @@
 """Search all texts of a view for secrets of the ground truth.
 
 Secrets are the names of faults (however their words are joined), words of injectors, and texts and numbers from the
-journal (arguments, inverses, state) or the fault's parameters. Not secret are texts that the fault shows to operators
-(`visible` in the journal) and names of objects that telemetry lists anyway.
+journal (arguments, undo operations, state) or the fault's parameters. Texts that the fault shows to operators
+(`visible` in the journal) and names of objects in the telemetry are not secret.
 
 These occurrences are not leaks:
 
-- a fault's name in a column in which views of other faults, if possible of the same application, contain it too
-- another text that views of other faults contain anywhere
+- a fault's name in a column that contains it in views of other faults too, if possible of the same application
+- any other text that occurs anywhere in views of other faults
 - a text of a ConfigMap, or an earlier state of an object, from before the injection
 - a number at a position where otherwise equal texts have many different numbers
 
@@ -35,7 +35,7 @@ from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute
-# type checkers do not see its functions, which are created at import
+# pyarrow creates its compute functions at import, so type checkers cannot see them
 
 LEAST_NUMBERS = 20
 """Minimum number of different numbers in otherwise equal texts for one number to reveal nothing."""
@@ -171,7 +171,7 @@ def _fault_needle(fault: str) -> _Needle:
     words = [re.escape(word) for word in re.split(r"[-_.\s]+", fault) if word]
     joined = "[-_.]?".join(words)
     # a single word is too common to be searched inside longer words
-    pattern = "(?i)" + (joined if len(words) > 1 else _bounded(joined))
+    pattern = "(?i)" + (joined if len(words) > 1 else _add_boundaries(joined))
     return _Needle(fault, pattern, "the name of a fault", True)
 
 
@@ -180,10 +180,10 @@ def _word_needle(word: str) -> _Needle:
 
 
 def _secret_needle(text: str) -> _Needle:
-    return _Needle(text, _bounded(re.escape(text)), _OF_TRUTH, True)
+    return _Needle(text, _add_boundaries(re.escape(text)), _OF_TRUTH, True)
 
 
-def _bounded(pattern: str) -> str:
+def _add_boundaries(pattern: str) -> str:
     return f"(?:^|[^0-9A-Za-z_]){pattern}(?:$|[^0-9A-Za-z_])"
 
 
@@ -203,7 +203,7 @@ def _hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Needle, t
     """Yield every needle that a column contains, with its column and an example."""
     for column, values in texts.items():
         for needle in _candidates(values, needles):
-            matches = _matching(values, column, needle)
+            matches = _find_matching(values, column, needle)
             if len(matches):
                 yield needle, column, matches[0].as_py()
 
@@ -221,7 +221,7 @@ def _candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Needle]:
     return _candidates(values, needles[:middle]) + _candidates(values, needles[middle:])
 
 
-def _matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
+def _find_matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
     matches = values.filter(pc.match_substring_regex(values, needle.pattern))
     if column == _STATE and len(matches):
         # the field names of a state are equal in all episodes; only its values can leak
@@ -233,8 +233,8 @@ def _matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.
 def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str]) -> bool:
     """Return whether objects contained a text during the healthy reference.
 
-    Settings list their possible values, including names of faults. The state of an object contains the values that an
-    undo restores; the name of a fault in a state is always a leak.
+    Settings list their possible values, which include names of faults. The state of an object contains the values that
+    an undo restores. But the name of a fault in a state is always a leak.
     """
     if column != _CONFIGURATION and (column != _STATE or needle.what != _OF_TRUTH):
         return False
@@ -242,7 +242,7 @@ def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str])
     rows = view.table(table, ["time", field])
     early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
     texts = rows[field].filter(early).cast(pa.string()).unique().drop_null()
-    return len(_matching(texts, column, needle)) > 0
+    return len(_find_matching(texts, column, needle)) > 0
 
 
 class _Library:
@@ -254,7 +254,10 @@ class _Library:
         self._texts: dict[str, Texts] = {}
 
     def is_vocabulary(self, needle: _Needle, column: tuple[str, str] | None, episode: str) -> bool | None:
-        """Return whether half of the other episodes contain the needle in a column, or in any; None without others."""
+        """Return whether half of the other episodes contain the needle in a column, or anywhere if it is None.
+
+        Return None if there are no other episodes.
+        """
         faults, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
         others = [
             other
@@ -271,7 +274,7 @@ class _Library:
         texts = self._texts_of(episode)
         # the other episode may lack an added table
         columns = list(texts) if column is None else [column] if column in texts else []
-        return any(len(_matching(texts[name], name, needle)) > 0 for name in columns)
+        return any(len(_find_matching(texts[name], name, needle)) > 0 for name in columns)
 
     def _texts_of(self, episode: str) -> Texts:
         if episode not in self._texts:

@@ -1,7 +1,7 @@
 """Test whether small models can find faults without telemetry values.
 
 File sizes, image tags or the timing of rollouts must not reveal whether an episode has a fault, or its target. For each
-kind of property, a random forest is trained and tested on other groups of application, fault and target.
+kind of property, a random forest is trained on some groups of application, fault and target.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""Tolerance above chance for shortcuts that must fail."""
+"""Tolerated margin above chance of shortcuts that must score at chance."""
 _TREES = 200
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
@@ -54,7 +54,7 @@ class Shortcut:
     properties: str
     """Properties that the model gets."""
     must_fail: bool
-    """Whether a score above chance is a leak; other properties may reflect symptoms of faults."""
+    """Whether a score above chance is a leak; properties for which it is not may reflect symptoms of faults."""
     score: float
     """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
     standard_error: float
@@ -65,7 +65,7 @@ class Shortcut:
 
     @property
     def leaks(self) -> bool:
-        """Whether it must fail and exceeds chance by the margin and by two standard errors."""
+        """Whether the score must be at chance level, but exceeds it by the margin and by two standard errors."""
         return self.must_fail and self.score - self.chance > max(MARGIN, 2 * self.standard_error)
 
 
@@ -126,7 +126,7 @@ def _read_case(episode: Episode) -> _Case:
     tables = {name: view.table(name, columns) for name, columns in _COLUMNS.items()}
     pods = _pods(tables["objects"])
     end_ns = view.reference[1]
-    before = {name: _between(table, end_ns) for name, table in tables.items() if name != "requests"}
+    before = {name: _cut_before(table, end_ns) for name, table in tables.items() if name != "requests"}
     sizes = {name: float(record.bytes) for name, record in episode.files.items() if name.startswith("telemetry/")}
     whole: dict[str, Counts] = {
         "file sizes": sizes,
@@ -140,7 +140,7 @@ def _read_case(episode: Episode) -> _Case:
     by_service: dict[str, dict[str, Counts]] = {
         "row counts": _rows_by_service(tables, view),
         "row counts before the onset": _rows_by_service(before, view),
-        "event reasons": {s: _count(_of_service(tables["events"], s)["reason"]) for s in view.services},
+        "event reasons": {s: _count(_select_service(tables["events"], s)["reason"]) for s in view.services},
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
         "rollout timing": {s: _timing([pod for pod in pods if pod.service == s]) for s in view.services},
     }
@@ -153,7 +153,7 @@ class _Pod:
     service: str
     tags: frozenset[str]
     ready_s: float | None
-    """Seconds from the first state to the first ready one; None if the pod was ready at once or never."""
+    """Seconds from the first state to the first ready state; None if the pod was ready at once or never."""
 
 
 def _pods(objects: pa.Table) -> list[_Pod]:
@@ -206,11 +206,11 @@ def _errors(tables: Mapping[str, pa.Table]) -> Counts:
     return counts | {"spans with an error": failed}
 
 
-def _between(table: pa.Table, end_ns: int) -> pa.Table:
+def _cut_before(table: pa.Table, end_ns: int) -> pa.Table:
     return table.filter(pc.less(table["time"].cast(pa.int64()), end_ns))
 
 
-def _of_service(table: pa.Table, service: str) -> pa.Table:
+def _select_service(table: pa.Table, service: str) -> pa.Table:
     return table.filter(pc.equal(table["service"], service))
 
 
@@ -251,7 +251,7 @@ def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     shortcuts = []
     for kind in cases[0].by_service:
         rows = _matrix([case.by_service[kind].get(service, {}) for case in cases for service in case.services])
-        scores = _out_of_fold(_relative(rows, owner), target, clusters[owner], seed)
+        scores = _out_of_fold(_append_relative(rows, owner), target, clusters[owner], seed)
         hits = np.array([_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(cases))])
         error = _cluster_error(hits, clusters)
         shortcuts.append(_shortcut("localization", kind, hits.mean(), chance, error, len(cases)))
@@ -280,7 +280,7 @@ def _matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
     return np.array([[row.get(name, 0.0) for name in names] for row in rows]).reshape(len(rows), len(names))
 
 
-def _relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _append_relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Append each property divided by its median over the services of the same episode."""
     ratios = np.empty_like(rows)
     for episode in range(owner[-1] + 1):

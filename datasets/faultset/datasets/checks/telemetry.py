@@ -1,4 +1,4 @@
-"""Check telemetry for gaps, empty references, malformed spans and samples, and journals of another run."""
+"""Check telemetry for gaps, empty references, malformed spans and samples, and journals of a different run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def find_common_gap(
 
 
 pc: Any = pyarrow.compute
-# type checkers do not see its functions, which are created at import
+# pyarrow creates its compute functions at import, so type checkers cannot see them
 
 _COUNTING = ("counter", "bucket", "count")
 """Kinds of metrics that cannot be negative."""
@@ -89,8 +89,8 @@ class _Counts:
 def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
     """Yield a warning, with counts over all episodes, for each kind of row that methods may misinterpret.
 
-    Kinds are: samples that are infinite or not a number, counters below zero, spans whose parent is missing, ids that
-    are not lower-case hex digits, and intervals without a sample of any series.
+    The kinds are samples that are infinite or not a number, counters below zero, spans whose parent is missing, ids
+    that are not lower-case hex digits, and intervals without a sample of any series.
     """
     counts: defaultdict[str, _Counts] = defaultdict(_Counts)
     for episode in sorted(views):
@@ -244,7 +244,7 @@ def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
 def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
     """Yield a warning for each kind of gap in the references of episodes that have metrics.
 
-    Kinds are: no metric sample in the reference, a sampling step longer than the reference, and services without
+    The kinds are references without a metric sample, sampling steps longer than the reference, and services without
     metrics.
     """
     for message in reference_messages(views):
@@ -298,7 +298,7 @@ def journal_messages(
     times: Mapping[str, pa.ChunkedArray],
     objects: pa.Table,
 ) -> Iterator[str]:
-    """Yield the signs that journal, telemetry and label of an episode come from different runs.
+    """Yield a message for each sign that journal, telemetry and label of an episode come from different runs.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def journal_messages(
         for name, at_ns in patches
         for seen_ns in _changes(objects, name)
     ):
-        yield "the telemetry shows none of the changes that the journal holds; collect the episode again"
+        yield "the telemetry shows none of the changes in the journal; collect the episode again"
 
 
 def _is_note(record: Mapping[str, Any], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Verify a version: its files, their content, and that no circumstance predicts the answer."""
+"""Verify a version: its files, their content, and that circumstances such as file sizes do not predict the answer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from faultset.datasets.format.context import IMPORTED, read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import file_names
 from faultset.datasets.format.incidents import read_chunk_journals
-from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.recordings import CHUNKS, RECORDINGS, listed_chunks
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
 from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
-from faultset.datasets.format.versions import read_manifest
+from faultset.datasets.format.version_files import FileRecord
+from faultset.datasets.format.versions import read_version
 from faultset.datasets.recordings.chunk_view import ChunkView, label_of_chunk
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.validation import expected_files, recording_problems
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 FEWEST = 8
-"""Minimum number of episodes with, and of episodes without a fault."""
+"""Minimum number of episodes with a fault, and of episodes without one."""
 ONSET_SPREAD = 0.02
 """Standard deviation of the onset's relative position in the view below which the position is predictable."""
 _FOLDS = 5
@@ -57,7 +57,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             _finding(
                 "note",
                 f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {FEWEST} of each "
-                "are needed; collect more into this dataset, with another --seed or more --repeat and --normal",
+                "are needed; collect more into this dataset, with a different --seed or more --repeat and --normal",
             )
         ]
     if find_spec("sklearn") is None:
@@ -78,8 +78,8 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             "warning",
             f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
             f"{score:.2f} (permutation p = {p_value:.3f}); this happens by chance in one of {round(1 / LEVEL)} clean "
-            "datasets; collect as many episodes with another --seed and verify them: if the warning appears again, "
-            "methods may score without finding faults",
+            "datasets; collect the same number of episodes with a different --seed and verify them: if the warning "
+            "appears again, methods may score without finding faults",
         )
     ]
 
@@ -190,36 +190,36 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
         The dataset or version does not exist, or its version file cannot be read.
     """
     root = Path(root)
-    dataset = Dataset(root, read_manifest(root, version))
+    dataset = Dataset(root, read_version(root, version))
     findings: list[Finding] = []
-    sound: list[str] = []
+    intact: list[str] = []
     steps = StepCounter(len(dataset.episodes), progress)
     for episode in dataset.episodes:
         of_episode = list(_file_findings(root, episode, dataset.files[episode]))
         if not any(finding.severity == "error" for finding in of_episode):
             of_episode += _content_findings(root, episode)
         if all(finding.check in ("label", "window", "journal") for finding in of_episode):
-            sound.append(episode)
+            intact.append(episode)
         findings += of_episode
         steps.add()
-    labels = {episode: dataset.label(episode) for episode in sound}
-    views = {episode: dataset.view(episode) for episode in sound}
-    journals = {episode: dataset[episode].journal for episode in sound}
+    labels = {episode: dataset.label(episode) for episode in intact}
+    views = {episode: dataset.view(episode) for episode in intact}
+    journals = {episode: dataset[episode].journal for episode in intact}
     findings += _declaration_findings(views)
     findings += reference_findings(views)
-    for episode in sound:
+    for episode in intact:
         findings += _source_findings(episode, dataset[episode].evidence)
     findings += telemetry_findings(views)
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
     findings += _recordings_findings(root, dataset)
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
-    if len(sound) < len(dataset.episodes):
+    if len(intact) < len(dataset.episodes):
         findings.append(
             _verification_finding(
                 "note",
                 "leak",
-                f"views of {len(dataset.episodes) - len(sound)} of {len(dataset.episodes)} episodes were not "
+                f"views of {len(dataset.episodes) - len(intact)} of {len(dataset.episodes)} episodes were not "
                 "searched, because their files are damaged",
             )
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
     """Create a version of DATASET from the episodes that meet all conditions; no data is copied.
 
-    An option with several comma-separated values is met by any of them. The new version gets new splits.
+    If an option has several comma-separated values, an episode must have one of them. The new version gets new splits.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tup
 @version_option
 @json_option
 def split(dataset: Path, seed: int, version: str | None, as_json: bool) -> None:
-    """Create a version of DATASET with the same episodes and other training and test sides.
+    """Create a version of DATASET with the same episodes and new splits.
 
     \b
     Example:
@@ -127,7 +127,9 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
         "version": dataset.version,
         "episodes": len(dataset.episodes),
     }
-    facts["splits"] = {name: {side: len(ids) for side, ids in sides.items()} for name, sides in dataset.splits.items()}
+    facts["splits"] = {
+        name: {subset: len(ids) for subset, ids in subsets.items()} for name, subsets in dataset.splits.items()
+    }
     if as_json:
         show_json(facts)
         return

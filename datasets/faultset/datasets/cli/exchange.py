@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
 
 
-@command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
+@command("doctor", short_help="Recognise the format of external data and list its data issues.")
 @click.argument("path")
 @click.option("--input", "input_file", metavar="FILE", help="File to examine if a case has several.")
 @json_option
 def doctor(path: str, input_file: str | None, as_json: bool) -> None:
-    """Recognise the format of the data at PATH and list what to know before importing it.
+    """Recognise the format of the data at PATH and list its issues before you import it.
 
-    For a dataset of faultset, also at a URL that fsspec supports, count the episodes without a healthy reference.
+    For a faultset dataset, which may be at a URL that fsspec supports, count the episodes without a healthy reference.
     Nothing is written. Exit with 3 if the format is unknown or a case cannot be imported.
 
     \b
@@ -197,7 +197,7 @@ def export(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write DATASET to the new folder OUT in another layout.
+    """Write DATASET to the new folder OUT in a different layout.
 
     Wide tables have one row per step and one column per service and metric; labels are in a separate file. Episodes
     that a layout cannot hold, for instance those without a fault, are skipped and counted. The expected size is printed

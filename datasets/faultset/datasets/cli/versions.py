@@ -40,9 +40,9 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
       faultset dataset show faultset-data/
       faultset dataset show s3://bucket/data
     """
-    from faultset.datasets.remote.file_systems import opened_labels
+    from faultset.datasets.remote.file_systems import open_labels
 
-    with opened_labels(dataset, version) as opened:
+    with open_labels(dataset, version) as opened:
         _show(opened, dataset, as_json)
 
 
@@ -115,9 +115,9 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
     """
     from faultset.datasets.cli.recording_rows import incident_records
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
-    from faultset.datasets.remote.file_systems import opened_labels
+    from faultset.datasets.remote.file_systems import open_labels
 
-    with opened_labels(dataset, version) as opened:
+    with open_labels(dataset, version) as opened:
         selected = select_episodes(opened, EpisodeFilter(**conditions))
         records = [_episode_record(opened[episode]) for episode in selected if episode in opened]
         records += incident_records(opened, selected, conditions)
@@ -208,18 +208,18 @@ def versions(dataset: str, as_json: bool) -> None:
     Example:
       faultset dataset versions faultset-data/
     """
-    from faultset.datasets.remote.file_systems import manifests
+    from faultset.datasets.remote.file_systems import list_version_files
 
     records = [
         {
-            "version": manifest.version,
-            "created": manifest.created,
-            "episodes": len(manifest.episodes),
-            "recordings": len(manifest.recordings),
-            "bytes": sum(file.bytes for file in manifest.paths().values()),
-            "schema_version": manifest.schema_version,
+            "version": version_file.version,
+            "created": version_file.created,
+            "episodes": len(version_file.episodes),
+            "recordings": len(version_file.recordings),
+            "bytes": sum(file.bytes for file in version_file.paths().values()),
+            "schema_version": version_file.schema_version,
         }
-        for manifest in manifests(dataset)
+        for version_file in list_version_files(dataset)
     ]
     headings = {"version": "version", "created": "created", "episodes": "episodes", "bytes": "bytes"}
     show_records(records, columns=headings | {"schema_version": "schema"}, as_json=as_json)
@@ -301,7 +301,7 @@ def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
     rows: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for files in opened.manifest.units().values():
+    for files in opened.version_file.units().values():
         for path, record in files.items():
             table = "/".join(path.removesuffix(".parquet").split("/")[-2:])
             if record.rows is not None:
@@ -313,7 +313,7 @@ def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
 def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
     return [
         {"split": name, "key": split.key, "train": len(split.train), "test": len(split.test)}
-        for name, split in opened.manifest.splits.items()
+        for name, split in opened.version_file.splits.items()
     ]
 
 

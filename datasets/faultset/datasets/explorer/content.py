@@ -110,10 +110,10 @@ def _incident(incident: Mapping[str, Any], grid: TimeGrid) -> dict[str, Any]:
 
 def content_json(content: Any) -> str:
     """Return JSON; NaN and infinities raise ValueError."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_convert_value)
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be converted to JSON")

@@ -21,7 +21,7 @@ from faultset.datasets.training.columns import service_calls
 from faultset.datasets.views import EpisodeView
 
 MOST_STEPS = 480
-"""More than a screen can show."""
+"""Maximum number of steps; more than a screen can show."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -58,7 +58,7 @@ class TimeGrid:
         return None if time_ns is None else round((time_ns - self.start_ns) / SECOND_NS, 3)
 
 
-def rounded(values: npt.NDArray[np.float64], digits: int = 4) -> list[float | None]:
+def round_values(values: npt.NDArray[np.float64], digits: int = 4) -> list[float | None]:
     """Round to significant digits for JSON; NaN and infinities become None."""
     finite = np.isfinite(values)
     safe = np.where(finite & (values != 0), np.abs(values), 1.0)
@@ -86,8 +86,8 @@ Floats = npt.NDArray[np.float64]
 def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     """Return the services with their position on the map and their state in each step, and the calls between them.
 
-    The state of a service is computed from its callers' spans, or from its server spans if there are none, as for the
-    entry.
+    The state of a service is computed from the spans of its callers. Without callers, as for the entry, it is computed
+    from the service's server spans.
     """
     calls = service_calls(view)
     ends = calls["edge"].str.split("->", n=1, expand=True).reindex(columns=[0, 1])
@@ -104,7 +104,7 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     observed = [(str(caller), str(callee)) for caller, callee in edges.index]
     pairs = list(dict.fromkeys([*declared, *observed]))
     names = list(dict.fromkeys([*view.services, *(name for pair in pairs for name in pair)]))
-    positions = layered(names, pairs, view.context.workload_entry)
+    positions = arrange_in_layers(names, pairs, view.context.workload_entry)
     split = max(1, min(grid.steps, int((view.reference[1] - grid.start_ns) / SECOND_NS / grid.step_s)))
     return {
         "nodes": [
@@ -146,7 +146,7 @@ def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, 
         "state": states(calls, failed, mean, split).tolist(),
         "calls": calls.astype(int).tolist(),
         "failed": failed.astype(int).tolist(),
-        "ms": rounded(mean),
+        "ms": round_values(mean),
     }
 
 
@@ -182,12 +182,14 @@ def _longest_pause(calls: Floats) -> int:
     return int(np.diff(with_calls).max()) - 1
 
 
-def layered(names: Sequence[str], calls: Sequence[tuple[str, str]], entry: str) -> Mapping[str, tuple[int, int]]:
+def arrange_in_layers(
+    names: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
+) -> Mapping[str, tuple[int, int]]:
     """Arrange services in layers by their distance from the entry, close to their callers.
 
     Examples
     --------
-    >>> dict(layered(["a", "b", "c", "lonely"], [("a", "b"), ("b", "c")], "a"))
+    >>> dict(arrange_in_layers(["a", "b", "c", "lonely"], [("a", "b"), ("b", "c")], "a"))
     {'a': (0, 0), 'b': (1, 0), 'c': (2, 0), 'lonely': (3, 0)}
     """
     callees: dict[str, list[str]] = defaultdict(list)
@@ -249,7 +251,7 @@ def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
                 "metric": str(metric),
                 "role": catalogue.role_of(str(metric)),
                 "unit": unit,
-                "values": rounded(samples[:1])[0] if constant else rounded(column),
+                "values": round_values(samples[:1])[0] if constant else round_values(column),
             }
         )
     return lines
@@ -270,8 +272,8 @@ def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     }
     quantiles = frame.groupby("step")["ms"].quantile(np.array([0.5, 0.95])).unstack().reindex(range(grid.steps))
     return counts | {
-        "p50": rounded(quantiles[0.5].to_numpy(dtype=float)),
-        "p95": rounded(quantiles[0.95].to_numpy(dtype=float)),
+        "p50": round_values(quantiles[0.5].to_numpy(dtype=float)),
+        "p95": round_values(quantiles[0.95].to_numpy(dtype=float)),
         "endpoints": _endpoints(frame, view.reference[1]),
     }
 
@@ -286,7 +288,7 @@ def _endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any
             row[window] = {
                 "requests": len(chosen),
                 "failed": int(chosen["failed"].sum()),
-                "ms": rounded(np.array([chosen["ms"].median()], dtype=float))[0],
+                "ms": round_values(np.array([chosen["ms"].median()], dtype=float))[0],
             }
         rows.append(row)
     return rows

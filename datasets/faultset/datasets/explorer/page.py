@@ -1,7 +1,7 @@
 """Write the page: one HTML file with its script, style and data, which needs no network.
 
-Data is never markup or script. It is deflated JSON in Base64, which has no `<`, and the script shows it as text. A
-content security policy allows only the script with the given hash.
+Data cannot act as markup or script: it is compressed JSON in Base64, which contains no `<`, and the script shows it as
+text. A content security policy allows only the script with the given hash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.recordings.validation import check_recording_files
 
 LARGEST_FILE = 48 << 20
-"""Characters of data that browsers open quickly, even on a phone."""
+"""Maximum characters of data; browsers open a page of this size quickly, even on a phone."""
 _SCRIPTS = tuple(
     f"{name}.js"
     for name in (
@@ -81,7 +81,7 @@ def write_page(
     dataset.check_files(episodes=chosen)
     check_recording_files(dataset.root, {name: dataset.recording_files[name] for name in recordings})
     steps = StepCounter(len(chosen) + len(recordings), progress)
-    blocks = [_block("dataset", packed(dataset_content(dataset, chosen, recordings, truth=truth)))]
+    blocks = [_block("dataset", pack_content(dataset_content(dataset, chosen, recordings, truth=truth)))]
     size = len(blocks[0])
     contents = chain(
         (episode_content(dataset[episode], truth=truth, answers=answers) for episode in chosen),
@@ -89,7 +89,7 @@ def write_page(
     )
     for number, (content, name) in enumerate(zip(contents, [*chosen, *recordings], strict=True)):
         kind, position = ("episode", number) if number < len(chosen) else ("recording", number - len(chosen))
-        blocks.append(_block(f"{kind}-{position}", packed(content)))
+        blocks.append(_block(f"{kind}-{position}", pack_content(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
@@ -116,7 +116,7 @@ def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any]
     row = episode_row(episode, truth=False)
     heading = {"name": row["app"], "version": "", "truth": False, "synthetic": False, "episodes": [row]}
     content = episode_content(episode, truth=False, answers=answers, incident=incident)
-    return _write(out, [_block("dataset", packed(heading)), _block("episode-0", packed(content))])
+    return _write(out, [_block("dataset", pack_content(heading)), _block("episode-0", pack_content(content))])
 
 
 def _write(out: Path, blocks: Sequence[str]) -> int:
@@ -140,7 +140,7 @@ def dataset_content(
     }
 
 
-def packed(content: Any) -> bytes:
+def pack_content(content: Any) -> bytes:
     """Return content as deflated JSON."""
     return zlib.compress(content_json(content).encode(), 9)
 

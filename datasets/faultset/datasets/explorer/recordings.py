@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.explorer.health import TimeGrid, rounded
+from faultset.datasets.explorer.health import TimeGrid, round_values
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.window_view import WindowView
@@ -139,15 +139,15 @@ class _Lanes:
         if ("", "ok") not in self.counts:
             return None
         rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}
-        return {what: _without_zeros(row) if what.startswith("p") else rounded(row) for what, row in rows.items()}
+        return {what: _without_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
 
     def services(self) -> list[dict[str, Any]]:
         """Return calls, failures and latency of each service that was called."""
         return [
             {
                 "name": name,
-                "calls": rounded(self._row(name, "calls")),
-                "failed": rounded(self._row(name, "failed")),
+                "calls": round_values(self._row(name, "calls")),
+                "failed": round_values(self._row(name, "failed")),
                 "ms": _without_zeros(self._row(name, "ms")),
             }
             for name in self.names
@@ -156,7 +156,7 @@ class _Lanes:
 
 
 def _without_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
-    return rounded(np.where(row > 0, row, np.nan))
+    return round_values(np.where(row > 0, row, np.nan))
 
 
 def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, A
     for number, (service, metric) in enumerate(frame.columns.tolist()[:MOST_SERIES]):
         values = np.full(grid.steps, np.nan)
         values[cells] = frame.iloc[:, number].to_numpy(dtype=float)
-        lanes.append({"name": f"{service} {metric}", "values": rounded(values)})
+        lanes.append({"name": f"{service} {metric}", "values": round_values(values)})
     return lanes
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.explorer.health import TimeGrid, rounded
-from faultset.datasets.log_masks import masked_column
+from faultset.datasets.explorer.health import TimeGrid, round_values
+from faultset.datasets.log_masks import mask_column
 from faultset.datasets.recorded_tables import read_frame, read_table
 from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.views import EpisodeView
@@ -27,7 +27,7 @@ _BAD = ("error", "fatal")
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Count lines by level and template; None without lines.
 
-    If there are many templates, keep errors, new ones, and those whose rate changed most.
+    If there are many templates, keep those of errors, new ones, and those whose rate changed most.
     """
     table = read_table(view, "logs", ("time", "service", "level", "message"))
     if not len(table):
@@ -37,7 +37,7 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
             "time": table["time"].cast(pa.int64()).to_numpy(),
             "service": table["service"].cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False),
             "level": table["level"].cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False),
-            "template": masked_column(table["message"]).to_numpy(zero_copy_only=False),
+            "template": mask_column(table["message"]).to_numpy(zero_copy_only=False),
             "row": np.arange(len(table)),
         }
     ).sort_values("time", kind="stable", ignore_index=True)
@@ -168,7 +168,7 @@ def _text(value: Any) -> str:
 
 
 MOST_TRACES = 30
-"""Number of failing, and of slow traces."""
+"""Number of failing traces, and of slow ones."""
 MOST_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",
@@ -206,14 +206,14 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
     numbers = {span: number for number, span in enumerate(first["span_id"])}
     parent = [numbers.get(span) if span is not None else None for span in first["parent_span_id"]]
     texts = {name: first[name].astype(object).where(first[name].notna(), None).tolist() for name in _TEXTS}
-    begin = rounded((first["time"].to_numpy() - start) / 1e6)
-    length = rounded(first["duration_ns"].to_numpy() / 1e6)
+    begin = round_values((first["time"].to_numpy() - start) / 1e6)
+    length = round_values(first["duration_ns"].to_numpy() / 1e6)
     code = [None if pd.isna(value) else int(value) for value in first["status_code"]]
     depth = _depths(parent)
     return {
         "id": trace,
         "at": grid.seconds(start),
-        "ms": rounded(np.array([facts["ns"] / 1e6]))[0],
+        "ms": round_values(np.array([facts["ns"] / 1e6]))[0],
         "count": int(facts["spans"]),
         "failed": int(facts["failed"]),
         "spans": [
@@ -221,7 +221,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
                 depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
                 begin[n], length[n], texts["status"][n], code[n],
             ]
-            for n in _in_order(parent, len(first))
+            for n in _order_spans(parent, len(first))
         ],
     }  # fmt: skip
 
@@ -229,8 +229,8 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
 _TEXTS = ("service", "operation", "kind", "peer_service", "status")
 
 
-def _in_order(parent: list[int | None], count: int) -> list[int]:
-    """Return each span once, before its children, which are in order of time; cycles are tolerated."""
+def _order_spans(parent: list[int | None], count: int) -> list[int]:
+    """Return each span once, followed by its children in order of time; cycles of parents are tolerated."""
     children: dict[int | None, list[int]] = {}
     for number in range(count):
         children.setdefault(parent[number], []).append(number)

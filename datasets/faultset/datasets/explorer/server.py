@@ -13,7 +13,7 @@ from aiohttp import web
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.explorer.content import Answers, episode_content
-from faultset.datasets.explorer.page import dataset_content, packed, page_text
+from faultset.datasets.explorer.page import dataset_content, pack_content, page_text
 from faultset.datasets.explorer.recordings import recording_content
 from faultset.datasets.recordings.validation import check_recording_files
 
@@ -29,7 +29,9 @@ _HEADERS = {
 def explorer_app(
     dataset: Dataset, token: str, *, truth: bool = True, answers: Answers | None = None
 ) -> web.Application:
-    """Return the application with the page and each episode as deflated JSON; without the token, all is 404.
+    """Return the application that serves the page, and each episode as compressed JSON.
+
+    Requests without the token get status 404.
 
     Parameters
     ----------
@@ -41,11 +43,11 @@ def explorer_app(
         Answers of methods by episode.
     """
     content = dataset_content(dataset, dataset.episodes, [*dataset.recording_files], truth=truth)
-    index = base64.b64encode(packed(content)).decode()
+    index = base64.b64encode(pack_content(content)).decode()
     text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
 
     def refuse_strangers(request: web.Request) -> None:
-        # DNS rebinding: the name of a foreign page may resolve to this machine
+        # prevent DNS rebinding: the host name of a malicious page may resolve to this machine
         host = request.host.rpartition(":")[0] or request.host
         has_token = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
         if host not in (HOST, "localhost") or not has_token:
@@ -76,9 +78,9 @@ def explorer_app(
 def _episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
     if name in dataset.recording_files:
         check_recording_files(dataset.root, {name: dataset.recording_files[name]})
-        return packed(recording_content(dataset.recording(name), truth=truth, answers=answers))
+        return pack_content(recording_content(dataset.recording(name), truth=truth, answers=answers))
     dataset.check_files(episodes=[name])
-    return packed(episode_content(dataset[name], truth=truth, answers=answers))
+    return pack_content(episode_content(dataset[name], truth=truth, answers=answers))
 
 
 async def serve(

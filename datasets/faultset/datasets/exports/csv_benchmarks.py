@@ -45,13 +45,13 @@ def lines_with_level(logs: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(pc.binary_join_element_wise(level, logs["message"], ": "), logs["message"])
 
 
-def services_of(spans: pa.Table) -> pa.ChunkedArray:
+def owning_services(spans: pa.Table) -> pa.ChunkedArray:
     """Return the service of each span, or the reported service if no workload owns it."""
     return pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
 
 
 _INSTANCE = "recording:10250"
-"""Placeholder for the scraped node, which recordings do not have."""
+"""Placeholder for the scraped node, which recordings do not contain."""
 _SUPPORTED_LABELS = frozenset({"cpu", "interface"})
 _MICRO = 1_000
 
@@ -69,7 +69,7 @@ class AIOpsLabExport(ExportLayout):
             return "AIOpsLab needs metrics of pods, but the episode has none"
         pods = sampled | _words(view.table("logs", ["pod"])["pod"])
         services: set[str | None] = {workload_of_pod(pod) for pod in pods if pod is not None}
-        services |= _words(services_of(view.table("spans", ["service", "reported_service"])))
+        services |= _words(owning_services(view.table("spans", ["service", "reported_service"])))
         missing = [target for target in self.dataset.label(episode).targets if target not in services]
         return f"AIOpsLab needs a pod or a span of the target {missing[0]}" if missing else None
 
@@ -119,7 +119,7 @@ def _traces(spans: pa.Table) -> pa.Table:
             "trace_id": spans["trace_id"],
             "span_id": spans["span_id"],
             "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("ROOT")),
-            "service_name": services_of(spans),
+            "service_name": owning_services(spans),
             "operation_name": spans["operation"].cast(pa.string()),
             "start_time": pc.divide(spans["time"].cast(pa.int64()), _MICRO),
             "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
@@ -282,7 +282,7 @@ def _spans(view: EpisodeView) -> pa.Table:
     return pa.table(
         {
             "time_ns": spans["time"].cast(pa.int64()),
-            "cmdb_id": services_of(spans),
+            "cmdb_id": owning_services(spans),
             "span_id": spans["span_id"],
             "trace_id": spans["trace_id"],
             "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),

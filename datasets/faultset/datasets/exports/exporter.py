@@ -1,6 +1,7 @@
 """Export a dataset into a folder that appears only when it is complete.
 
-The export estimates its size first. Layouts that cannot compute it write an episode of each application as a trial.
+The export first estimates its size. For layouts that cannot compute it, one episode of each application is written as a
+trial.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_BYTES = 2_000_000_000
 _WRITTEN_BYTES_PER_S = 200e6
 _TRIAL = ".trial"
 SPLIT = "by-episode"
-SIDES = ("train", "test")
+SUBSETS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +82,8 @@ class ExportLayout:
         self.folder = folder
         self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
 
-    def side_of(self, episode: str) -> str:
-        """Return the side of an episode in the split `by-episode`; `train` without that split."""
+    def find_subset(self, episode: str) -> str:
+        """Return the subset of an episode in the split `by-episode`; `train` without that split."""
         return "test" if episode in self._test else "train"
 
     def unavailable_reason(self, episode: str) -> str | None:
@@ -118,7 +119,7 @@ def export_dataset(
     most_bytes: int | None = MOST_BYTES,
     announce: Callable[[ExportPlan], None] | None = None,
 ) -> ExportResult:
-    """Write a version of a dataset in another layout.
+    """Write a version of a dataset in a different layout.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def _plan(
     episodes: Sequence[str],
     folder: Path,
 ) -> ExportPlan:
-    sample = first_of_each_app(dataset, episodes)
+    sample = select_first_of_each_app(dataset, episodes)
     share = _rows(dataset, episodes) / max(1, _rows(dataset, sample))
     started = time.perf_counter()
     if hasattr(export, "expected_bytes"):
@@ -194,8 +195,8 @@ def _plan(
     return ExportPlan(faulty=faulty, healthy=len(episodes) - faulty, expected_bytes=expected, expected_s=seconds)
 
 
-def first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[str]:
-    """Return the first episode of each application, preferring the training side of `by-episode`."""
+def select_first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[str]:
+    """Return the first episode of each application, preferring the training subset of `by-episode`."""
     test = {*dataset.splits.get(SPLIT, {}).get("test", ())}
     first: dict[str, str] = {}
     for episode in sorted(episodes, key=lambda episode: episode in test):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions
+from faultset.datasets.exports.exporter import SUBSETS, ExportLayout, ExportOptions
 from faultset.datasets.format.cards import KEEP_MARK, card_text
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored_schema
@@ -18,14 +18,14 @@ from faultset.datasets.format.table_folders import table_file
 
 
 class TablesBySplit(ExportLayout):
-    """Copies of the dataset's files as `<side>/<episode>/<folder>/<table>.parquet`.
+    """Copies of the dataset's files as `<subset>/<episode>/<folder>/<table>.parquet`.
 
-    Without the split `by-episode`, all episodes are on the side `train`.
+    Without the split `by-episode`, all episodes are in the subset `train`.
 
     Attributes
     ----------
     rows
-        Number of copied rows by table and side.
+        Number of copied rows by table and subset.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
@@ -35,30 +35,30 @@ class TablesBySplit(ExportLayout):
 
     def write(self, episode: str) -> None:
         """Copy the tables of an episode."""
-        side = self.side_of(episode)
+        subset = self.find_subset(episode)
         source = self.dataset[episode]
         self.added |= {table.name: table for table in source.context.added_tables}
         for name, record in source.files.items():
             if not name.endswith(".parquet"):
                 continue
-            target = self.folder / side / episode / name
+            target = self.folder / subset / episode / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source.path / name, target)
-            key = (target.stem, side)
+            key = (target.stem, subset)
             self.rows[key] = self.rows.get(key, 0) + (record.rows or 0)
 
     def tables(self) -> dict[str, list[str]]:
-        """Return the sides on which each table has rows; tables without rows are left out."""
-        sides: dict[str, list[str]] = {}
-        for side in SIDES:
-            for (table, side_of_rows), rows in self.rows.items():
-                if side_of_rows == side and rows:
-                    sides.setdefault(table, []).append(side)
-        return sides
+        """Return the subsets in which each table has rows; tables without rows are left out."""
+        subsets: dict[str, list[str]] = {}
+        for subset in SUBSETS:
+            for (table, subset_of_rows), rows in self.rows.items():
+                if subset_of_rows == subset and rows:
+                    subsets.setdefault(table, []).append(subset)
+        return subsets
 
-    def glob(self, table: str, side: str) -> str:
+    def glob(self, table: str, subset: str) -> str:
         """Return the glob pattern of a table's files."""
-        return f"{side}/*/{table_file(table)}"
+        return f"{subset}/*/{table_file(table)}"
 
 
 _CONTEXT: dict[str, Any] = {
@@ -89,30 +89,30 @@ class CroissantExport(TablesBySplit):
         """Write the metadata without columns of nested records, such as root causes."""
         schemas = TABLES | {name: table.schema for name, table in self.added.items()} | TRUTH_TABLES
         tables = self.tables()
-        manifest = self.dataset.manifest
+        version_file = self.dataset.version_file
         content = {
             "@context": _CONTEXT,
             "@type": "sc:Dataset",
             "name": self.dataset.root.resolve().name,
             "description": (
-                f"Labelled telemetry of microservices, with and without faults: {len(manifest.episodes)} episodes. "
+                f"Labelled telemetry of microservices, with and without faults: {len(version_file.episodes)} episodes. "
                 "Nested columns, such as the root causes in the labels, are in the Parquet files only."
             ),
             "conformsTo": "http://mlcommons.org/croissant/1.0",
-            "version": manifest.version,
-            "datePublished": manifest.created,
-            "distribution": [self._files(table, sides) for table, sides in tables.items()],
+            "version": version_file.version,
+            "datePublished": version_file.created,
+            "distribution": [self._files(table, subsets) for table, subsets in tables.items()],
             "recordSet": [self._records(table, stored_schema(schemas[table])) for table in tables],
         }
         (self.folder / "croissant.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
-    def _files(self, table: str, sides: list[str]) -> dict[str, Any]:
+    def _files(self, table: str, subsets: list[str]) -> dict[str, Any]:
         return {
             "@type": "cr:FileSet",
             "@id": f"{table}-files",
             "name": f"{table}-files",
             "encodingFormat": "application/x-parquet",
-            "includes": [self.glob(table, side) for side in sides],
+            "includes": [self.glob(table, subset) for subset in subsets],
         }
 
     def _records(self, table: str, schema: pa.Schema) -> dict[str, Any]:
@@ -148,27 +148,27 @@ def _data_type(kind: pa.DataType) -> str | None:
 
 
 class HuggingFaceExport(TablesBySplit):
-    """A configuration per table with the sides of the split `by-episode`, and the dataset's card."""
+    """A configuration per table with the subsets of the split `by-episode`, and the dataset's card."""
 
     def finish(self) -> None:
         """Write the card with configurations and files in its front matter."""
         episodes = self.dataset.episodes
         text = card_text(
             self.dataset.root.resolve().name,
-            self.dataset.manifest,
+            self.dataset.version_file,
             {episode: self.dataset.label(episode) for episode in episodes},
             {episode: self.dataset.view(episode).context.app for episode in episodes},
             added_tables=list(self.added.values()),
         )
-        body = text.split("\n---\n", 1)[1].replace(KEEP_MARK, "").replace("episodes/<id>/", "<side>/<id>/").rstrip()
+        body = text.split("\n---\n", 1)[1].replace(KEEP_MARK, "").replace("episodes/<id>/", "<subset>/<id>/").rstrip()
         lists = f"The lists are in `versions/{self.dataset.version}.json`, together with the SHA-256 of every file."
-        body = body.replace(lists, "The folders `train` and `test` are the sides of `by-episode`.")
+        body = body.replace(lists, "The folders `train` and `test` are the subsets of `by-episode`.")
         (self.folder / "README.md").write_text(f"{self._front_matter()}{body}\n", encoding="utf-8")
 
     def _front_matter(self) -> str:
         configs = []
-        for table, sides in self.tables().items():
-            files = "".join(f"  - split: {side}\n    path: {self.glob(table, side)}\n" for side in sides)
+        for table, subsets in self.tables().items():
+            files = "".join(f"  - split: {subset}\n    path: {self.glob(table, subset)}\n" for subset in subsets)
             configs.append(f"- config_name: {table}\n  data_files:\n{files}")
         name = json.dumps(self.dataset.root.resolve().name)
         tags = "- time-series\n- microservices\n- anomaly-detection\n- root-cause-analysis\n"

@@ -199,7 +199,7 @@ def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
 
 
 def _names_a_pod(cause: RootCause) -> bool:
-    """Return whether a cause names one pod; a Pod with the name of its service means any pod of it."""
+    """Return whether a cause names one pod; a Pod with the name of its service means any pod of the service."""
     return cause.kind == "Pod" and cause.name != cause.service
 
 

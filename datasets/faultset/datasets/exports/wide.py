@@ -19,7 +19,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions, first_of_each_app
+from faultset.datasets.exports.exporter import SUBSETS, ExportLayout, ExportOptions, select_first_of_each_app
 from faultset.datasets.training.columns import ColumnFinder, FeatureColumns
 from faultset.datasets.training.features import step_count, step_features
 from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
@@ -50,7 +50,7 @@ class _Wide(ExportLayout):
     def finish(self) -> None:
         """Write labels and splits."""
         pyarrow.csv.write_csv(pa.Table.from_pylist(self._labels), self.folder / "labels.csv")
-        splits = {name: dict(sides) for name, sides in self.dataset.splits.items()}
+        splits = {name: dict(subsets) for name, subsets in self.dataset.splits.items()}
         (self.folder / "splits.json").write_text(json.dumps(splits, indent=1, sort_keys=True) + "\n")
 
     def _label(self, episode: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class TimeSeriesFiles(ExportLayout):
     """`faultset_TRAIN.ts` and `faultset_TEST.ts`: episodes are cases, faults are classes, columns are dimensions.
 
     All cases have the same dimensions and lengths; a column that an episode lacks is missing (`?`) throughout. The
-    sides are those of the split `by-episode`.
+    subsets are those of the split `by-episode`.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
@@ -157,22 +157,22 @@ class TimeSeriesFiles(ExportLayout):
         self._steps[episode] = len(frame)
 
     def write(self, episode: str) -> None:
-        """Append an episode to the file of its side."""
+        """Append an episode to the file of its subset."""
         columns = sorted(self._columns)
         if not self._members:
             self._create_files(columns)
-        side = self.side_of(episode)
-        self._members[side].append(episode)
+        subset = self.find_subset(episode)
+        self._members[subset].append(episode)
         frame = filled_frame(self.dataset, episode, self.options).reindex(columns=columns)
         dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
-        with self._file(side).open("a", encoding="utf-8") as file:
+        with self._file(subset).open("a", encoding="utf-8") as file:
             file.write(f"{dimensions}:{_fault(self.dataset, episode)}\n")
 
     def finish(self) -> None:
         """Write the names of the dimensions and the episode of each case."""
-        for side, episodes in self._members.items():
+        for subset, episodes in self._members.items():
             rows = "".join(f"{episode}\n" for episode in episodes)
-            (self.folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
+            (self.folder / f"{subset}_episodes.txt").write_text(rows, encoding="utf-8")
         names = json.dumps(sorted(self._columns), indent=1) + "\n"
         (self.folder / "dimensions.json").write_text(names, encoding="utf-8")
 
@@ -184,17 +184,17 @@ class TimeSeriesFiles(ExportLayout):
                 f'{max(lengths)} steps; create a version of equally long episodes with "faultset dataset filter"'
             )
         classes = sorted({_fault(self.dataset, episode) for episode in self._steps})
-        for side in SIDES:
-            self._members[side] = []
-            self._file(side).write_text(
+        for subset in SUBSETS:
+            self._members[subset] = []
+            self._file(subset).write_text(
                 "@problemName faultset\n@timeStamps false\n@missing true\n@univariate false\n"
                 f"@dimensions {len(columns)}\n@equalLength true\n@seriesLength {min(lengths)}\n"
                 f"@classLabel true {' '.join(classes)}\n@data\n",
                 encoding="utf-8",
             )
 
-    def _file(self, side: str) -> Path:
-        return self.folder / f"faultset_{side.upper()}.ts"
+    def _file(self, subset: str) -> Path:
+        return self.folder / f"faultset_{subset.upper()}.ts"
 
 
 def _fault(dataset: Dataset, episode: str) -> str:
@@ -211,10 +211,10 @@ _BATCH = 256
 
 
 class WindowsExport(ExportLayout):
-    """`<side>/` with `values.npy` and `mask.npy` [window, step, feature], `labels.npy` [window, step], and more.
+    """`<subset>/` with `values.npy` and `mask.npy` [window, step, feature], `labels.npy` [window, step], and more.
 
     `ends_ns.npy`, `groups.npy`, `episodes.npy` and, for windows per service, `services.npy` have an entry per window.
-    Each window starts a step after the previous one. `columns.json` names the columns, which are those of training
+    Each window starts one step after the previous one. `columns.json` names the columns, which come from the training
     episodes. `numpy.load(path, mmap_mode="r")` reads windows on access.
     """
 
@@ -224,7 +224,7 @@ class WindowsExport(ExportLayout):
         super().__init__(dataset, options, folder)
         self._finder = _finder(options)
         self.prepare = None if self._finder is None else self._find_columns
-        self._sides: dict[str, _Side] = {}
+        self._subsets: dict[str, _Subset] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode that is shorter than a window."""
@@ -235,7 +235,7 @@ class WindowsExport(ExportLayout):
     def expected_bytes(self, episodes: Sequence[str]) -> int:
         """Estimate the size of all windows from the columns of the first episode of each application."""
         finder, views = _finder(self.options), [self.dataset.view(episode) for episode in episodes]
-        for episode in first_of_each_app(self.dataset, episodes):
+        for episode in select_first_of_each_app(self.dataset, episodes):
             if finder is not None:
                 finder.add(self.dataset.view(episode))
             else:  # read it to measure the time per episode
@@ -248,32 +248,32 @@ class WindowsExport(ExportLayout):
 
     def write(self, episode: str) -> None:
         """Write the windows of an episode."""
-        if not self._sides:
-            self._create_sides()
-        self._sides[self.side_of(episode)].write(episode)
+        if not self._subsets:
+            self._create_subsets()
+        self._subsets[self.find_subset(episode)].write(episode)
 
     def finish(self) -> None:
         """Write the episode of each window."""
-        for side in self._sides.values():
-            side.close()
+        for subset in self._subsets.values():
+            subset.close()
 
     def _find_columns(self, episode: str) -> None:
-        if self._finder is not None and self.side_of(episode) == "train":
+        if self._finder is not None and self.find_subset(episode) == "train":
             self._finder.add(self.dataset.view(episode))
 
-    def _create_sides(self) -> None:
-        members: dict[str, list[str]] = {side: [] for side in SIDES}
+    def _create_subsets(self) -> None:
+        members: dict[str, list[str]] = {subset: [] for subset in SUBSETS}
         for episode in self.dataset.episodes:
             if self.unavailable_reason(episode) is None:
-                members[self.side_of(episode)].append(episode)
+                members[self.find_subset(episode)].append(episode)
         if not members["train"]:
-            raise DataError("no episode of the training side has a window; choose a shorter --step")
+            raise DataError("no episode of the training subset has a window; choose a shorter --step")
         columns = self._columns(self._finder)
         (self.folder / "columns.json").write_text(json.dumps(columns.names, indent=1) + "\n", encoding="utf-8")
-        for side, episodes in members.items():
+        for subset, episodes in members.items():
             if episodes:
                 windows = EpisodeWindows(self.dataset, episodes, columns, length=LENGTH)
-                self._sides[side] = _Side(self.folder / side, windows)
+                self._subsets[subset] = _Subset(self.folder / subset, windows)
 
     def _columns(self, finder: ColumnFinder | None) -> FeatureColumns:
         if finder is not None:
@@ -281,8 +281,8 @@ class WindowsExport(ExportLayout):
         return FeatureColumns.per_service(step_s=self.options.step_s, roles=self.options.roles)
 
 
-class _Side:
-    """Arrays of a side, filled in the order of the windows."""
+class _Subset:
+    """Arrays of training or test episodes, filled in the order of the windows."""
 
     def __init__(self, folder: Path, windows: EpisodeWindows) -> None:
         folder.mkdir()

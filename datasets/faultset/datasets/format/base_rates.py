@@ -1,4 +1,4 @@
-"""How many errors healthy systems of a dataset make."""
+"""Rates of errors in the healthy systems of a dataset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAD_LEVELS = ("warning", "error", "fatal")
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRates:
-    """Rates in the reference of one episode, which is healthy in every episode.
+    """Rates of errors in the healthy reference of one episode.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class BaseRates:
 
 
 def measure_base_rates(root: Path, label: Label) -> BaseRates:
-    """Measure how many errors an episode has in its reference; a table that is absent has none."""
+    """Measure the rates of errors in the reference of an episode; a missing table counts as having no errors."""
     folder = root / EPISODES / label.episode / "telemetry"
     start_ns, end_ns = label.view_start_ns, label.reference_end_ns
     hours = (end_ns - start_ns) / (3600 * SECOND_NS)

@@ -12,11 +12,11 @@ from faultset.core.files import replace_text
 from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.card_cells import cell as _cell
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.recording_cards import recording_sections
 from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.version_files import VersionFile
 
 CARD = "README.md"
 """File name of the card."""
@@ -25,7 +25,7 @@ KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -
 
 def write_card(
     root: Path,
-    manifest: Manifest,
+    version_file: VersionFile,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -41,12 +41,12 @@ def write_card(
     rates = build_base_rate_table(root, labels, titles) if labels else ""
     card = card_text(
         root.resolve().name,
-        manifest,
+        version_file,
         labels,
         apps,
         added_tables=added_tables,
         base_rates=rates,
-        recordings=recording_sections(manifest, recordings or {}),
+        recordings=recording_sections(version_file, recordings or {}),
     )
     with translate_disk_full(root):
         replace_text(path, card + user_text)
@@ -54,7 +54,7 @@ def write_card(
 
 def card_text(
     name: str,
-    manifest: Manifest,
+    version_file: VersionFile,
     labels: Mapping[str, Label],
     apps: Mapping[str, str],
     *,
@@ -64,13 +64,13 @@ def card_text(
 ) -> str:
     """Return the card of a version up to and including the keep mark."""
     added = [table.name for table in added_tables]
-    synthetic = manifest.provenance.get("synthetic")
+    synthetic = version_file.provenance.get("synthetic")
     notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
-    truth = [*(TRUTH_TABLES if labels else ()), *(CHUNK_TRUTH_TABLES if manifest.recordings else ())]
-    has_episodes = bool(labels) or not manifest.recordings
-    episodes, splits = (_episodes(labels, apps), _splits(manifest)) if has_episodes else ("", "")
+    truth = [*(TRUTH_TABLES if labels else ()), *(CHUNK_TRUTH_TABLES if version_file.recordings else ())]
+    has_episodes = bool(labels) or not version_file.recordings
+    episodes, splits = (_episodes(labels, apps), _splits(version_file)) if has_episodes else ("", "")
     folder = "episodes/<id>" if has_episodes else "recordings/<id>/chunks/<number>"
-    compacted = _sampling(manifest.provenance.get("compacted_from"))
+    compacted = _sampling(version_file.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
 tags:
@@ -79,13 +79,13 @@ tags:
 - anomaly-detection
 - root-cause-analysis
 configs:
-{_configs(added, manifest)}
+{_configs(added, version_file)}
 ---
 
 # {name}
 
-Labelled telemetry of microservices, with and without faults: {_contents(labels, manifest)}, version {manifest.version},
-schema version {manifest.schema_version}.
+Labelled telemetry of microservices, with and without faults: {_contents(labels, version_file)},
+version {version_file.version}, schema version {version_file.schema_version}.
 
 {notice}{recordings}{episodes}\
 A verdict is *manifest* if clients noticed the fault, *latent* if only the target's metrics changed, *silent* if nothing
@@ -95,13 +95,13 @@ changed, and *none* without a fault.
 
 | table | rows | MB |
 |---|---|---|
-{_table_rows(manifest, (*TABLES, *added, *truth))}
+{_table_rows(version_file, (*TABLES, *added, *truth))}
 
 `{folder}/telemetry/` is the input of methods, `{folder}/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
 
 {compacted}{"".join(_dictionary(table) for table in added_tables)}{splits}\
-`versions/{manifest.version}.json` lists all files with their SHA-256.
+`versions/{version_file.version}.json` lists all files with their SHA-256.
 
 ## Reading
 
@@ -116,16 +116,16 @@ logs = load_dataset("<this folder>", "logs", split="train")
 {base_rates}## Provenance
 
 ```json
-{_provenance(manifest)}
+{_provenance(version_file)}
 ```
 
 {KEEP_MARK}
 """
 
 
-def _contents(labels: Mapping[str, Label], manifest: Manifest) -> str:
-    episodes = f"{len(labels)} episodes" if labels or not manifest.recordings else ""
-    count = len(manifest.recordings)
+def _contents(labels: Mapping[str, Label], version_file: VersionFile) -> str:
+    episodes = f"{len(labels)} episodes" if labels or not version_file.recordings else ""
+    count = len(version_file.recordings)
     recordings = f"{count} recording{'s' * (count != 1)}" if count else ""
     return " and ".join(filter(None, (episodes, recordings)))
 
@@ -140,12 +140,12 @@ def _episodes(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
 """
 
 
-def _splits(manifest: Manifest) -> str:
+def _splits(version_file: VersionFile) -> str:
     return f"""## Splits
 
 | split | separated by | train | test |
 |---|---|---|---|
-{_split_rows(manifest)}
+{_split_rows(version_file)}
 
 """
 
@@ -158,9 +158,9 @@ def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
     )
 
 
-def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
+def _table_rows(version_file: VersionFile, tables: Iterable[str]) -> str:
     rows, sizes = Counter[str](), Counter[str]()
-    for files in (*manifest.episodes.values(), *manifest.recordings.values()):
+    for files in (*version_file.episodes.values(), *version_file.recordings.values()):
         for path, record in files.items():
             if record.rows is not None:
                 rows[Path(path).stem] += record.rows
@@ -168,10 +168,10 @@ def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
     return "\n".join(f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in tables)
 
 
-def _split_rows(manifest: Manifest) -> str:
+def _split_rows(version_file: VersionFile) -> str:
     return "\n".join(
         f"| {_cell(name)} | {_cell(split.key)} | {len(split.train)} | {len(split.test)} |"
-        for name, split in manifest.splits.items()
+        for name, split in version_file.splits.items()
     )
 
 
@@ -207,17 +207,17 @@ def _dictionary(table: AddedTable) -> str:
 """
 
 
-def _provenance(manifest: Manifest) -> str:
+def _provenance(version_file: VersionFile) -> str:
     # a page that shows the card must not find HTML tags in it
-    return json.dumps(manifest.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
+    return json.dumps(version_file.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 
-def _configs(added: Sequence[str], manifest: Manifest) -> str:
+def _configs(added: Sequence[str], version_file: VersionFile) -> str:
     folders = []
-    if manifest.episodes:
+    if version_file.episodes:
         folders += [("", "episodes/*/telemetry", [*TABLES, *added]), ("", "episodes/*/truth", [*TRUTH_TABLES])]
-    if manifest.recordings:
-        chunks, prefix = "recordings/*/chunks/*", "recording_" if manifest.episodes else ""
+    if version_file.recordings:
+        chunks, prefix = "recordings/*/chunks/*", "recording_" if version_file.episodes else ""
         folders += [(prefix, f"{chunks}/telemetry", [*TABLES]), (prefix, f"{chunks}/truth", [*CHUNK_TRUTH_TABLES])]
     return "\n".join(
         f"- config_name: {prefix}{table}\n  data_files: {folder}/{table}.parquet"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.reading.regular_files import FileStamp, unreadable
-from faultset.datasets.format.manifests import FileRecord
+from faultset.core.reading.regular_files import FileStamp, explain_read_error
 from faultset.datasets.format.storage import open_table
+from faultset.datasets.format.version_files import FileRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class FileSummary:
     """Path below its folder -> record."""
     stamps: Mapping[str, FileStamp] = field(default_factory=dict[str, FileStamp])
     """Path below its folder -> stamp, for the files in the dataset's folder."""
-    checked_for: str = ""
+    check_name: str = ""
     """Name of the content check that all files passed; empty if they were only hashed."""
 
 
@@ -79,7 +79,7 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise explain_read_error(path, error) from error
 
 
 def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:

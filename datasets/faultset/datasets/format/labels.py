@@ -54,9 +54,9 @@ class RootCause:
     service: Name
     """Service that it belongs to: the correct answer of a localizer."""
     accepted: tuple[Name, ...]
-    """Other services that are accepted as answers."""
+    """Further services that are accepted as answers."""
     metric: Name | None = None
-    """The metric that shows the cause, if the source of the data names one."""
+    """The metric that shows the cause, if the source of the data names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,9 @@ class LabelledFault:
     parameters: Mapping[str, Any]
     """Its seeded parameters."""
     inject_start_ns: TimeNs | None = None
-    """Time just before its first change."""
+    """Time just before the first change of its injection."""
     inject_done_ns: TimeNs | None = None
-    """Time when all its changes were made."""
+    """Time when all changes of its injection were complete."""
     effective_ns: TimeNs | None = None
     """Time of its first confirmed effect."""
     intervals: tuple[LabelledInterval, ...] = ()
@@ -141,7 +141,7 @@ class LabelledProblem:
     inject_start_ns: TimeNs | None
     """Time just before the first change of the injection."""
     inject_done_ns: TimeNs | None
-    """Time when all changes were made."""
+    """Time when all changes of the injection were complete."""
     effective_ns: TimeNs | None
     """Time of the first confirmed effect; with several faults, of the last one confirmed."""
     recover_start_ns: TimeNs | None
@@ -247,7 +247,7 @@ class Label(LabelledProblem):
             "level, type": ", ".join(filter(None, (self.system_level, self.fault_type))),
             "healthy until": self.reference_end_ns,
             "onset": self.onset_ns,
-            "felt by clients": self.first_manifest_ns,
+            "noticed by clients": self.first_manifest_ns,
             "undone": self.recover_start_ns,
             "healthy again": self.healthy_again_ns,
             "end": self.view_end_ns,
@@ -384,7 +384,7 @@ def evidence_table(episode_path: Path | str) -> pa.Table:
 
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
-    """Return the recorded changes to the platform in order; lines that a crash has cut short are skipped."""
+    """Return the recorded changes to the platform in order; lines that a crash truncated are skipped."""
     path = Path(episode_path) / JOURNAL_FILE
     content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
     return list(json_lines(content, str(path)))

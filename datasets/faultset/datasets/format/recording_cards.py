@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from faultset.datasets.format.card_cells import cell
-from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.version_files import VersionFile
 
 
-def recording_sections(manifest: Manifest, recordings: Mapping[str, RecordingSummary]) -> str:
+def recording_sections(version_file: VersionFile, recordings: Mapping[str, RecordingSummary]) -> str:
     """Return the sections about recordings; empty without any."""
     if not recordings:
         return ""
@@ -33,7 +33,7 @@ def recording_sections(manifest: Manifest, recordings: Mapping[str, RecordingSum
     splits = "\n".join(
         f"| {cell(name)} | {cell(split.key)} | {_hours(split.train)} | {_hours(split.validation)} "
         f"| {_hours(split.test)} |"
-        for name, split in manifest.recording_splits.items()
+        for name, split in version_file.recording_splits.items()
     )
     return f"""## Recordings
 

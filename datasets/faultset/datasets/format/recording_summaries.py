@@ -12,10 +12,10 @@ from pathlib import Path
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.file_records import FileSummary, summarize_files
 from faultset.datasets.format.incidents import Incident, read_incidents
-from faultset.datasets.format.manifests import RecordingSplit
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.version_files import RecordingSplit
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""

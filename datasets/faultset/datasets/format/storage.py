@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import regular_stat, unreadable
+from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
-"""Sort columns; statistics of other columns take time to write and do not help readers skip row groups."""
+"""Sort columns, which get statistics; those of other columns would not help readers skip row groups."""
 _DICTIONARY = "RLE_DICTIONARY"
 _SEARCH_LEVEL = 9
-"""Finds almost the same encodings as the highest level in a third of the time."""
+"""Compression level; it finds almost the same encodings as the highest level in a third of the time."""
 _BATCH_ROWS = 1 << 14
 ROW_GROUP_ROWS = 1 << 17
 """Small enough to skip most of a file when filtering by metric name, large enough to compress well."""
@@ -41,15 +41,15 @@ class Compression:
     codec: str
     level: int | None = None
     is_searched: bool = False
-    """Whether to search for the smallest encoding of each column, and files omit the descriptions of columns."""
+    """Whether to search for the smallest encoding of each column and to omit the descriptions of columns."""
 
 
 SMALL = Compression("zstd", 5)
 QUICK = Compression("zstd", 1)
 QUICKEST = Compression("lz4")
-"""For numbers and single rows: 10 % larger than zstd, in two thirds of the time."""
+"""For numbers and single rows: files are 10 % larger than with zstd, and take two thirds of the time."""
 SMALLEST = Compression("zstd", 19, is_searched=True)
-"""A third smaller than `SMALL`, in ten times the time."""
+"""Files are a third smaller than with `SMALL`, and take ten times as long."""
 
 
 def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMALL) -> None:
@@ -141,13 +141,13 @@ class TableLimits:
 TELEMETRY_LIMITS = TableLimits(rows=50_000_000, file_bytes=4 << 30)
 TRUTH_LIMITS = TableLimits(rows=100_000, file_bytes=64 << 20)
 _ROWS_PER_BYTE = 64
-"""Limit of plausible metadata; 100,000 equal rows need a few hundred bytes."""
+"""Largest plausible number of rows per byte of a file; 100,000 equal rows need a few hundred bytes."""
 _LARGEST_RATIO = 1_000
 _SMALL_BYTES = 64 << 20
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
-def limits_of(table: str) -> TableLimits:
+def find_limits(table: str) -> TableLimits:
     """Return the limits of a table of an episode or chunk."""
     return TRUTH_LIMITS if table in TRUTH_NAMES else TELEMETRY_LIMITS
 
@@ -169,16 +169,16 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     Raises
     ------
     DataError
-        The file is missing, damaged, not a regular file, has another schema, or claims an implausible size.
+        The file is missing, damaged or not a regular file, has a different schema, or claims an implausible size.
     """
-    limits = limits_of(table)
-    size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
+    limits = find_limits(table)
+    size = stat_regular_file(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with translate_damage(path):
         try:
             file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
         except KeyError:  # the file lacks one of the dictionary columns
             file = pq.ParquetFile(parquet_path(path))
-        with _closed_on_error(file):
+        with _close_on_error(file):
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored_schema(schema), file.schema_arrow), None)
             if problem is not None:
@@ -187,7 +187,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
 
 
 @contextmanager
-def _closed_on_error(file: pq.ParquetFile) -> Iterator[None]:
+def _close_on_error(file: pq.ParquetFile) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -250,7 +250,7 @@ def translate_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise unreadable(path, error) from error
+        raise explain_read_error(path, error) from error
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0][:160] or type(error).__name__
         raise DataError(
@@ -260,7 +260,7 @@ def translate_damage(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_disk_full(folder: Path) -> Iterator[None]:
-    """Turn the error of a full disk into a DataError that names the folder; other errors pass."""
+    """Turn the error of a full disk into a DataError that names the folder; leave other errors unchanged."""
     try:
         yield
     except OSError as error:

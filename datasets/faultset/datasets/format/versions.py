@@ -12,25 +12,25 @@ from typing import Any, Literal
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.suggestions import suggest
-from faultset.datasets.cache import CheckedFile, remember
+from faultset.datasets.cache import CheckedFile, store_checked_files
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import FileSummary, file_names, summarize_files
 from faultset.datasets.format.labels import Label, read_label
-from faultset.datasets.format.manifests import (
-    LIMIT_BYTES,
-    VERSIONS,
-    Manifest,
-    RecordingSplit,
-    Split,
-    make_splits,
-    read_manifest_file,
-)
 from faultset.datasets.format.recording_summaries import make_recording_splits, summarize_recording
 from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, AddedTable, is_episode_id
 from faultset.datasets.format.storage import translate_disk_full
+from faultset.datasets.format.version_files import (
+    LIMIT_BYTES,
+    VERSIONS,
+    RecordingSplit,
+    Split,
+    VersionFile,
+    make_splits,
+    read_version_file,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def sorted_versions(names: Iterable[str]) -> list[str]:
     return sorted((name for name in names if _SEMVER.fullmatch(name)), key=_numbers)
 
 
-def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
+def read_version(root: Path | str, version: str | None = None) -> VersionFile:
     """Read a version file, by default the newest."""
     root = Path(root)
     versions = list_versions(root)
@@ -97,7 +97,7 @@ def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
         )
     if version is not None and version not in versions:
         raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, versions)}')
-    return read_manifest_file(root, version or versions[-1])
+    return read_version_file(root, version or versions[-1])
 
 
 def create_version(
@@ -158,7 +158,7 @@ def create_version(
         raise DataError(f"{root} has no complete episode for a version, and no recording; collect some first")
     labels = {episode: summary.label for episode, summary in contents.items()}
     apps = {episode: summary.app for episode, summary in contents.items()}
-    manifest = Manifest(
+    version_file = VersionFile(
         schema_version=SCHEMA_VERSION,
         version=version,
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
@@ -170,11 +170,11 @@ def create_version(
         if recording_splits is None
         else recording_splits,
     )
-    write_manifest(root, manifest)
+    write_version_file(root, version_file)
     added = {table.name: table for summary in contents.values() for table in summary.added_tables}
     titles = {episode: summary.app_title for episode, summary in contents.items()}
-    write_card(root, manifest, labels, titles, added_tables=list(added.values()), recordings=recorded)
-    remember(root, _checked_files(EPISODES, contents) | _checked_files(RECORDINGS, recorded))
+    write_card(root, version_file, labels, titles, added_tables=list(added.values()), recordings=recorded)
+    store_checked_files(root, _checked_files(EPISODES, contents) | _checked_files(RECORDINGS, recorded))
     return version
 
 
@@ -190,7 +190,7 @@ def _chosen(kind: str, names: Iterable[str] | None, on_disk: Sequence[str], root
 def _checked_files(folder: str, summaries: Mapping[str, FileSummary]) -> dict[str, CheckedFile]:
     return {
         f"{folder}/{episode}/{name}": CheckedFile(
-            stamp=summary.stamps[name], sha256=record.sha256, checked_for=summary.checked_for
+            stamp=summary.stamps[name], sha256=record.sha256, check_name=summary.check_name
         )
         for episode, summary in summaries.items()
         for name, record in summary.files.items()
@@ -198,16 +198,16 @@ def _checked_files(folder: str, summaries: Mapping[str, FileSummary]) -> dict[st
     }
 
 
-def write_manifest(root: Path, manifest: Manifest) -> Path:
+def write_version_file(root: Path, version_file: VersionFile) -> Path:
     """Write a version file; raise DataError if the version exists, even if another process has just created it."""
     folder = root / VERSIONS
-    path = folder / f"{manifest.version}.json"
-    text = manifest.to_json()
+    path = folder / f"{version_file.version}.json"
+    text = version_file.to_json()
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of {len(manifest.episodes)} "
-            f"episodes and {len(manifest.recordings)} recordings has {len(text) / 2**20:.0f}; divide them among "
-            "several datasets"
+            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of "
+            f"{len(version_file.episodes)} episodes and {len(version_file.recordings)} recordings has "
+            f"{len(text) / 2**20:.0f}; divide them among several datasets"
         )
     with translate_disk_full(root):
         folder.mkdir(exist_ok=True)
@@ -216,7 +216,7 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
                 temporary.write_text(text, encoding="utf-8")
         except FileExistsError:
             raise DataError(
-                f"version {manifest.version} of {root} exists and never changes; create another one"
+                f"version {version_file.version} of {root} exists and never changes; create another one"
             ) from None
     return path
 
@@ -235,8 +235,8 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
     DataError
         The dataset or a version does not exist.
     """
-    manifests = read_manifest(root, old), read_manifest(root, new)
-    before, after = ({**manifest.episodes, **manifest.recordings} for manifest in manifests)
+    manifests = read_version(root, old), read_version(root, new)
+    before, after = ({**version_file.episodes, **version_file.recordings} for version_file in manifests)
     changes = []
     for episode in sorted(before.keys() | after.keys()):
         first, second = before.get(episode, {}), after.get(episode, {})

@@ -29,9 +29,9 @@ from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportForma
 from faultset.datasets.imports.registry import load_format, reading
 from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW
-from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
+from faultset.datasets.metrics.frame_cache import cache_frame, frame_facts
 from faultset.datasets.metrics.roles import catalogue_with
-from faultset.datasets.validation import checked_for, label_problems, written_rows_problems
+from faultset.datasets.validation import check_name, find_label_problems, written_rows_problems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +69,8 @@ def import_case(importer: ImportFormat, case: Case, out: Path) -> EpisodeSummary
         summary = _summarize(case, writer, context)
         folder = writer.commit()
     # Most methods read this frame first, and its samples are in memory now.
-    keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _default_frame(metrics, context))
-    return replace(summary, checked_for=checked_for(summary.files))
+    cache_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _default_frame(metrics, context))
+    return replace(summary, check_name=check_name(summary.files))
 
 
 def _summarize(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
@@ -82,7 +82,7 @@ def _summarize(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> Ep
         evidence_table(folder)
     except DataError as error:
         raise _invalid_case(case, str(error).removeprefix(f"{folder}/")) from error
-    for problem in label_problems(context, summary.label):
+    for problem in find_label_problems(context, summary.label):
         raise _invalid_case(case, f"{table_file('label')}: {problem}; restore the file")
     return summary
 

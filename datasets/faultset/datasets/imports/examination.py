@@ -13,8 +13,8 @@ import pyarrow as pa
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.datasets.checks.telemetry import find_common_gap
-from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.schemas import time_column
+from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -153,19 +153,19 @@ def _group_issues(issues: Sequence[DataIssue]) -> tuple[DataIssue, ...]:
 def _examine_dataset(path: Path, name: str) -> Examination:
     from faultset.datasets.checks.telemetry import reference_messages
     from faultset.datasets.dataset import Dataset
-    from faultset.datasets.format.versions import read_manifest
+    from faultset.datasets.format.versions import read_version
 
-    manifest = read_manifest(path)
-    dataset = Dataset(path, manifest)
-    messages = reference_messages({episode: dataset.view(episode) for episode in manifest.episodes})
-    origin = manifest.provenance.get("import")
+    version_file = read_version(path)
+    dataset = Dataset(path, version_file)
+    messages = reference_messages({episode: dataset.view(episode) for episode in version_file.episodes})
+    origin = version_file.provenance.get("import")
     source = f", imported from {origin['title']} data" if isinstance(origin, dict) and "title" in origin else ""
-    count = len(manifest.episodes)
+    count = len(version_file.episodes)
     return Examination(
         format="faultset",
         cases=count,
         summary=(
-            f"{name} is a faultset dataset{source}: version {manifest.version}, {count} episodes. "
+            f"{name} is a faultset dataset{source}: version {version_file.version}, {count} episodes. "
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {shlex.quote(name)}",

@@ -28,7 +28,7 @@ from faultset.datasets.format.versions import (
     complete_episodes,
     create_version,
     list_versions,
-    read_manifest,
+    read_version,
 )
 from faultset.datasets.imports.cases import ImportedCase, episode_id, import_cases, worker_count
 from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs
@@ -302,7 +302,7 @@ def _create_version(
         # Left by a killed import; this process holds the lock.
         shutil.rmtree(stale, ignore_errors=True)
     versions = list_versions(out)
-    if versions and sorted(read_manifest(out).episodes) == complete_episodes(out):
+    if versions and sorted(read_version(out).episodes) == complete_episodes(out):
         return versions[-1], False
     provenance: dict[str, Any] = {
         "import": {

@@ -1,4 +1,4 @@
-"""Answers of tools: text with a status that distinguishes the kinds of negative answers."""
+"""Answers of tools: a text, and a status that distinguishes the kinds of negative answers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def found(text: str, cursor: int | None = None) -> ToolAnswer:
 
 
 def empty(what: str) -> ToolAnswer:
-    """Return the answer that recorded data has no matching rows; `what` names rows and window."""
+    """Return the answer that recorded data has no matching rows; `what` names the rows and the window."""
     return ToolAnswer(status="empty", text=f"No rows: {what}.")
 
 
 def absent(what: str, name: str, known: Iterable[str]) -> ToolAnswer:
-    """Return the answer that no object has a name, with similar names."""
+    """Return the answer that no object has the name, with similar names."""
     return ToolAnswer(status="absent", text=f'Not found: {what} "{name[:200]}"; {suggest(name, known)}')
 
 

@@ -84,7 +84,7 @@ class ClusterState(Protocol):
         ...
 
     def cells(self, body: Object) -> Cells:
-        """Return table cells of an object that do not follow from its fields."""
+        """Return the table cells of an object that cannot be computed from its fields."""
         ...
 
     def events(self) -> list[Event]:

@@ -177,7 +177,7 @@ def duration_s(name: str) -> Callable[[str], float]:
 
 
 def one_of(name: str, *values: str) -> Callable[[str], str]:
-    """Return a converter for the named flag that accepts the given values only."""
+    """Return a converter for the named flag that accepts only some values."""
 
     def convert(text: str) -> str:
         if text not in values:

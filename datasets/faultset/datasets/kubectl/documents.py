@@ -192,7 +192,7 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     output
         Value of `-o` with its template.
     single
-        Whether the request names a single object, which is then shown without a List around it.
+        Whether the request names a single object, which is then printed without a List around it.
     unknown
         Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` there and empty in
         templates, like in kubectl.

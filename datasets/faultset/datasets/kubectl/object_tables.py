@@ -90,7 +90,7 @@ def pod_status(pod: Mapping[str, Any]) -> str:
 
 
 def is_terminating(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is being deleted; recordings have this as its reason."""
+    """Return whether a pod is being deleted; recordings state this as the pod's reason."""
     return bool(pod["metadata"].get("deletionTimestamp")) or (pod.get("status") or {}).get("reason") == "Terminating"
 
 

@@ -17,8 +17,8 @@ _END_OF_LINE = re.compile(r"[\f\n\r]")
 def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows below a header, which may be empty.
 
-    A column is as wide as its widest cell plus three blanks, at least six characters. Of a cell with several lines,
-    only the first is shown.
+    A column is as wide as its widest cell plus three spaces, and at least six characters. Only the first line of a cell
+    is printed.
 
     >>> in_columns(["NAME", "READY"], [["geo", "1/1"]])
     'NAME   READY\\ngeo    1/1'

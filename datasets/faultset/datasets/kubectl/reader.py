@@ -105,7 +105,7 @@ def answer(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
 
 
 def check_namespace(state: ClusterState, command: KubectlCommand) -> None:
-    """Raise NegativeAnswer for a command about another namespace."""
+    """Raise NegativeAnswer for a command about a different namespace."""
     if "--namespace" in command.flags and "--all-namespaces" not in command.flags:
         state.check_namespace(command.flags["--namespace"])
 
@@ -467,7 +467,7 @@ READ_FLAGS = tuple(
         *_CONVERTERS.items(),
     ]
 )
-"""Flags of all reading verbs; those without an effect are accepted."""
+"""Flags of all reading verbs, including accepted flags without an effect."""
 READ_VERBS: dict[str, Callable[[ClusterState, KubectlCommand], ToolAnswer]] = {
     "get": _get, "describe": _describe, "logs": _logs, "top": _top, "events": _events, "api-resources": _api_resources,
     "config": _config,

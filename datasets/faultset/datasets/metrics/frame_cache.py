@@ -1,7 +1,7 @@
 """Cache of the wide frames of large episodes, next to the dataset.
 
-The key of a frame has the stamp of the metrics file, which changes when the file is copied, the window, the roles, the
-step and `REVISION`.
+The key of a frame consists of the window, the roles, the step, `REVISION`, and the stamp of the metrics file, which
+changes when the file is copied.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.reading.regular_files import FileStamp, regular_stat
-from faultset.datasets.cache import cached_path, keep_file
+from faultset.core.reading.regular_files import FileStamp, stat_regular_file
+from faultset.datasets.cache import cached_path, store_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.table_folders import table_file
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 REVISION = 4
 """Increment it when `wide_frame` returns different numbers."""
 FEWEST_BYTES = 1 << 20
-"""Frames of smaller metrics files are not cached, because computing them is as fast."""
+"""Frames of smaller metrics files are not cached, because computing them is as fast as reading them."""
 
 
 def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | None) -> dict[str, Any]:
-    """Return everything but the samples that determines the wide frame of an episode."""
+    """Return everything that determines the wide frame of an episode, except the samples."""
     return {
         "episode": context.episode,
         "start_ns": context.view_start_ns,
@@ -65,7 +65,7 @@ def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.Dat
     return frame
 
 
-def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
+def cache_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
     """Compute and cache a frame of an episode that was just written."""
     path = _path(episode, facts)
     if path is not None:
@@ -91,7 +91,7 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
     try:
         if path.parent.is_symlink():
             return None
-        regular_stat(path)
+        stat_regular_file(path)
         with path.open("rb") as file:
             columns = _columns(file.readline())
             data = np.load(file, allow_pickle=False)
@@ -117,4 +117,4 @@ def _keep(path: Path, frame: pd.DataFrame) -> None:
         file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
         np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)
 
-    keep_file(path, write)
+    store_file(path, write)

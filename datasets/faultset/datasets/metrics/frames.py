@@ -1,8 +1,8 @@
 """Convert raw metric samples to a wide frame of rates and levels on a regular grid; pure functions.
 
 A sample belongs to the step in which it was taken. A counter's rate is its increase between two samples divided by the
-time between them, and belongs to the step of the later sample. A decrease is a restart, after which the increase is
-the value itself. Infinite samples and negative samples of counters are ignored.
+time between them, and belongs to the step of the later sample. If the value decreases, the counter has restarted at
+zero, so the increase is the value itself. Infinite samples and negative samples of counters are ignored.
 
 Short gaps of a series are filled before it is combined with others, because the sum over a service's pods would
 otherwise drop whenever a sample of a pod is lost. Levels keep their last value, rates take the average up to the next
@@ -23,14 +23,14 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.datasets.metrics.roles import Catalogue, builtin_catalogue
-from faultset.datasets.metrics.series import Array, Series, increases, series_of
+from faultset.datasets.metrics.series import Array, Series, increases, split_series
 from faultset.datasets.status_codes import OUTCOME_ATTRIBUTES, read_failure
 
 Key = tuple[str, str]
 """Service and metric of a column."""
 
 _OUTCOME_LABELS = {name.replace(".", "_"): name for name in OUTCOME_ATTRIBUTES}
-"""Metric labels with the outcome of requests, and the attributes that they derive from."""
+"""Metric labels with the outcome of requests -> the attributes that they are derived from."""
 _MAX_GAP = 4.0
 """Longest distance between samples to fill, in units of the series' average distance."""
 
@@ -68,7 +68,7 @@ def wide_frame(
     steps = math.ceil((end_ns - start_ns) / step_ns)
     index = pd.DatetimeIndex(start_ns + step_ns * np.arange(steps), tz="UTC", name="time").as_unit("ns")
     catalogue = catalogue or builtin_catalogue()
-    series = series_of(metrics)
+    series = split_series(metrics)
     cells = _cells(series, start_ns, step_ns, steps)
     kinds = series.words["kind"]
     columns: dict[Key, Array] = {}
@@ -84,7 +84,7 @@ def wide_frame(
 
 
 def _labels(keys: Sequence[Key]) -> pd.MultiIndex:
-    """Do the same as `MultiIndex.from_tuples` in a tenth of its time."""
+    """Return the same as `MultiIndex.from_tuples` in a tenth of the time."""
     levels, codes = [], []
     for words in zip(*keys, strict=True) if keys else ((), ()):
         level = sorted(set(words))
@@ -255,8 +255,8 @@ def _numbers(series: Series, cells: _Cells) -> Array:
 def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
     """Return the step of every sample, corrected for jitter.
 
-    A series that is sampled once per step keeps its rhythm. Without the correction, jitter of milliseconds at the edge
-    of a step would leave a step empty and put two samples into the next.
+    A series that is sampled once per step gets one sample in each step. Without the correction, jitter of milliseconds
+    at the edge of a step would leave one step empty and put two samples into the next.
     """
     if not len(series):
         return _Cells(steps=steps, numbers=np.zeros(0, dtype=np.int64))
@@ -284,7 +284,7 @@ def _steps_of(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps
     sine = np.add.reduceat(np.sin(angle), starts) / lengths
     phase = np.arctan2(sine, cosine) / (2 * np.pi) % 1.0
     nominal = np.round(position - np.repeat(phase, lengths))
-    # Where a rhythm falls on the edge of a step, most samples decide the step.
+    # If samples are at the edges of steps, the side with most samples decides.
     side = np.round(np.add.reduceat(plain - nominal, starts) / lengths)
     steady = np.repeat(np.hypot(sine, cosine) > 0.8, lengths)
     step = np.clip(np.where(steady, nominal + np.repeat(side, lengths), plain), 0, steps - 1).astype(np.int64)

@@ -42,7 +42,7 @@ ROLES = (
 KINDS = ("counter", "gauge", "histogram")
 COMBINATIONS = ("sum", "mean", "min", "max")
 
-# Clock, limit and scrape metrics say nothing about health; neither do generations, which count changes.
+# Clock, limit and scrape metrics say nothing about health. Nor do generations, which count changes.
 _EXCLUDED_ROLES = frozenset({"clock", "limits", "scrape"})
 _EXCLUDED_SUFFIX = "_generation"
 _DERIVED = {"_mean": "latency", "_rate": "traffic", "_error_rate": "errors"}
@@ -156,7 +156,7 @@ class Catalogue:
         return frozenset({"latency"} if metric.endswith("_sum") else {"latency", "traffic", "errors"})
 
     def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
-        """Return a catalogue with `rows` before those of this one."""
+        """Return a catalogue with `rows` before those of this catalogue."""
         added = [role_row(row) for row in rows]
         return Catalogue([*added, *self.rows]) if added else self
 
@@ -177,7 +177,7 @@ def builtin_catalogue() -> Catalogue:
 
 
 def catalogue_with(rows: Iterable[Mapping[str, str]]) -> Catalogue:
-    """Return the built-in catalogue with other rows before it; equal rows return the same object."""
+    """Return the built-in catalogue with `rows` before its rows; equal rows return the same object."""
     return _catalogue_with(tuple(tuple(row.items()) for row in rows))
 
 

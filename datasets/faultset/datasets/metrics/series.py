@@ -13,7 +13,7 @@ from faultset.datasets.format.row_order import SERIES_COLUMNS, as_array, in_one_
 Array = np.ndarray
 
 CUMULATIVE = ("counter", "sum", "count", "bucket")
-"""Kinds whose values only grow; all other kinds are levels."""
+"""Kinds whose values only increase; all other kinds are levels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Series:
         return np.diff(np.append(self.starts, len(self.times_ns)))
 
 
-def series_of(metrics: pa.Table) -> Series:
+def split_series(metrics: pa.Table) -> Series:
     """Split a metrics table, in any order, into its series."""
     table = in_one_chunk(metrics)
     times = np.asarray(table["time"].cast(pa.int64()).to_numpy())
@@ -73,7 +73,7 @@ def increases(series: Series) -> tuple[Array, Array]:
     """Return each sample's increase since the previous one and the seconds between; NaN for first samples.
 
     A decrease means that the counter restarted at zero. A label set that appears later than others of its metric and
-    container started at zero, too, at the time of their previous sample.
+    container also started at zero, at the time of the previous sample of the others.
     """
     grown = np.diff(series.values, prepend=np.nan)
     restarted = grown < 0
@@ -93,7 +93,7 @@ def increases(series: Series) -> tuple[Array, Array]:
 
 
 def _births(series: Series) -> Iterator[tuple[int, int]]:
-    """Yield each series that appears later than another label set of its metric, and the latter's previous time."""
+    """Yield each series that appears later than another label set of its metric, and the previous time of that one."""
     families: dict[tuple[str | None, ...], list[int]] = {}
     words = series.words
     for number, family in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
@@ -117,7 +117,7 @@ def _births(series: Series) -> Iterator[tuple[int, int]]:
 
 
 def _codes_and_words(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
-    """Return a code per row and the word of each code; null is a word."""
+    """Return a code per row and the text of each code; null is one of the texts."""
     if not len(column):
         return np.zeros(0, dtype=np.int32), []
     array = as_array(column)
@@ -143,7 +143,7 @@ def _changes(codes: list[Array]) -> Array:
 
 
 def _repeats(codes: dict[str, Array], change: Array) -> bool:
-    """Return whether a series appears in several runs of rows."""
+    """Return whether the rows of any series are not consecutive."""
     starts = np.flatnonzero(change)
     heads = np.stack([codes[name][starts] for name in SERIES_COLUMNS], axis=1)
     return len(np.unique(heads, axis=0)) < len(heads)

@@ -8,16 +8,16 @@ from pathlib import Path
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.datasets.cache import CheckedFile, known_files, remember
+from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.incidents import Incident, read_chunk_journals, read_incidents, read_truth_rows
-from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.recordings import RECORDINGS, Chunk, chunk_files, listed_chunks, read_chunks
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.table_folders import table_file
+from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.recordings.chunk_view import chunk_context
-from faultset.datasets.validation import check_recorded, checked_for, table_problems, unchanged_files
+from faultset.datasets.validation import check_name, check_recorded, table_problems, unchanged_files
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done", "healthy_again")
 Problem = tuple[str, str, str]
@@ -99,13 +99,13 @@ def check_recording_files(
     DataError
         A recording is damaged.
     """
-    cache = known_files(root)
+    cache = read_checked_files(root)
     steps = StepCounter(len(recordings), progress)
     for recording, files in recordings.items():
         folder, prefix = root / RECORDINGS / recording, f"{RECORDINGS}/{recording}"
         same = unchanged_files(root, prefix, files, cache)
-        purpose = checked_for(files)
-        if len(same) < len(files) or any(entry.checked_for != purpose for entry in same.values()):
+        purpose = check_name(files)
+        if len(same) < len(files) or any(entry.check_name != purpose for entry in same.values()):
             missing = sorted({*expected_files(folder, files)} - files.keys())
             if missing:
                 raise DataError(f"{folder}: the version does not list {missing[0]}; open another version")
@@ -113,10 +113,10 @@ def check_recording_files(
             stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in same})
             for name, _, problem in recording_problems(folder, recording, listed_chunks(files)):
                 raise DataError(f"{folder / name}: {problem}; restore the file")
-            remember(
+            store_checked_files(
                 root,
                 {
-                    f"{prefix}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, checked_for=purpose)
+                    f"{prefix}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
                     for name, record in files.items()
                 },
             )

@@ -15,14 +15,14 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.dataset import Dataset, dataset_folder, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import VERSIONS, Manifest
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS
 from faultset.datasets.format.table_folders import table_file
-from faultset.datasets.format.versions import list_versions, read_manifest, sorted_versions
+from faultset.datasets.format.version_files import VERSIONS, VersionFile
+from faultset.datasets.format.versions import list_versions, read_version, sorted_versions
 
 
 def is_url(location: str) -> bool:
-    """Return whether a location is a URL of another machine."""
+    """Return whether a location is a URL of a remote machine."""
     scheme, separator, _ = location.partition("://")
     return bool(separator) and scheme not in ("file", "local")
 
@@ -72,7 +72,7 @@ def fetch_present(url: str, names: Sequence[str]) -> dict[str, bytes]:
     return {name: data for name, data in _read(url, names, on_error="return").items() if isinstance(data, bytes)}
 
 
-def remote_versions(url: str) -> list[str]:
+def list_remote_versions(url: str) -> list[str]:
     """Return the versions of a dataset at a URL, oldest first.
 
     Raises
@@ -82,13 +82,13 @@ def remote_versions(url: str) -> list[str]:
     PlatformError
         The URL cannot be listed.
     """
-    versions = existing_versions(url)
+    versions = list_existing_versions(url)
     if not versions:
         raise DataError(f"{url} has no versions: it is not a dataset, or the server cannot list it; try --version")
     return versions
 
 
-def existing_versions(url: str) -> list[str]:
+def list_existing_versions(url: str) -> list[str]:
     """Return the versions at a URL, oldest first, or an empty list; raise PlatformError if it cannot be listed."""
     system, root = filesystem(url)
     try:
@@ -105,16 +105,16 @@ def existing_versions(url: str) -> list[str]:
     return sorted_versions(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
-def remote_manifest(url: str, version: str | None) -> tuple[Manifest, bytes]:
-    """Return a version file at a URL and its text; the newest by default, if the server can list a folder."""
-    name = version or remote_versions(url)[-1]
-    text = version_file(url, name)
+def read_remote_version(url: str, version: str | None) -> tuple[VersionFile, bytes]:
+    """Return a version file at a URL, parsed and as text; by default the newest, if the server can list folders."""
+    name = version or list_remote_versions(url)[-1]
+    text = fetch_version_file(url, name)
     if text is None:
-        raise DataError(f'dataset {url} has no version "{name}"; {suggest(name, remote_versions(url))}')
-    return Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{name}.json"), text
+        raise DataError(f'dataset {url} has no version "{name}"; {suggest(name, list_remote_versions(url))}')
+    return VersionFile.from_json(text, origin=f"{url}/{VERSIONS}/{name}.json"), text
 
 
-def version_file(url: str, version: str) -> bytes | None:
+def fetch_version_file(url: str, version: str) -> bytes | None:
     """Return the text of a version file at a URL, or None if it is missing."""
     system, root = filesystem(url)
     try:
@@ -158,7 +158,7 @@ _DESCRIPTIONS = (CONTEXT_FILE, CHUNK_FILE)
 
 
 @contextmanager
-def opened_labels(location: str, version: str | None = None) -> Iterator[Dataset]:
+def open_labels(location: str, version: str | None = None) -> Iterator[Dataset]:
     """Open a dataset version for its labels and contexts; from a URL, only these are copied.
 
     Parameters
@@ -179,9 +179,9 @@ def opened_labels(location: str, version: str | None = None) -> Iterator[Dataset
         yield open_dataset(local_path(location), version)
         return
     url = location.rstrip("/")
-    manifest, text = remote_manifest(url, version)
+    version_file, text = read_remote_version(url, version)
     with scratch("labels") as folder:
-        dataset = _mirror(Path(folder), manifest, text)
+        dataset = _mirror(Path(folder), version_file, text)
         copy_files(url, dataset, list(dataset.episodes), [CONTEXT_FILE, LABEL_FILE], dataset.root)
         for recording, files in dataset.recording_files.items():
             names = [name for name in files if name.endswith(_DESCRIPTIONS) or "/truth/" in name]
@@ -197,7 +197,7 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
     Parameters
     ----------
     location, version
-        As in `opened_labels`.
+        As in `open_labels`.
     progress
         Called with the number of copied episodes and of all episodes.
     """
@@ -205,10 +205,10 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
         yield local_path(location)
         return
     url = location.rstrip("/")
-    manifest, text = remote_manifest(url, version)
+    version_file, text = read_remote_version(url, version)
     with scratch("copy") as folder:
-        dataset = _mirror(Path(folder), manifest, text)
-        units = manifest.units()
+        dataset = _mirror(Path(folder), version_file, text)
+        units = version_file.units()
         steps = StepCounter(len(units), progress)
         for unit, files in units.items():
             for name, data in fetch_present(f"{url}/{unit}", list(files)).items():
@@ -217,13 +217,13 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
         yield dataset.root
 
 
-def manifests(location: str) -> list[Manifest]:
-    """Return the manifests of a dataset's versions, oldest first."""
+def list_version_files(location: str) -> list[VersionFile]:
+    """Return the version files of a dataset, oldest first."""
     if is_url(location):
         url = location.rstrip("/")
-        return [remote_manifest(url, version)[0] for version in remote_versions(url)]
+        return [read_remote_version(url, version)[0] for version in list_remote_versions(url)]
     root = local_path(location)
-    return [read_manifest(root, version) for version in list_versions(root)]
+    return [read_version(root, version) for version in list_versions(root)]
 
 
 def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:
@@ -238,10 +238,10 @@ def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str]
         _write(mirror / EPISODES / name, data)
 
 
-def _mirror(folder: Path, manifest: Manifest, text: bytes) -> Dataset:
+def _mirror(folder: Path, listing: VersionFile, text: bytes) -> Dataset:
     root = folder / "dataset"
-    _write(root / VERSIONS / f"{manifest.version}.json", text)
-    return Dataset(root, manifest)
+    _write(root / VERSIONS / f"{listing.version}.json", text)
+    return Dataset(root, listing)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -16,11 +16,11 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import VERSIONS, FileRecord
 from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.table_folders import INCOMPLETE
+from faultset.datasets.format.version_files import VERSIONS, FileRecord
 from faultset.datasets.format.versions import sorted_versions
-from faultset.datasets.remote.file_systems import existing_versions, is_url, local_path, version_file
+from faultset.datasets.remote.file_systems import fetch_version_file, is_url, list_existing_versions, local_path
 from faultset.datasets.remote.writing import THREADS, RemoteFolder
 
 
@@ -79,16 +79,16 @@ def publish_dataset(
     target = _Target(url)
     dataset = open_dataset(root, version)
     if not is_url(url) and local_path(url).resolve() == dataset.root.resolve():
-        raise UsageError(f"{url} is the dataset's folder; give another folder or URL")
+        raise UsageError(f"{url} is the dataset's folder; give a different folder or URL")
     dataset.check_files()
     text = (dataset.root / VERSIONS / f"{dataset.version}.json").read_bytes()
-    published = version_file(url, dataset.version)
+    published = fetch_version_file(url, dataset.version)
     _check_same_version(url, dataset.version, published, text)
     copied, copied_bytes = _copy_episodes(dataset, target, threads, progress)
     if published is None:
         _check_complete(dataset, target)
         target.write_last(dataset, text)
-    files = len(dataset.manifest.paths())
+    files = len(dataset.version_file.paths())
     sizes = {"files": files, "copied": copied, "copied_bytes": copied_bytes}
     return PublishResult(url=url, version=dataset.version, is_new=published is None, **sizes)
 
@@ -118,7 +118,7 @@ class _Target(RemoteFolder):
     def write_last(self, dataset: Dataset, text: bytes) -> None:
         """Write the version file, after the card if the version is the newest."""
         card = dataset.root / CARD
-        versions = existing_versions(self.url)
+        versions = list_existing_versions(self.url)
         if card.is_file() and sorted_versions([*versions, dataset.version])[-1] == dataset.version:
             self.put(card, CARD)
         self.write(f"{VERSIONS}/{dataset.version}.json", text)
@@ -129,7 +129,7 @@ def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Pr
     sizes = {
         f"{folder}/{name}": size for folder in (EPISODES, RECORDINGS) for name, size in target.sizes(folder).items()
     }
-    units = dataset.manifest.units()
+    units = dataset.version_file.units()
     steps = StepCounter(len(units), progress)
     copied = copied_bytes = 0
     with ThreadPoolExecutor(threads) as pool:
@@ -156,7 +156,7 @@ def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Pr
 
 
 def _check_complete(dataset: Dataset, target: _Target) -> None:
-    missing = target.incomplete_files(dataset.manifest.units())
+    missing = target.incomplete_files(dataset.version_file.units())
     if missing:
         raise PlatformError(
             f"{len(missing)} copied files at {target.url} are incomplete (first: {missing[0]}); run the same command "

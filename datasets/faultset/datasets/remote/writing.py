@@ -1,4 +1,4 @@
-"""Write folders at URLs; files are complete or absent, also while they are moved."""
+"""Write folders at URLs; files are always complete or absent, even while they are moved."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pydantic import ConfigDict, StringConstraints
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import EpisodeFile, EpisodeId, Name, is_episode_id
+from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.format.versions import summarize_episode
 from faultset.datasets.remote.file_systems import fetch_present, filesystem
 
@@ -56,7 +56,7 @@ class RemoteFolder:
         protocol = self.system.protocol
         names = {*([protocol] if isinstance(protocol, str) else protocol)}
         self.renames = not OBJECT_STORES & names
-        """Whether files are visible while incomplete, so that they must be written under another name and renamed."""
+        """Whether files are visible while incomplete, so that they must be written under a temporary name."""
 
     def entries(self, folder: str = "") -> list[str]:
         """Return the names directly below a folder; empty if it does not exist."""
@@ -233,7 +233,7 @@ class FinishedEpisode:
 
 
 class FinishedEpisodes:
-    """Episodes of a dataset that are written to a URL one at a time.
+    """The finished episodes of a dataset at a URL, which are written one at a time.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class FinishedEpisodes:
             with suppress(FaultsetError):
                 self.folder.remove(arriving)
             raise
-        # If this fails, the record may exist, so the files stay until the episode is settled.
+        # If this fails, the record may exist, so keep the files until `settle` is called.
         is_new = self.folder.create(f"{FINISHED}/{episode}.json", content) == content
         if is_new:
             self._settle(record)
@@ -296,7 +296,7 @@ class FinishedEpisodes:
     def settle(self, records: Mapping[str, FinishedEpisode]) -> None:
         """Finish interrupted moves and remove files of superseded runs.
 
-        Files of unfinished episodes stay, because they may still be arriving.
+        Files of unfinished episodes are kept, because they may still be arriving.
         """
         for run in self.folder.entries(ARRIVING):
             record = records.get(run.rpartition("-")[0])

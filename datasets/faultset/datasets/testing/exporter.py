@@ -40,7 +40,7 @@ def check_exporter(name: str, dataset: Path | str | None = None) -> None:
         dataset = Path(dataset)
         _check_result(name, dataset, folder)
         _check_full_folder(name, dataset, folder)
-        _check_place(name, dataset, folder)
+        _check_location(name, dataset, folder)
 
 
 def _check_result(name: str, dataset: Path, folder: Path) -> None:
@@ -48,7 +48,7 @@ def _check_result(name: str, dataset: Path, folder: Path) -> None:
     result = export_dataset(name, dataset, first)
     export_dataset(name, dataset, second)
     expected = len(open_dataset(dataset).episodes)
-    assert result.episodes + len(result.left_out) == expected, f"{name} loses episodes without a reason"
+    assert result.episodes + len(result.left_out) == expected, f"{name} neither writes nor leaves out some episodes"
     assert all(result.left_out.values()), f"{name} leaves out episodes without a reason"
     files = hashes_below(first)
     assert files, f"{name} writes no files"
@@ -63,21 +63,21 @@ def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
         export_dataset(name, dataset, taken)
     except DataError:
         assert [path.name for path in taken.iterdir()] == ["mine.txt"], (
-            f"{name} changes a folder although it refuses it"
+            f"{name} changes a folder although it refuses to write into it"
         )
         return
     raise AssertionError(f"{name} writes into a folder that is not empty")
 
 
-def _check_place(name: str, dataset: Path, folder: Path) -> None:
+def _check_location(name: str, dataset: Path, folder: Path) -> None:
     opened, around = open_dataset(dataset), folder / "around"
     out = around / "out"
     out.mkdir(parents=True)
     layout = load_layout(name)(opened, ExportOptions(), out)
-    before = _outside(around, out)
+    before = _list_outside(around, out)
     write_episodes(layout, [episode for episode in opened.episodes if layout.unavailable_reason(episode) is None])
-    assert before == _outside(around, out), f"{name} writes outside its folder"
+    assert before == _list_outside(around, out), f"{name} writes outside its folder"
 
 
-def _outside(folder: Path, out: Path) -> set[Path]:
+def _list_outside(folder: Path, out: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if out not in path.parents}

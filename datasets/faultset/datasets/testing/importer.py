@@ -14,7 +14,7 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import hashes_below
-from faultset.datasets.format.manifests import VERSIONS
+from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports.cases import try_import
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
@@ -25,7 +25,7 @@ from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
 _COMPLETE_EVERY = 6
-"""One in this many mutations runs a full import, the others only import cases."""
+"""One in this many mutations runs a full import; the others only import cases."""
 LONGEST_S = 60.0
 """Maximum time for one damaged sample."""
 
@@ -37,8 +37,8 @@ def check_importer(name: str, sample: Path | str) -> None:
     - Cases have unique keys, are the same each time, and can be sent to other processes.
     - One process and two processes write equal datasets; they pass `verify`, and a second import adds nothing.
     - Issues of the data are reported as `DataIssue`.
-    - If a file is cut short or changed at random, the import succeeds or raises an error with a one-line message, and
-      the imported episodes are sound. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
+    - If a file is truncated or changed at random, the import succeeds or raises an error with a one-line message, and
+      the imported episodes are valid. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
       their seeds: `2000-3000`.
 
     Parameters
@@ -83,7 +83,7 @@ def _check_cases(importer: ImportFormat, sample: Path) -> None:
     keys = [case.key for case in cases]
     assert keys, f"{importer.name} finds no cases in {sample}"
     assert len(set(keys)) == len(keys), f"{importer.name} gives the same key to several cases"
-    assert keys == [case.key for case in again], f"{importer.name} finds other cases or another order the second time"
+    assert keys == [case.key for case in again], f"{importer.name} must find the same cases in the same order each time"
     assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {importer.name} change when they are pickled"
 
 
@@ -156,10 +156,10 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
             raise AssertionError(f"{name} raises {type(error).__name__} for {mutation}: {error}") from error
         else:
             try:
-                _check_sound(out)
+                _check_valid(out)
             except DataError as error:
                 mutation = f"mutation {seed} of {file.name}"
-                raise AssertionError(f"{name} writes an unsound dataset for {mutation}: {error}") from error
+                raise AssertionError(f"{name} writes an invalid dataset for {mutation}: {error}") from error
         elapsed_s = time.monotonic() - started
         assert elapsed_s < LONGEST_S, f"{name} takes {elapsed_s:.0f} s for mutation {seed} of {file.name}"
         shutil.rmtree(out, ignore_errors=True)
@@ -167,7 +167,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
 
 
 def _import_cases(importer: ImportFormat, sample: Path, out: Path) -> None:
-    """Write the episodes of an import without lock, record and version, which do not depend on the format."""
+    """Write the episodes of an import, without the lock, record and version, which do not depend on the format."""
     with reading(importer, str(sample)):
         cases = importer.cases(sample)
     for case in cases:
@@ -175,7 +175,7 @@ def _import_cases(importer: ImportFormat, sample: Path, out: Path) -> None:
             try_import(importer, case, out)
 
 
-def _check_sound(out: Path) -> None:
+def _check_valid(out: Path) -> None:
     if (out / VERSIONS).is_dir():
         open_dataset(out).check_files(1)
         return
@@ -195,7 +195,7 @@ def _check_damage(name: str, sample: Path, folder: Path) -> None:
             if not str(error).isprintable():
                 raise AssertionError(f"{name} raises an unprintable message for {file.name}: {error}") from error
         except Exception as error:
-            damage = f"{file.name} cut to half its length"
+            damage = f"{file.name} truncated to half its length"
             raise AssertionError(f"{name} raises {type(error).__name__} for {damage}: {error}") from error
         incomplete = [path.name for path in (out / "episodes").glob("*.incomplete")]
         assert not incomplete, f"{name} leaves an incomplete episode after an error in {file.name}"

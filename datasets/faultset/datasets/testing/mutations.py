@@ -25,7 +25,7 @@ def mutation_seeds() -> range:
 
 
 def mutate(content: bytes, rng: random.Random) -> bytes:
-    """Return content with one to three changes; JSON often remains valid with other values."""
+    """Return content with one to three changes; JSON often remains valid, with different values."""
     for _ in range(rng.randint(1, 3)):
         change = rng.choice((_flip, _cut, _splice, _repeat, _insert, _zero, _change_json, _change_json))
         content = change(content, rng)

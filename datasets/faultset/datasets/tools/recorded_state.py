@@ -51,7 +51,7 @@ _ASKS_ELSEWHERE = frozenset(
     {"version", "cluster-info", "explain", "auth", "api-versions", "diff", "wait", "options", "plugin"}
 )
 _INJECTOR_KINDS = ("schedule", "schedules", "workflow", "workflows")
-"""Kinds of fault injectors without "chaos" in their name; queries for them are refused, as they look for the answer."""
+"""Kinds of fault injectors without "chaos" in their name; queries for them are refused, as they seek the answer."""
 _INJECTOR_NAMESPACES = ("chaos-mesh", "chaos-testing", "litmus", "chaosblade")
 _CPU, _MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 _USAGE_WINDOW_S = 30.0
@@ -163,7 +163,7 @@ class RecordedState:
             raise NegativeAnswer(not_recorded(f"namespaces; the application runs in the namespace {self.namespace}"))
         if kind not in RECORDED_KINDS:
             recorded = ", ".join(RECORDED_KINDS)
-            raise NegativeAnswer(not_recorded(f'objects of the kind "{word[:60]}"; recorded are {recorded}'))
+            raise NegativeAnswer(not_recorded(f'objects of the kind "{word[:60]}"; the recorded kinds are {recorded}'))
         self._require("objects")
         return kind
 
@@ -197,7 +197,7 @@ class RecordedState:
         return round(starts.min() * 1e9) if len(starts) else None
 
     def cells(self, body: Object) -> Cells:
-        """Return the cells that are recorded differently from objects, or not recorded."""
+        """Return the cells that are not recorded, or are recorded in a different form than in objects."""
         kind, name = body["kind"], body["metadata"]["name"]
         state = self._records(kind)[name]["state"]
         cells: Cells = {"NAMESPACE": self.namespace, **dict.fromkeys(_NEVER_RECORDED.get(kind, ()), UNRECORDED)}
@@ -273,7 +273,7 @@ class RecordedState:
         samples = recording.metric([_CPU], None, since_ns).dropna(subset=["pod"]).groupby(keys, observed=True)
         first, last = samples.first(), samples.last()
         seconds = (last["time"] - first["time"]) / 1e9
-        # a counter that is lower at the end has restarted at zero
+        # if the counter is lower at the end, it has restarted at zero
         grown = (last["value"] - first["value"]).where(last["value"] >= first["value"], last["value"])
         cores = (grown / seconds.where(seconds > 0)).fillna(0.0)
         memory = recording.metric([_MEMORY], None, since_ns).dropna(subset=["pod"])
@@ -362,7 +362,7 @@ def _pod(state: dict[str, Any]) -> Object:
 
 
 def _container_status(container: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of a container; unless it is terminated, its exit code belongs to its last run."""
+    """Return the status of a container; the exit code of a running container is that of its last run."""
     state, status = container["state"], {key: container[key] for key in ("name", "image", "ready", "restartCount")}
     ended = {key: container[key] for key in ("reason", "exitCode") if container.get(key) is not None}
     reason = {key: value for key, value in ended.items() if key == "reason"}

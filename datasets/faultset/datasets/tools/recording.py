@@ -18,14 +18,14 @@ from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.kubectl.answers import ToolAnswer, absent, not_recorded
 from faultset.datasets.kubectl.printing import stamp
-from faultset.datasets.log_masks import masked_column
+from faultset.datasets.log_masks import mask_column
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DELAY_S = 60.0
-"""Seconds from an alarm until an agent is called."""
+"""Seconds from an alarm until the agent is called."""
 _SECOND_NS = 1_000_000_000
 
 
@@ -46,7 +46,7 @@ class ViewClock:
 
     @classmethod
     def after(cls, context: EpisodeContext, alarm_ns: int, delay_s: float = DELAY_S) -> ViewClock:
-        """Return the clock of an operator who is called some seconds after an alarm."""
+        """Return the clock of an engineer or agent who is called some seconds after an alarm."""
         return cls(context, alarm_ns + round(delay_s * _SECOND_NS))
 
     @property
@@ -130,7 +130,7 @@ class SharedTables:
 
     def _mask_logs(self) -> pa.Array:
         texts = pc.utf8_slice_codeunits(self.table("logs")[0]["message"], 0, _LONGEST_PATTERN)  # type: ignore[attr-defined]
-        return masked_column(texts).combine_chunks().dictionary_encode()
+        return mask_column(texts).combine_chunks().dictionary_encode()
 
     def _list_series(self) -> dict[str, tuple[str, ...]]:
         rows = self._view.table("metrics", ["metric", "service"])
@@ -154,7 +154,7 @@ _sharing = threading.Lock()
 
 
 def shared_tables(view: EpisodeView) -> SharedTables:
-    """Return the tables that other sessions hold of the same, unchanged files, or new ones."""
+    """Return the tables of another session about the same, unchanged files, or new tables."""
     try:
         files = view.file_stamps
     except (DataError, OSError):
@@ -200,7 +200,7 @@ class VisibleTables:
         return self.context.app
 
     def has(self, table: str) -> bool:
-        """Return whether a table was recorded; if so, no rows mean that nothing happened."""
+        """Return whether a table was recorded; if so, the absence of rows means that nothing happened."""
         if table == "metrics":
             return bool(self.series)
         return bool(len(self._whole.table(table)[0])) or (table == "events" and self.context.platform != IMPORTED)
@@ -252,7 +252,7 @@ class VisibleTables:
 
     @property
     def series(self) -> dict[str, tuple[str, ...]]:
-        """Metric -> services that have it, over the whole view; names of metrics reveal nothing about later pods."""
+        """Metric -> services that have it, in the whole view; names of metrics reveal nothing about later pods."""
         return self._whole.series
 
     @property
@@ -284,7 +284,7 @@ class VisibleTables:
         return {name: row["state"] for name, row in self.object_records(kind, at_ns).items()}
 
     def object_records(self, kind: str, at_ns: int | None = None) -> dict[str, dict[str, Any]]:
-        """Return `objects` with `service`, `first_ns` and `created_ns`, None if it existed at the start of the view."""
+        """Return `objects` with `service`, `first_ns` and `created_ns` (None for objects older than the view)."""
         at = self.clock.now_ns if at_ns is None else min(at_ns, self.clock.now_ns)
         last: dict[str, dict[str, Any]] = {}
         newest_round = 0

@@ -71,7 +71,7 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
     except duckdb.Error as error:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
-            reason = f"the query took longer than {_SECONDS:g} s; ask for less"
+            reason = f"the query took longer than {_SECONDS:g} s; query less data"
         return invalid(reason)
     except (UnicodeError, OverflowError, ValueError):
         return invalid("the query or its result contains text or numbers that cannot be shown")

@@ -13,7 +13,7 @@ from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Only of this service.")]
-At = Annotated[float | None, Field(ge=0, description="State this many seconds before now.")]
+At = Annotated[float | None, Field(ge=0, description="Show the state this many seconds before now.")]
 SinceS = Annotated[float | None, Field(gt=0, description="Only the last N seconds; all by default.")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="Maximum number of rows.")]
 Cursor = Annotated[int, Field(ge=0, description="Rows to skip; an incomplete answer names the next cursor.")]
@@ -67,7 +67,7 @@ class StateTools:
         kind: Kind,
         name: Annotated[str, Field(description="Name of the object.")],
         seconds_ago: At = None,
-        history: Annotated[bool, Field(description="Show all changes of its state instead.")] = False,
+        history: Annotated[bool, Field(description="Show all changes of the object's state instead.")] = False,
     ) -> ToolAnswer:
         """Show the recorded fields of one object, or how they changed."""
         from faultset.datasets.kubectl.documents import yaml_text
@@ -125,5 +125,5 @@ class StateTools:
         name = canonical_kind(kind)
         if name is None or name not in RECORDED_KINDS:
             kinds = ", ".join(RECORDED_KINDS)
-            return not_recorded(f'objects of the kind "{kind[:60]}"; recorded are {kinds}'), ""
+            return not_recorded(f'objects of the kind "{kind[:60]}"; the recorded kinds are {kinds}'), ""
         return self.recording.problem("objects"), name

@@ -169,12 +169,12 @@ class MetricTools:
         samples = self.recording.metric([metric], service, since_ns)
         if not len(samples):
             return empty(f"no sample of {metric}" + (f" of {service}" if service else ""))
-        return found(_stepped(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
+        return found(_aggregate_steps(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
 
     def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """Rank series by the change of their level after the healthy reference, in robust standard deviations.
 
-        This does part of an algorithm's work, so its use is counted separately.
+        This computes a part of a diagnosis, so its use is counted separately.
         """
         problem = self.recording.problem("metrics", service)
         if problem:
@@ -230,7 +230,7 @@ def _deviations(value: float) -> str:
     return f"{value:.1f}" if value < _MOST_DEVIATIONS else f">{_MOST_DEVIATIONS}"
 
 
-def _stepped(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, stat: str) -> str:
+def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, stat: str) -> str:
     import pandas as pd
 
     keys = ["service", "pod", "container", "labels"]
@@ -297,7 +297,7 @@ class TraceTools:
         if operation is not None:
             spans = spans[spans["operation"].astype(str).str.contains(operation, case=False, regex=False)]
         if errors_only:
-            spans = spans[_failed(spans)]
+            spans = spans[_is_failed(spans)]
         if slower_than_ms is not None:
             spans = spans[spans["duration_ns"] > slower_than_ms * 1e6]
         if not len(spans):
@@ -335,12 +335,12 @@ class TraceTools:
         return found(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
 
 
-def _failed(spans: pd.DataFrame) -> pd.Series:
+def _is_failed(spans: pd.DataFrame) -> pd.Series:
     return (spans["status"] == "error") | is_error_code(spans["status_code"])
 
 
 def _lines(spans: pd.DataFrame) -> list[tuple[object, ...]]:
-    failed = _failed(spans)
+    failed = _is_failed(spans)
     return [
         (
             stamp(time.value),
@@ -379,7 +379,7 @@ def _tree(spans: pd.DataFrame) -> str:
 
 
 def _graph(spans: pd.DataFrame, minutes: float) -> str:
-    frame = spans[["service", "peer_service", "kind", "duration_ns"]].assign(failed=_failed(spans))
+    frame = spans[["service", "peer_service", "kind", "duration_ns"]].assign(failed=_is_failed(spans))
     frame[["service", "peer_service"]] = frame[["service", "peer_service"]].astype(object)
     rows: list[tuple[object, ...]] = []
     for kind, keys in (("server", ["service"]), ("client", ["service", "peer_service"])):

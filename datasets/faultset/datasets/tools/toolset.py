@@ -30,7 +30,7 @@ TOOLS_VERSION = "4"
 """Increment it when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
-"""Tools that do part of an algorithm's work."""
+"""Tools that compute a part of a diagnosis."""
 CALLS_AT_ONCE = 4
 """Maximum number of calls that a process computes at once, which limits the memory for many agents."""
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
     clock
         The current time; by default the end of the view.
     algorithms
-        Include tools that do part of an algorithm's work.
+        Whether to include tools that compute a part of a diagnosis.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         names = [name for name in TOOL_NAMES if algorithms or name not in ALGORITHMIC]
         if not sql_is_installed():
             names.remove("query")
-        self.tools = {name: tool_of(getattr(self, name)) for name in names}
+        self.tools = {name: build_tool(getattr(self, name)) for name in names}
 
     def kubectl(
         self, command: Annotated[str, Field(description="For instance: kubectl get pods -o wide | grep -v Running")]
@@ -111,14 +111,14 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         return query(self.recording, sql)
 
     def wait(self, seconds: Annotated[float, Field(gt=0, le=86_400, description="Seconds to wait.")]) -> ToolAnswer:
-        """Wait, to see more of the recording, at most until its end."""
+        """Advance the time, at most to the end of the recording, to see more of it."""
         waited_s = self.clock.wait(seconds)
         if not waited_s:
             return found("The recording has ended; waiting shows nothing more.")
         return found(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool and return its answer with the current time; wrong arguments give an answer, too.
+        """Call a tool and return its answer with the current time; wrong arguments also give an answer.
 
         Parameters
         ----------
@@ -165,9 +165,9 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         except FaultsetError as error:
             return invalid(str(error))
         except Exception:
-            # A bug must neither show this program's code to an agent nor end its run.
+            # A bug must neither reveal this program's code to an agent nor end the agent's run.
             _log.exception("tool %s", name)
-            return invalid(f"{name} failed on these arguments; use other ones.")
+            return invalid(f"{name} failed on these arguments; use different ones.")
 
 
 TOOL_NAMES = (
@@ -176,7 +176,7 @@ TOOL_NAMES = (
 )  # fmt: skip
 
 
-def tool_of(function: Callable[..., ToolAnswer]) -> Tool:
+def build_tool(function: Callable[..., ToolAnswer]) -> Tool:
     """Return a tool that calls a typed method with a docstring."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {
@@ -197,7 +197,7 @@ def _cut(answer: ToolAnswer) -> str:
     text = answer.text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "")
     if len(text) > LONGEST_ANSWER:
         omitted = len(text) - LONGEST_ANSWER
-        text = f"{text[:LONGEST_ANSWER]}\n# {omitted:,} more characters are omitted; ask for less"
+        text = f"{text[:LONGEST_ANSWER]}\n# {omitted:,} more characters are omitted; request less"
     return text if answer.cursor is None else f"{text}\n# more: cursor {answer.cursor}"
 
 

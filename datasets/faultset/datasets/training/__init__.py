@@ -1,6 +1,6 @@
 """Training data for models: folds, features and windows of episodes as arrays.
 
-Inputs contain nothing of the truth.
+Inputs contain no part of the truth.
 
 folds        training and test episodes, divided like those of evaluations, and labels of episodes
 columns      the features, the same in every episode

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
-from faultset.datasets.log_masks import masked_column
+from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import ROLES, is_health_metric, parse_roles
 from faultset.datasets.recorded_tables import read_table, read_wide
 from faultset.datasets.status_codes import is_error_code
@@ -45,7 +45,7 @@ def log_lines(view: EpisodeView) -> pd.DataFrame:
         {
             "time": table["time"].cast(pa.int64()).to_numpy(),
             "service": table["service"].cast(pa.string()).to_numpy(zero_copy_only=False),
-            "template": masked_column(table["message"]).to_numpy(zero_copy_only=False),
+            "template": mask_column(table["message"]).to_numpy(zero_copy_only=False),
         }
     )
     return frame[frame["service"].isin(view.services)]
@@ -61,8 +61,8 @@ def line_counts(view: EpisodeView) -> Counter[tuple[str, str]]:
 def service_calls(view: EpisodeView) -> pd.DataFrame:
     """Return edge ("caller->callee"), end (ns), duration (s) and failure of every call between services.
 
-    A call is a client span that names its peer. If there are no such spans, it is a span whose parent belongs to
-    another service.
+    A call is a client span that names its peer. If there are no such spans, it is a span whose parent belongs to a
+    different service.
     """
     table = read_table(view, "spans", (*_SPAN_COLUMNS, "status", "status_code"))
     code = pc.fill_null(table["status_code"], 0)  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ class FeatureColumns:
     roles: tuple[str, ...] | None
     """Roles of the metrics; None for all."""
     is_per_service: bool = False
-    """Whether each service has a row, with columns that mean the same in every application."""
+    """Whether each service has a row, with columns that have the same meaning in every application."""
 
     @classmethod
     def per_service(
@@ -142,9 +142,9 @@ class FeatureColumns:
     ) -> Self:
         """Return columns for a row per service and step, the same in every application and episode.
 
-        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. It is the
-        deviation of a role's most deviating metric, of a service's log lines and lines of new templates, or of the
-        calls to the service, their errors and latency. No episode is read.
+        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. Deviations are
+        those of the most deviating metric of each role, of the numbers of log lines and of lines with new templates,
+        and of the number, errors and latency of calls to the service. No episode is read.
 
         Parameters
         ----------
@@ -184,8 +184,8 @@ class FeatureColumns:
         Parameters
         ----------
         views
-            Training episodes, read one at a time. Features that only test episodes have get no column, but lines of
-            unknown templates are counted together for each service.
+            Training episodes, read one at a time. Features that occur only in test episodes get no column, but lines
+            with unknown templates are counted together for each service.
         step_s
             Length of a step in seconds, or a text such as "5s".
         modalities
@@ -217,7 +217,7 @@ class FeatureColumns:
         """Name of each column, such as `metrics/geo/process_cpu_seconds_total`."""
         return tuple("/".join(column) for column in self.columns)
 
-    def places(self, modality: Modality) -> dict[tuple[str, str], int]:
+    def positions(self, modality: Modality) -> dict[tuple[str, str], int]:
         """Return the position of each column of a modality by its owner and feature."""
         return {(c.owner, c.what): position for position, c in enumerate(self.columns) if c.modality == modality}
 

@@ -61,7 +61,7 @@ def _all_series(
 ) -> Iterator[tuple[Series, int, int]]:
     """Yield series with the positions of their service and column."""
     service_of = {name: position for position, name in enumerate(view.services)}
-    metrics = {feature: position for (_, feature), position in columns.places("metrics").items()}
+    metrics = {feature: position for (_, feature), position in columns.positions("metrics").items()}
     if metrics:
         frame = metric_frame(view, columns.step_s, columns.roles)
         if len(frame):
@@ -75,7 +75,7 @@ def _all_series(
         "traces": _call_series,
     }
     for modality, read_series in readers.items():
-        positions = {feature: position for (_, feature), position in columns.places(modality).items()}
+        positions = {feature: position for (_, feature), position in columns.positions(modality).items()}
         if positions:
             for service, feature, series in read_series(view, ends_ns, healthy):
                 yield series, service_of[service], positions[feature]
@@ -93,7 +93,7 @@ def _deviation(series: Series, healthy: Mask) -> Series:
 
 
 def _line_series(view: EpisodeView, ends_ns: Ints, healthy: Mask) -> Iterator[tuple[str, str, Series]]:
-    """Yield each service's number of lines, and of lines with a template that the reference lacks."""
+    """Yield per service the number of lines, and of lines whose template does not occur in the reference."""
     lines = log_lines(view)
     if lines.empty:
         return
@@ -131,7 +131,7 @@ def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[st
 
 @dataclass(frozen=True, kw_only=True)
 class StepFeatures:
-    """Features of an episode per step, without anything of the truth."""
+    """Features of an episode per step; they contain no part of the truth."""
 
     ends_ns: Ints
     """[T] end of each step in UTC nanoseconds, when its values become available."""
@@ -179,7 +179,7 @@ def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
 
 
 def _fill_metrics(view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask) -> None:
-    positions = columns.places("metrics")
+    positions = columns.positions("metrics")
     if not positions:
         return
     frame = metric_frame(view, columns.step_s, columns.roles)
@@ -195,11 +195,11 @@ def _fill_metrics(view: EpisodeView, columns: FeatureColumns, values: Values, ma
 def _fill_logs(
     view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask, start_ns: int, step_ns: int
 ) -> None:
-    positions = columns.places("logs")
+    positions = columns.positions("logs")
     if not positions:
         return
     lines = log_lines(view)
-    # Without any line, logs were probably not recorded.
+    # If there is no line at all, logs were probably not recorded.
     mask[:, list(positions.values())] = len(lines) > 0
     keys = zip(lines["service"], lines["template"], strict=True)
     targets = [positions.get(key, positions.get((key[0], OTHER_LINES), -1)) for key in keys]
@@ -209,7 +209,7 @@ def _fill_logs(
 def _fill_traces(
     view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask, start_ns: int, step_ns: int
 ) -> None:
-    positions = columns.places("traces")
+    positions = columns.positions("traces")
     if not positions:
         return
     calls = service_calls(view)

@@ -1,7 +1,7 @@
 """Folds: training and test episodes of a dataset.
 
-Episodes of a cluster (application, fault, targets) repeat a problem. They are never divided between training and test,
-because a method that learns from labels would then have seen the answer.
+Episodes with the same application, fault and targets are a cluster: they repeat a problem. A cluster is never divided
+between training and test, because a method that learns from labels would then have seen the answer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Fold:
     test: tuple[str, ...]
     """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of a division of a fold's training episodes, which sets thresholds; see `inner_folds`."""
+    """Number of the inner fold, if this is one; inner folds set thresholds, see `inner_folds`."""
 
 
 def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
@@ -149,19 +149,24 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     order = _clusters(truths)
     if repeat is not None:
         random.Random(repeat).shuffle(order)
-    sides: list[list[FoldMember]] = [[] for _ in range(count)]
+    test_sets: list[list[FoldMember]] = [[] for _ in range(count)]
     of_fault: Counter[Hashable] = Counter()
     of_kind: Counter[Hashable] = Counter()
     for members in order:
         first = members[0]
         number = min(
             range(count),
-            key=lambda n: (of_fault[n, first.app, first.fault], of_kind[n, first.app, first.faulty], len(sides[n]), n),
+            key=lambda n: (
+                of_fault[n, first.app, first.fault],
+                of_kind[n, first.app, first.faulty],
+                len(test_sets[n]),
+                n,
+            ),
         )
-        sides[number] += members
+        test_sets[number] += members
         of_fault[number, first.app, first.fault] += len(members)
         of_kind[number, first.app, first.faulty] += len(members)
-    return _build_folds(sides, first=count * (repeat or 0))
+    return _build_folds(test_sets, first=count * (repeat or 0))
 
 
 def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
@@ -189,27 +194,27 @@ def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
     if len(values) < 2:
         what = name.removeprefix("leave-one-").removesuffix("-out")
         raise UsageError(f"--split {name} needs faults with at least two values of {what}, but there are {len(values)}")
-    sides: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
+    test_sets: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
     healthy = [truth for truth in truths if not truth.faulty]
     for truth in truths:
         if truth.faulty or by_app:
-            sides[value_of(truth)].append(truth)
+            test_sets[value_of(truth)].append(truth)
     if not by_app:
         for position, truth in enumerate(healthy):
-            sides[values[position % len(values)]].append(truth)
-    return _build_folds(list(sides.values()), values_of=None if by_app else value_of)
+            test_sets[values[position % len(values)]].append(truth)
+    return _build_folds(list(test_sets.values()), values_of=None if by_app else value_of)
 
 
 def _build_folds(
-    sides: Sequence[Sequence[FoldMember]],
+    test_sets: Sequence[Sequence[FoldMember]],
     *,
     first: int = 0,
     values_of: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
 ) -> list[Fold]:
-    """Build one fold per side, its test set; drop training episodes that share a value with a tested fault."""
+    """Build one fold per test set; drop training episodes that share a value with a tested fault."""
     folds = []
-    for number, test in enumerate(sides):
-        train = [truth for other, truths in enumerate(sides) if other != number for truth in truths]
+    for number, test in enumerate(test_sets):
+        train = [truth for other, truths in enumerate(test_sets) if other != number for truth in truths]
         if values_of is not None:
             tested = {value for truth in test if truth.faulty for value in values_of(truth)}
             train = [truth for truth in train if not truth.faulty or tested.isdisjoint(values_of(truth))]
@@ -232,7 +237,7 @@ def _fold_of_split(name: str, split: Mapping[str, Sequence[str]], truths: Sequen
     shared = set(split["train"]) & set(split["test"])
     if shared:
         raise UsageError(
-            f'split "{name}" has {len(shared)} episodes on both sides (first: {min(shared)}); publish it again'
+            f'split "{name}" has {len(shared)} episodes in both subsets (first: {min(shared)}); publish it again'
         )
     test = [members[episode] for episode in split["test"] if episode in members]
     if not test:
@@ -261,7 +266,7 @@ class EpisodeLabel:
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
-    """Services that are right answers: those of the root causes and other accepted names."""
+    """Services that are right answers: those of the root causes, and further accepted names."""
 
     @property
     def faulty(self) -> bool:
@@ -308,12 +313,12 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     -------
     list of Fold
         Each with `healthy_train` (episodes without a fault), `faulty_train` (with a fault) and `test`. Episodes with
-        the same application, fault and targets are on the same side.
+        the same application, fault and targets are in the same subset.
 
     Raises
     ------
     UsageError
         The split is unknown, or leaves no episodes to train on or to test.
     """
-    splits = {name: dict(sides) for name, sides in dataset.splits.items()}
+    splits = {name: dict(subsets) for name, subsets in dataset.splits.items()}
     return folds_of_split(split, splits, list(episode_labels(dataset).values()))

@@ -1,4 +1,4 @@
-"""Windows for PyTorch, TensorFlow and JAX, tables for polars; libraries are optional and imported on use."""
+"""Windows for PyTorch, TensorFlow and JAX, and tables for polars; these libraries are imported only when used."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.views import EpisodeView
 
-Part = Literal["view", "reference", "later"]
+Section = Literal["view", "reference", "later"]
 """view: the whole view; reference: its healthy reference; later: the time after it, where methods are scored."""
 UNKNOWN = -1
 _WHOLE_EPISODE = 1 << 40
@@ -43,7 +43,7 @@ class WindowBatch:
     In windows per service, it is 1 only for services that are right answers.
     """
     groups: Ints
-    """[B] position in `EpisodeWindows.clusters`; never divide a group between training and test."""
+    """[B] group: position in `EpisodeWindows.clusters`; never divide a group between training and test."""
     services: tuple[str, ...] = ()
     """[B] service of each window; empty unless columns are per service."""
 
@@ -54,8 +54,8 @@ class WindowBatch:
 class EpisodeWindows:
     """Windows of episodes as arrays, as a sequence, or as a stream of batches.
 
-    Windows do not cross the end of a part or an episode. With `FeatureColumns.per_service`, each service of an episode
-    has its windows. Only the features of one episode are in memory at a time, except for `arrays`.
+    Windows do not cross the end of a section or an episode. With `FeatureColumns.per_service`, there are windows for
+    each service of an episode. Only the features of one episode are in memory at a time, except for `arrays`.
 
     Parameters
     ----------
@@ -64,10 +64,10 @@ class EpisodeWindows:
     episodes
         Ids, for instance `fold.healthy_train` of `dataset_folds`.
     columns
-        The features, found in training episodes.
+        The features, chosen from training episodes.
     length, stride
         Steps in a window, and steps from the start of a window to the next.
-    part
+    section
         "view", "reference" or "later". The references of fault episodes are healthy training data, too.
 
     Attributes
@@ -101,11 +101,11 @@ class EpisodeWindows:
         *,
         length: int = 32,
         stride: int = 1,
-        part: Part = "view",
+        section: Section = "view",
     ) -> None:
         if length < 1 or stride < 1:
             raise UsageError(f"`length` and `stride` must be at least 1, got {length} and {stride}")
-        self.columns, self.length, self.stride, self.part = columns, length, stride, part
+        self.columns, self.length, self.stride, self.section = columns, length, stride, section
         self.episodes = tuple(episodes)
         self._dataset = dataset
         self._labels = episode_labels(dataset, self.episodes)
@@ -119,7 +119,7 @@ class EpisodeWindows:
         self._last: tuple[str, StepFeatures] | None = None
         if not len(self):
             raise UsageError(
-                f"a window has {length} steps of {columns.step_s} s, but the part `{part}` of all "
+                f"a window has {length} steps of {columns.step_s} s, but the section `{section}` of all "
                 f"{len(self.episodes)} episodes is shorter; choose a smaller length"
             )
 
@@ -238,5 +238,5 @@ class EpisodeWindows:
         start_ns, split_ns = view.reference
         steps = step_count(view, self.columns.step_s)
         whole = (split_ns - start_ns) // step_ns
-        first, last = {"view": (0, steps), "reference": (0, whole), "later": (whole, steps)}[self.part]
+        first, last = {"view": (0, steps), "reference": (0, whole), "later": (whole, steps)}[self.section]
         return np.arange(first, last - self.length + 1, self.stride, dtype=np.int64)

@@ -20,7 +20,7 @@ from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, Tr
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import printable, quoted
-from faultset.core.reading.regular_files import regular_stat
+from faultset.core.reading.regular_files import stat_regular_file
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
@@ -115,7 +115,7 @@ class InspectLogs:
         """Read the samples of one log."""
         from inspect_ai.log import read_eval_log
 
-        regular_stat(file, limit_bytes=LIMIT_BYTES)
+        stat_regular_file(file, limit_bytes=LIMIT_BYTES)
         log = read_eval_log(str(file), resolve_attachments=True)
         if not log.samples and log.status == "success":
             raise DataError(f"{printable(file)} holds no samples; give a complete log, not one with headers only")
@@ -167,7 +167,7 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
         final = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
     else:
-        cheats = describe_cheating if question is None else _never
+        cheats = describe_cheating if question is None else _report_no_cheating
         final = decide_status(trajectory, answer, stopped_by=stopped_by, cheats=cheats)
     run = build_run(source, trajectory, final, **fields)
     return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_truth(sample, labelled=question is None))
@@ -198,8 +198,8 @@ def _session_fields(question: AskedQuestion, report: Mapping[str, Any], sample: 
     return fields | counts | {"repeats": report.get("repeats", 0), "tool_errors": statuses.get("invalid", 0)}
 
 
-def _never(trajectory: Trajectory) -> str:
-    """Report no describe_cheating: tools of faultset tasks access neither files nor the injector."""
+def _report_no_cheating(trajectory: Trajectory) -> str:
+    """Report no cheating, because tools of faultset tasks access neither files nor the injector."""
     return ""
 
 

@@ -12,7 +12,7 @@ from faultset.core.errors import UsageError
 from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid, refused
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recording import ViewClock
-from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, tool_of
+from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, build_tool
 
 RecordedTask = Literal["detection", "localization", "diagnosis", "all"]
 SESSION_TASKS: tuple[RecordedTask, ...] = get_args(RecordedTask)
@@ -82,7 +82,7 @@ class AgentSession:
         self.answer: dict[str, Any] | None = None
         self.answered_ns: int | None = None
         self.retries = 0
-        tools.tools[submission] = tool_of(getattr(self, submission))
+        tools.tools[submission] = build_tool(getattr(self, submission))
 
     @property
     def candidates(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import parquet_path, replacing
 from faultset.core.printable import printable
 from faultset.core.reading.documents import validation_sentence
-from faultset.core.reading.regular_files import regular_stat
+from faultset.core.reading.regular_files import stat_regular_file
 from faultset.datasets.format.storage import translate_damage
 
 RUNS_VERSION = 1
@@ -242,7 +242,7 @@ def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
 def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
     if not path.parent.is_dir():
         raise DataError(f"{printable(path.parent)} is not a folder; give one written by faultset agents import")
-    regular_stat(path, limit_bytes=_LARGEST_BYTES)
+    stat_regular_file(path, limit_bytes=_LARGEST_BYTES)
     with translate_damage(path):
         file = pq.ParquetFile(parquet_path(path))
         with file:

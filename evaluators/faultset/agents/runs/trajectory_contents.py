@@ -47,9 +47,9 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
         for call in step.tool_calls or ():
             if not call.function_name.startswith(SUBMISSION):
                 calls[call.function_name] += 1
-                requested |= _named(json.dumps(call.arguments, ensure_ascii=False), pattern)
+                requested |= _find_names(json.dumps(call.arguments, ensure_ascii=False), pattern)
         for result in step.observation.results if step.observation else ():
-            named = _named(text_of(result.content)[:_LONGEST], pattern)
+            named = _find_names(text_of(result.content)[:_LONGEST], pattern)
             observed |= named if named < {*candidates} else set()
     return InspectedServices(calls=dict(calls), requested=frozenset(requested), observed=frozenset(observed))
 
@@ -59,7 +59,7 @@ def _pattern(candidates: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])({names or '(?!)'})(?:-[a-z0-9]{{6,10}}-[a-z0-9]{{5}})?(?![\w-])")
 
 
-def _named(text: str, pattern: re.Pattern[str]) -> set[str]:
+def _find_names(text: str, pattern: re.Pattern[str]) -> set[str]:
     return {match[1] for match in pattern.finditer(text)}
 
 
@@ -131,15 +131,15 @@ def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedC
                 yield RecordedCommand(step=step, line=_one_line(line), problem=str(error))
             continue
         for part in parts:
-            words = _without_namespace(_before_pipe(part), namespace)
+            words = _without_namespace(_cut_at_pipe(part), namespace)
             if words[:1] in (["kubectl"], ["sleep"]):
                 operators = {token.text for token in part if token.is_operator}
                 problem = "its output goes to a file" if not _discards_output(part) else ""
                 problem = "it needs a shell" if operators - {"|", ">", ">>", ">&"} else problem
-                yield RecordedCommand(step=step, line=_joined(words), words=tuple(words), problem=problem)
+                yield RecordedCommand(step=step, line=_join_words(words), words=tuple(words), problem=problem)
             elif any(token.text == "kubectl" for token in part):
                 yield RecordedCommand(
-                    step=step, line=_joined([token.text for token in part]), problem="it needs a shell"
+                    step=step, line=_join_words([token.text for token in part]), problem="it needs a shell"
                 )
 
 
@@ -153,7 +153,7 @@ def _split(line: list[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
-def _before_pipe(part: list[Token]) -> list[str]:
+def _cut_at_pipe(part: list[Token]) -> list[str]:
     words: list[str] = []
     for position, token in enumerate(part):
         if token.is_operator:
@@ -187,7 +187,7 @@ def _without_namespace(words: list[str], namespace: str | None) -> list[str]:
     return result
 
 
-def _joined(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " ".join(word if word and not set(word) & set(" \t\n|&;<>()'\"\\`$*?#") else _quoted(word) for word in words)
 
 
@@ -220,7 +220,7 @@ def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int,
     lines = [*_head(trajectory, run)]
     for step in trajectory.steps:
         lines += ["", *_step(step, length)]
-    return "\n".join(_wrapped(lines, max(width, _NARROWEST))) + "\n"
+    return "\n".join(_wrap_lines(lines, max(width, _NARROWEST))) + "\n"
 
 
 def _head(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
@@ -256,7 +256,7 @@ def shorten(text: str, length: int | None) -> str:
     return f"{text[:length]}\n[{len(text) - length:,} of {len(text):,} characters more]"
 
 
-def _wrapped(lines: list[str], width: int) -> Iterator[str]:
+def _wrap_lines(lines: list[str], width: int) -> Iterator[str]:
     for line in lines:
         shown = printable(line.expandtabs(4))
         indent = shown[: len(shown) - len(shown.lstrip(" <>~"))]

@@ -57,13 +57,13 @@ def scripted() -> Solver:
             if status.get("readyReplicas") != status.get("replicas") or status.get("replicas") == 0:
                 loud[service] += _NOT_READY
         warnings = await call_tool(state, "list_events", {"type": "Warning"})
-        for service, count in _named(warnings, candidates).items():
+        for service, count in _count_named_services(warnings, candidates).items():
             loud[service] += _WARNING * min(count, 5)
-        for service, share in _failing(await call_tool(state, "service_graph")).items():
+        for service, share in _find_failing_services(await call_tool(state, "service_graph")).items():
             if service in candidates:
                 loud[service] += _FAILED_CALLS * share / 100
         logs = await call_tool(state, "get_logs", {"level": "error", "limit": 200})
-        for service, count in _named(logs, candidates).items():
+        for service, count in _count_named_services(logs, candidates).items():
             loud[service] += _LOUD_LOGS * min(count / 200, 1.0)
         services = [name for name, _ in sorted(loud.items(), key=lambda item: (-item[1], item[0]))]
         return await _submit(state, services, *_kind(logs, warnings, loud))
@@ -118,7 +118,7 @@ def _states(table: str) -> list[tuple[str, dict[str, Any]]]:
     return states
 
 
-def _named(text: str, candidates: tuple[str, ...]) -> Counter[str]:
+def _count_named_services(text: str, candidates: tuple[str, ...]) -> Counter[str]:
     """Count, for each service, the lines whose first pod belongs to it."""
     pods = re.compile(
         rf"(?:^|[\s/])({'|'.join(map(re.escape, sorted(candidates, key=len, reverse=True)))})-[a-z0-9]+-[a-z0-9]+\b"
@@ -126,7 +126,7 @@ def _named(text: str, candidates: tuple[str, ...]) -> Counter[str]:
     return Counter(match[1] for line in text.splitlines() if (match := pods.search(line)))
 
 
-def _failing(graph: str) -> dict[str, float]:
+def _find_failing_services(graph: str) -> dict[str, float]:
     """Return the services whose callers see errors while none of the services they call fails."""
     shares: dict[str, float] = {}
     callers: dict[str, set[str]] = {}

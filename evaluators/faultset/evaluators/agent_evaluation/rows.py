@@ -117,7 +117,7 @@ def build_rows(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultR
     """Return one row per task that a run answers."""
     rows = []
     for task in TASKS_OF[_NAMES[run.task]]:
-        status, reason, checked = _checked(run, task, run.answer or {}, truth)
+        status, reason, checked = _check_answer(run, task, run.answer or {}, truth)
         row = empty_row(truth, context, task, run.protocol or "detected", run.trial or 0, status, reason)
         rows.append(
             replace(
@@ -166,7 +166,9 @@ def _protocol(name: str) -> Protocol:
     return "oracle" if name == "oracle" else "detected"
 
 
-def _checked(run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth) -> tuple[Status, str, CheckedAnswer]:
+def _check_answer(
+    run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth
+) -> tuple[Status, str, CheckedAnswer]:
     origin = {"agent_run": run.run}
     nothing = CheckedAnswer(text=answer_text(origin))
     if run.status != "ok":
@@ -182,7 +184,7 @@ def _checked(run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth) 
             )
     except InvalidAnswer as error:
         return "invalid", str(error), nothing
-    return "ok", "", CheckedAnswer(text=_with(checked.text, origin), ranking=checked.ranking)
+    return "ok", "", CheckedAnswer(text=_append_text(checked.text, origin), ranking=checked.ranking)
 
 
 def _detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, str]) -> CheckedAnswer:
@@ -204,5 +206,5 @@ def _word(answer: Mapping[str, Any], key: str) -> str | None:
     return word.strip().title() if isinstance(word, str) else None
 
 
-def _with(text: str, more: Mapping[str, str]) -> str:
+def _append_text(text: str, more: Mapping[str, str]) -> str:
     return answer_text({**StoredAnswer(text), **more})

@@ -150,7 +150,10 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
         TextCell(text=number_formats.p_value(mcnemar.p), tip=mcnemar.reason),
         TextCell(text=f"{entry.episodes} in {entry.clusters} clusters"),
         TextCell(text=f"{entry.same_answers}/{entry.episodes}"),
-        TextCell(text=moved(entry, comparison), tip=moved(entry, comparison, len(comparison.labels))),
+        TextCell(
+            text=name_changed_episodes(entry, comparison),
+            tip=name_changed_episodes(entry, comparison, len(comparison.labels)),
+        ),
     )
 
 
@@ -167,8 +170,8 @@ def _table(table: PairedTable, comparison: Comparison) -> list[str]:
     return [f"## {table.title}", "", summary(table) + ".", "", *rendered]
 
 
-def moved(entry: PairedEntry, comparison: Comparison, most: int = _EPISODES_NAMED) -> str:
-    """Name at most some of the episodes with a better and with a worse score."""
+def name_changed_episodes(entry: PairedEntry, comparison: Comparison, most: int = _EPISODES_NAMED) -> str:
+    """List the first `most` episodes with a better score and the first `most` with a worse one."""
     texts = []
     for sign, episodes in (("+", entry.better), ("-", entry.worse)):
         if episodes:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid
 from faultset.datasets.tools.recording import ViewClock
-from faultset.datasets.tools.toolset import Tool, tool_of
+from faultset.datasets.tools.toolset import Tool, build_tool
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.diagnosis.analysis import diagnose as analyse
 from faultset.evaluators.diagnosis.text import analysis_text
@@ -46,4 +46,4 @@ def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
             seen = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
             return found(analysis_text(analyse(seen, at_ns=moment_ns)))
 
-    return tool_of(diagnose)
+    return build_tool(diagnose)

@@ -17,7 +17,7 @@ from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained, with_metric_floor
 from faultset.core.printable import brief, printable, size_text
 from faultset.core.times import SECOND_NS, duration_text
-from faultset.datasets.log_masks import masked_column
+from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import MetricRole
 from faultset.evaluators.diagnosis.object_observations import observe_objects
 from faultset.evaluators.diagnosis.records import Observation
@@ -177,7 +177,7 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
     table, owner = table.filter(pa.array(owner >= 0)), owner[owner >= 0]
     if not len(table):
         return []
-    texts = masked_column(table["message"]).combine_chunks().dictionary_encode()
+    texts = mask_column(table["message"]).combine_chunks().dictionary_encode()
     code = texts.indices.to_numpy()
     times = table["time"].cast(pa.int64()).to_numpy()
     seconds = _compared_seconds(view, moment_ns)

@@ -13,10 +13,10 @@ from faultset.core.printable import quoted
 from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.table_folders import TELEMETRY
+from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.cases import episode_id
-from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, opened_labels
+from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, open_labels
 
 _SHOWN = 3
 
@@ -79,7 +79,7 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
 @contextmanager
 def _opened_remotely(url: str, source: IncidentSource) -> Iterator[Episode]:
     _refuse(source, "a dataset", ("incidents", "mapping"))
-    with opened_labels(url, source.version) as dataset:
+    with open_labels(url, source.version) as dataset:
         episode = _choose(dataset, source)
         names = [name for name in episode.files if name.startswith(f"{TELEMETRY}/")]
         copy_files(url.rstrip("/"), dataset, [episode.id], names, dataset.root)

@@ -24,9 +24,9 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import read_label
-from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.table_folders import TRUTH, table_file
-from faultset.datasets.remote.file_systems import fetch, is_url, local_path, opened_labels
+from faultset.datasets.format.version_files import VERSIONS
+from faultset.datasets.remote.file_systems import fetch, is_url, local_path, open_labels
 from faultset.datasets.validation import check_content
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.file_cache import load_or_compute
@@ -289,5 +289,5 @@ def open_remote_source(url: str, version: str | None) -> Iterator[DatasetSource]
 
     If the server cannot list folders, the version must be given.
     """
-    with opened_labels(url, version) as dataset:
+    with open_labels(url, version) as dataset:
         yield DatasetSource.of(dataset, url=url.rstrip("/"))

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from faultset.core.dask_clients import connect_client, lost_errors, quiet
+from faultset.core.dask_clients import connect_client, list_connection_errors, silence_dask
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.processes import scratch
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, RunContext, report_progress
@@ -105,7 +105,7 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.worker.http.routes": [],
     }
     # the scheduler reads its folder only from the configuration
-    with quiet(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
+    with silence_dask(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=workers,
@@ -264,7 +264,7 @@ def run_plan(
         gathered: Any = client.gather(reports, errors="skip")
         fitted([fit for report in gathered for fit in report])
         return rows.rows()
-    except lost_errors() as error:
+    except list_connection_errors() as error:
         raise PlatformError(
             f"{_describe_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored, "
             "run the same command again to resume"

@@ -142,11 +142,14 @@ def _numbers(batch: pa.RecordBatch) -> list[pa.Array]:
 
 
 ALARM_DETECTOR = "trace-errors"
-"""Finds the most faults among detectors with fewer than 5 % false positives; see `benchmarks/alarm_sources.py`."""
+"""Default detector.
+
+Of those with fewer than 5 % false positives, it finds the most faults; see `benchmarks/alarm_sources.py`.
+"""
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
-"""Reads only metrics, which every dataset has."""
+"""Default detector for datasets without spans; it reads only metrics, which every dataset has."""
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""Values of "auto"; each doubles the last, because the first seconds matter most."""
+"""Values of "auto"; from 5 s each is twice the one before, because the first seconds matter most."""
 LARGEST_SEED = 2**30
 """Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
 
@@ -216,7 +219,7 @@ class EvaluationSettings:
 
     @classmethod
     def of(cls, options: EvaluationOptions) -> EvaluationSettings:
-        """Validate options; without `alarm`, the detector is chosen later by `open_scope`.
+        """Validate options; without `alarm`, the detector is chosen later by `define_scope`.
 
         Raises
         ------

@@ -176,7 +176,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
     layout = find_layout(table.column_names, origin)
     if not len(table):
         raise DataError(f"{origin} must contain at least one answer, but has no rows")
-    columns = {column: _typed(table[column], column, origin) for column in table.column_names}
+    columns = {column: _convert_column(table[column], column, origin) for column in table.column_names}
     return PredictionFile(
         name=name,
         path=path,
@@ -201,7 +201,7 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
         # dictionaries store a repeated text once
         return pq.read_table(pa.BufferReader(content), read_dictionary=texts)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        raise _damaged(origin, "Parquet", error) from error
+        raise _explain_damage(origin, "Parquet", error) from error
 
 
 def _csv(content: bytes, origin: str) -> pa.Table:
@@ -219,7 +219,7 @@ def _csv(content: bytes, origin: str) -> pa.Table:
         table = pyarrow.csv.read_csv(pa.BufferReader(content), convert_options=conversion)
         find_layout(table.column_names, origin)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _damaged(origin, "CSV", error) from error
+        raise _explain_damage(origin, "CSV", error) from error
     if len(table) > MOST_ROWS:
         raise DataError(
             f"{origin} has {len(table):,} rows, the limit is {MOST_ROWS:,}; keep only the episodes that are scored"
@@ -227,7 +227,7 @@ def _csv(content: bytes, origin: str) -> pa.Table:
     return table
 
 
-def _typed(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
+def _convert_column(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     if name in TEXTS:
         return _texts(column, name, origin)
     return _times(column, name, origin) if name in TIMES else _numbers(column, name, origin)
@@ -241,7 +241,7 @@ def _texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
         column.validate(full=True)
         return column.cast(_TEXT).unify_dictionaries()
     except pa.ArrowException as error:
-        raise _damaged(origin, "UTF-8 text", error) from error
+        raise _explain_damage(origin, "UTF-8 text", error) from error
 
 
 def _times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
@@ -299,7 +299,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _damaged(origin: str, kind: str, error: Exception) -> DataError:
+def _explain_damage(origin: str, kind: str, error: Exception) -> DataError:
     return DataError(f"{origin} cannot be read as {kind} ({_first_line(error)}); write it again")
 
 

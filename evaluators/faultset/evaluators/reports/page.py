@@ -103,7 +103,7 @@ def render(
         agent_tables=build_agent_tables(board.agents),
         agent_requests=scatter_plots.summarise_requests(board.agents),
         agent_costs=scatter_plots.agent_cost_plots(board),
-        cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],
+        cost_plots=[plot for plot in map(scatter_plots.cost, _list_cost_tables(board)) if plot is not None],
         strata=strata,
         kinds=scores.kinds,
         failures=render_failures(board.failures[:FAILURES_SHOWN]),
@@ -132,7 +132,7 @@ def _series(board: Leaderboard) -> list[list[Table]]:
     return list(series.values())
 
 
-def _costly(board: Leaderboard) -> list[Table]:
+def _list_cost_tables(board: Leaderboard) -> list[Table]:
     """Return a table for each task, because processor times hardly depend on the protocol."""
     last = {series[-1].task: series[-1] for series in reversed(_series(board)) if series[-1].group == TELEMETRY}
     return [last[task] for task in _TITLES if task in last]

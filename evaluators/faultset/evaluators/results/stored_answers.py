@@ -30,13 +30,13 @@ class StoredAnswer(Mapping[str, Any]):
         return cls(answer_text(content))
 
     def __getitem__(self, key: str) -> Any:
-        return _parsed(self.text)[key]
+        return _parse(self.text)[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_parsed(self.text))
+        return iter(_parse(self.text))
 
     def __len__(self) -> int:
-        return len(_parsed(self.text))
+        return len(_parse(self.text))
 
     def __repr__(self) -> str:
         return f"StoredAnswer({self.text[:60]!r})"
@@ -58,7 +58,7 @@ def answer_text(content: Mapping[str, Any]) -> str:
 
 
 @functools.lru_cache(maxsize=32)
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     content = json.loads(text)
     if _EVEN in content:
         first, step, count = content.pop(_EVEN)

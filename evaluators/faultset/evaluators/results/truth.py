@@ -118,7 +118,7 @@ def build_truth(label: Label, context: EpisodeContext) -> Truth:
         fault=fault,
         no_fault_kind=label.no_fault_kind,
         targets=tuple(label.targets),
-        causes=tuple(dict.fromkeys(_accepted(causes, candidates))),
+        causes=tuple(dict.fromkeys(_list_accepted(causes, candidates))),
         candidates=candidates,
         pod_causes=tuple(dict.fromkeys(cause.name for cause in causes if _names_a_pod(cause))),
         metric_causes=tuple(dict.fromkeys((cause.service, cause.metric) for cause in causes if cause.metric)),
@@ -163,7 +163,7 @@ def _names_a_pod(cause: RootCause) -> bool:
     return cause.kind == "Pod" and bool(cause.name) and cause.name != cause.service
 
 
-def _accepted(causes: Iterable[RootCause], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+def _list_accepted(causes: Iterable[RootCause], candidates: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
     for cause in causes:
         accepted = [cause.service, *sorted(cause.accepted)]
         names = tuple(dict.fromkeys(name for name in accepted if name in candidates))

@@ -222,7 +222,7 @@ def _median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate
     return median(metric, cases)
 
 
-def _within(horizon_s: int) -> Metric:
+def _declare_within(horizon_s: int) -> Metric:
     """Declare the share of faults with a true alarm within `horizon_s`; unknown if a view ends sooner."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
@@ -249,7 +249,7 @@ def _constant_guess(value: float) -> Callable[[Metric, Sequence[ScoredCase]], Es
     return lambda metric, cases: Estimate(value=value, method=CLOSED_FORM)
 
 
-def _guessed_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
+def _guess_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the mean VUS-PR of a constant score, at the sample times of the answers or once per second."""
     values = []
     for case in cases:
@@ -315,7 +315,7 @@ DETECTION_METRICS = (
         meaning="volume under the precision-recall surface of the scores, so without a threshold; steps as in TSB-AD, "
         f"buffer {BUFFER_S} s; guessing is a constant score",
         of_case=lambda case: _areas(case)[1],
-        guess=_guessed_volume,
+        guess=_guess_volume,
     ),
     _declare(
         name="event_recall",
@@ -325,7 +325,7 @@ DETECTION_METRICS = (
         meaning=f"share of faults with an alarm that begins after the onset [gap={GAP_S}s,grace=0s]",
         of_case=lambda case: alarm_facts(case).detected,
     ),
-    *(_within(horizon_s) for horizon_s in BUDGETS_S),
+    *(_declare_within(horizon_s) for horizon_s in BUDGETS_S),
     _declare(
         name="event_precision",
         title="event precision",

@@ -125,7 +125,7 @@ def _lift(row: ResultRow) -> float:
     return lift(ranking_score(row).ac(1), score_guess(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
-def _guessed_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
+def _guess_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     guesses = [score_guess(case.truth) for case in cases]
     hits = sum(guess.hit(5) for guess in guesses)
     return Estimate(value=sum(g.hit(1) for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
@@ -273,7 +273,7 @@ LOCALIZATION_METRICS = (
         meaning="hit@1 over hit@5: the share of causes among the first five that have rank 1; hit@1 is retrieval@5 "
         "times rerank",
         aggregate=ratio(HIT1, HIT5),
-        guess=_guessed_rerank,
+        guess=_guess_rerank,
     ),
     Metric(
         name="correct_abstentions",

@@ -18,7 +18,7 @@ from faultset.baselines.methods.localization.graph_traversal import (
     count_explained,
     divide_blame,
     find_path_ends,
-    measure_moves,
+    measure_deviations,
 )
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
@@ -135,7 +135,7 @@ def windows(**series: list[float]) -> Windows:
 
 
 def moved(upwards: bool = True, **series: list[float]) -> dict[str, float]:
-    return measure_moves(windows(**series), range(len(series)), "front", ALARM_NS, upwards=upwards)
+    return measure_deviations(windows(**series), range(len(series)), "front", ALARM_NS, upwards=upwards)
 
 
 CALM = [1.0, 1.1, 0.9, 1.0, 1.1] * 4

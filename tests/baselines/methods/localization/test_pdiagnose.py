@@ -13,7 +13,7 @@ from faultset.baselines.features.metric_alarms import kpi_flags
 from faultset.baselines.features.windows import cut_windows
 from faultset.baselines.logs.templates import log_excess
 from faultset.baselines.methods.localization import pdiagnose
-from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
+from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseDetector, vote
 from faultset.baselines.traces.spans import slow_spans
 from faultset.core.times import SECOND_NS
 
@@ -72,7 +72,7 @@ def test_all_sources_point_at_the_target_of_the_example(span_time, example, faul
 
 
 def test_trigger_names_the_series_in_its_queue(example, faulty) -> None:
-    detection = PDiagnoseTrigger().detect(example.view(faulty))
+    detection = PDiagnoseDetector().detect(example.view(faulty))
     assert detection.alarm_ns is not None
     assert example.label(faulty).targets[0] in {item.service for item in detection.evidence}
 

@@ -42,16 +42,16 @@ def find_unexpected_lines(
 ) -> Verdicts:
     """Return which lines are not among the likely successors of the previous lines.
 
-    Equals `logs.scores.NextTemplate` on each group's sequence, for all groups at once. The longest context that occurs
-    in healthy lines decides. The likely successors are the `top` most frequent, at most half of the group's healthy
-    templates.
+    The result equals that of `logs.scores.NextTemplate` on the sequence of each group, for all groups at once. The
+    longest context that occurs in healthy lines is used. The likely successors are the `top` most frequent ones, but at
+    most half of the group's healthy templates.
 
     Parameters
     ----------
     templates, groups
         [L] template and group of each line, ordered by time within each group.
     leave_out
-        Whether to exclude a healthy line from the counts that it is judged by.
+        Whether to exclude a healthy line from the counts used for that line.
     """
     count = len(templates)
     sequence = np.argsort(groups, kind="stable")
@@ -66,7 +66,7 @@ def find_unexpected_lines(
         context = distinct(context * kinds + before).code
         rows = np.flatnonzero(position >= length)
         seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
-        # The longest context that was seen decides.
+        # Use the longest context that was seen.
         missed[rows[seen]] = ~likely[seen]
     verdicts = np.empty(count, dtype=bool)
     verdicts[sequence] = missed
@@ -141,8 +141,8 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
     speed="instant",
     complexity="O(L·h·log L + services·T)",
     departures=(
-        "Counts of the next template after up to three others replace the network, because a few minutes of logs are "
-        "too little training data.",
+        "Counts of the next template after up to three previous ones replace the network, because a few minutes of "
+        "logs are too little training data.",
         "Parameter values are ignored.",
         "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
     ),
@@ -249,7 +249,7 @@ def surprise(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) ->
     paper="Du, Li, Zheng, Srikumar, CCS 2017",
     kind="method",
     tables=("logs",),
-    complexity="O(L + U·w·h²), U sequences of w templates that differ, h hidden units; a fit O(updates·w·h²)",
+    complexity="O(L + U·w·h²), U distinct sequences of w templates, h hidden units; a fit O(updates·w·h²)",
     departures=(*_SHARED, "The network is trained by Adam for a fixed number of updates."),
 )
 class DeepLogLSTM(UnexpectedLinesDetector):
@@ -323,7 +323,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
     paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
     kind="control",
     tables=("logs",),
-    complexity="O(L + U·w·h²), U sequences of w templates that differ, h hidden units",
+    complexity="O(L + U·w·h²), U distinct sequences of w templates, h hidden units",
     departures=_SHARED,
 )
 class UntrainedDeepLogLSTM(DeepLogLSTM):

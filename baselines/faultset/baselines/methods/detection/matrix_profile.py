@@ -35,7 +35,7 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
     Parameters
     ----------
     apart
-        If positive, both arguments are the same subsequences, and closer ones than this do not match.
+        If positive, both arguments are the same subsequences, and those fewer samples apart than this do not match.
 
     Returns
     -------
@@ -106,12 +106,12 @@ class MatrixProfileDetector(TrainingFreeBaseline):
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
         return held_out.detection(
-            ratios.max(axis=1), limit, by_series=shares, detail="times as far as any healthy subsequence"
+            ratios.max(axis=1), limit, by_series=shares, detail="times the largest distance of a healthy subsequence"
         )
 
 
 def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
-    """Return lasting deviations of reference and test window on one scale."""
+    """Return lasting deviations of reference and test window on the same scale."""
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
     present = np.zeros(reference.shape, dtype=bool)

@@ -45,18 +45,18 @@ _MOST_EVIDENCE = 5
     },
     complexity="O(B·S·(n + T + M)), B directions, M simulated samples",
     departures=(
-        "Only the title of the paper is public; the method is our reading of it.",
-        "The threshold is never below the largest score that the reference gives itself out of fold.",
-        "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
-        "Deviations are clipped at 20 sigma; a series that stops deviates by 10.",
-        "Looks along the axes and 1,000 random directions; the authors' number is unknown.",
+        "Only the title of the paper is public; the method is our interpretation of it.",
+        "The threshold is never below the largest out-of-fold score of the reference.",
+        "A series' standard deviation is at least 1 % of its level, and a quarter of the metric's over all services.",
+        "Deviations are clipped at 20 sigma; a series that stopped counts as a deviation of 10 sigma.",
+        "Scores are computed along the axes and 1,000 random directions; the authors' number is unknown.",
     ),
 )
 class MKSMC(TrainingFreeBaseline):
     """Detect deviations by the largest K-sigma of all series along random directions.
 
-    The score is in sigmas: the K that is as rare in one dimension as the deviation is among all series, by
-    simulation of the normal model.
+    A simulation of the normal model gives the probability p that healthy samples deviate as much in any direction. The
+    score is the K, in sigmas, that one normal variable exceeds with probability p.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class MKSMC(TrainingFreeBaseline):
     group_by_service
         Score each service separately at a level divided by their number, so that quiet series do not dilute a fault.
     metric_floor
-        Raise the spread of each series to a quarter of what its metric has over all services.
+        Raise the standard deviation of each series to a quarter of that of its metric over all services.
 
     References
     ----------
@@ -117,7 +117,7 @@ class MKSMC(TrainingFreeBaseline):
             floor = metric_floor(mean_and_sd(windows.reference)[1], windows.series)
         groups = self._groups(windows)
         parts = [self._score(windows, columns, floor[columns], len(groups), rng) for columns in groups]
-        # Thresholds differ between groups because of the guard, so compare the margins above them.
+        # Thresholds differ between groups because of `guard`, so compare the margins above them.
         margins = np.array([score - threshold for score, threshold, _ in parts])
         leading = margins.argmax(axis=0)
         threshold = max(limit for _, limit, _ in parts)
@@ -144,21 +144,21 @@ class MKSMC(TrainingFreeBaseline):
 
         Series that are constant in the reference are scored separately, because they have no correlations.
         """
-        moving = varies(windows.reference[:, columns])
-        reference = windows.reference[:, columns[moving]]
-        still = self._first_moves(windows, columns[~moving], floor[~moving])
+        varying = varies(windows.reference[:, columns])
+        reference = windows.reference[:, columns[varying]]
+        constant = self._standardise_constant(windows, columns[~varying], floor[~varying])
         shares = np.zeros((len(windows.values), len(columns)))
-        shares[:, ~moving] = still
-        furthest = still.max(axis=1, initial=0.0)
-        if not moving.any():
+        shares[:, ~varying] = constant
+        furthest = constant.max(axis=1, initial=0.0)
+        if not varying.any():
             return furthest, self.k, shares
-        floor = floor[moving]
+        floor = floor[varying]
         directions = random_directions(reference.shape[1], max(1, self.directions // groups), rng)
         model = Projection.fit(reference, directions, shrink=self.shrink, robust=self.robust, floor=floor)
         null = model.simulate(self.draws, rng)
-        z = model.standardise(windows.values[:, columns[moving]], windows.absent[:, columns[moving]])
+        z = model.standardise(windows.values[:, columns[varying]], windows.absent[:, columns[varying]])
         raw, best = model.score(z)
-        shares[:, moving] = model.split(z, best)
+        shares[:, varying] = model.split(z, best)
         raw = np.maximum(raw, furthest / np.sqrt(model.shrink)) if model.shrink else np.maximum(raw, furthest)
         limit = null.limit(self.k, groups)
         guarded = self.guard if self.guard is not None else len(reference) < 3 * reference.shape[1]
@@ -168,7 +168,7 @@ class MKSMC(TrainingFreeBaseline):
         sigmas = null.equivalent_sigma(np.append(raw, limit))
         return sigmas[:-1], float(sigmas[-1]), shares
 
-    def _first_moves(self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix) -> Matrix:
+    def _standardise_constant(self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix) -> Matrix:
         """Return deviations [T, columns] of series that are constant in the reference."""
         center, scale = mean_and_sd(windows.reference[:, columns])
         z = deviations(windows.values[:, columns], center, np.maximum(scale, floor), windows.absent[:, columns])

@@ -105,8 +105,8 @@ class WindowDetector(PooledDetector):
 _RIDGE = 1e-4
 _SHARED = (
     *DEPARTURES,
-    "The decoder gets its own output in training too; the score is the error of the newest step, by mean and "
-    "covariance of the training windows, because there is no validation set.",
+    "The decoder's input is its previous output, in training too; the score is the error of the newest step, by mean "
+    "and covariance of the training windows, because there is no validation set.",
 )
 
 
@@ -228,7 +228,7 @@ def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]
 
 
 def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the squared errors of both phases, with growing weight of the second."""
+    """Return the weighted squared errors of both phases; the weight of the second grows during training."""
     (windows,) = batch
     first, again = run_phases(xp, parameters, windows)
     last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * done))
@@ -247,7 +247,7 @@ _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
     complexity="O(S·T + V·T·w·h·(w + h)), w steps a window, h units; a fit O(updates·w·h·(w + h))",
     departures=(
         *DEPARTURES,
-        "No meta learning and one attention head; the complete sequence is the window, and the focus is another input.",
+        "No meta learning; one attention head; the window is the complete sequence, and the focus is an extra input.",
         "Both decoders minimise their error, as in the authors' code; the paper's adversarial second loss is left out. "
         "The updates are divided into ten epochs, which weight the errors.",
     ),
@@ -306,14 +306,14 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the first loss: reconstruction, with growing weight of deceiving the second autoencoder."""
+    """Return the first loss: reconstruction, and with growing weight, deceiving the second autoencoder."""
     flat, first, _, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
 
 
 def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the second loss: reconstruction, with growing weight of detecting the first autoencoder's output."""
+    """Return the second loss: reconstruction, and with growing weight, detecting the first autoencoder's output."""
     flat, _, second, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()

@@ -86,7 +86,7 @@ class IsolationForestDetector(TrainingFreeBaseline):
     complexity="O(S·T + p·n·T)",
     departures=(
         _STREAMS,
-        "Compares with the reference only, with 20 neighbours, or half of the reference if that is fewer.",
+        "Only reference samples are neighbours: 20, or half of the reference if that is fewer.",
         _CALIBRATED,
     ),
 )
@@ -168,7 +168,7 @@ class MahalanobisDetector(TrainingFreeBaseline):
     complexity="O(S·T + starts·n·p²)",
     departures=(
         _SIGNALS,
-        "Signals that hardly move in the reference are measured separately.",
+        "Signals that hardly vary in the reference are measured separately.",
         _CALIBRATED,
     ),
 )

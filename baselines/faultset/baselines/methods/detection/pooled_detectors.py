@@ -78,14 +78,14 @@ class PooledDetector(RegisteredBaseline):
         """Return a non-negative score of each step of a sequence after the first `history`."""
         raise NotImplementedError
 
-    def _detection(self, found: RoleVectors, shares: Matrix, limit: float) -> Detection:
-        times, worst = found.windows.times_ns, shares.max(axis=1)
+    def _detection(self, role_vectors: RoleVectors, shares: Matrix, limit: float) -> Detection:
+        times, worst = role_vectors.windows.times_ns, shares.max(axis=1)
         alarm = first_alarm(times, worst > limit)
         evidence: list[Evidence] = []
         if alarm is not None:
             row = int(np.searchsorted(times, alarm))
             for service in np.argsort(-shares[row], kind="stable")[:_MOST_EVIDENCE].tolist():
-                name, score = found.services[service], float(shares[row, service])
+                name, score = role_vectors.services[service], float(shares[row, service])
                 evidence.append(Evidence(service=name, subject="all roles", score=score, detail="times its limit"))
         return Detection.from_scores(times, worst, limit, evidence=evidence)
 
@@ -134,21 +134,21 @@ class ForecastResidual(PooledDetector):
         self.history = lags
 
     def _learn(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        pasts = thin([self._past(sequence) for sequence in sequences], MOST_ROWS)
+        pasts = thin([self._stack_lags(sequence) for sequence in sequences], MOST_ROWS)
         nexts = thin([sequence[self.lags :] for sequence in sequences], MOST_ROWS)
         penalty = self.ridge * len(pasts) * np.eye(pasts.shape[1])
         penalty[-1, -1] = 0.0
         weights = np.asarray(np.linalg.lstsq(pasts.T @ pasts + penalty, pasts.T @ nexts, rcond=None)[0], dtype=float)
         return weights, np.maximum((nexts - pasts @ weights).std(axis=0), 1e-3)
 
-    def _past(self, sequence: Matrix) -> Matrix:
+    def _stack_lags(self, sequence: Matrix) -> Matrix:
         """Return the previous `lags` steps of each step and a constant, as [steps - lags, lags · R + 1]."""
         view = np.lib.stride_tricks.sliding_window_view(sequence[:-1], self.lags, axis=0)
         return np.hstack([view.reshape(len(view), -1), np.ones((len(view), 1))])
 
     def _scores(self, sequence: Matrix) -> Matrix:
         weights, scale = self.model_
-        return np.linalg.norm((sequence[self.lags :] - self._past(sequence) @ weights) / scale, axis=1)
+        return np.linalg.norm((sequence[self.lags :] - self._stack_lags(sequence) @ weights) / scale, axis=1)
 
 
 _CHUNK = 2048
@@ -169,7 +169,7 @@ _CHUNK = 2048
     developed_on=(SAMPLE,),
 )
 class PooledIsolationForest(PooledDetector):
-    """Detect vectors that random splits of healthy ones isolate early.
+    """Detect vectors that few random splits isolate from healthy ones.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class PooledIsolationForest(PooledDetector):
     kind="method",
     tables=("metrics",),
     speed="fast",
-    complexity="O(S·T + V·T·k·m·R), k kept windows of m steps",
+    complexity="O(S·T + V·T·k·m·R), k stored windows of m steps",
     departures=(
         *DEPARTURES,
         "The distance is to a limited number of windows of other episodes, and is not normalised.",
@@ -330,14 +330,14 @@ class PooledPCA(PooledDetector):
     developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
-    """Detect vectors that a narrow autoencoder of healthy ones does not reproduce.
+    """Detect vectors that a narrow autoencoder of healthy ones does not reconstruct.
 
     Parameters
     ----------
     hidden
-        Units of the hidden layers; the narrowest is the code.
+        Units of each hidden layer; the narrowest layer is the code.
     updates
-        Minimum steps of the optimizer, each on 200 rows, in whole passes over the training rows.
+        Minimum number of optimizer steps, each on 200 rows; only whole passes over the training rows are made.
     seed
         Seed of the weights and of the order of rows.
 
@@ -387,7 +387,7 @@ class Autoencoder(PooledDetector):
 class UntrainedAutoencoder(Autoencoder):
     """Control: the autoencoder with random weights.
 
-    Its detections show what the input alone contains, because deviations are relative to the episode's reference.
+    Its detections show how much the input alone reveals, because deviations are relative to the episode's reference.
     Limits are set as for the trained autoencoder.
 
     References

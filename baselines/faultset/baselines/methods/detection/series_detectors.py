@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import CONSECUTIVE, Detection, TrainingFree
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, read_held_out
-from faultset.baselines.features.role_streams import services, stream_service_roles
+from faultset.baselines.features.role_streams import stream_service_roles, stream_services
 from faultset.baselines.stats.change_points import Spot
 from faultset.baselines.stats.scaling import LEVEL, Matrix, bonferroni_sigmas, reference_limit, sustained
 
@@ -32,13 +32,14 @@ def run_lengths(
     starts: Sequence[int],
     *,
     expected_run: float = EXPECTED_RUN,
-    known: float = 2.0,
+    prior_samples: float = 2.0,
     longest: int = LONGEST,
 ) -> Matrix:
     """Return the posterior of the run length of each group of streams after each sample.
 
-    Within a run, each stream is normal with unknown mean and variance and a normal-gamma prior around 0 and 1. The
-    streams of a group change together, with a constant hazard. A stream is ignored until it differs from 0.
+    Within a run, each stream is normally distributed with unknown mean and variance; the normal-gamma prior is centred
+    at mean 0 and variance 1. The streams of a group change together, with a constant hazard. A stream is ignored until
+    it differs from 0.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def run_lengths(
         First column of each of the g groups.
     expected_run
         Mean number of samples between changes.
-    known
+    prior_samples
         Number of samples that the prior of the variance corresponds to.
     longest
         Longest run; longer ones are merged and use their last samples.
@@ -61,11 +62,11 @@ def run_lengths(
     steps, count = streams.shape
     hazard = 1 / expected_run
     lengths = np.arange(longest + 1)
-    kappa, alpha = 1.0 + lengths, (known + lengths) / 2
+    kappa, alpha = 1.0 + lengths, (prior_samples + lengths) / 2
     widening = (kappa + 1) / (kappa * alpha)
     constant = gammaln(alpha + 0.5) - gammaln(alpha) - 0.5 * np.log(2 * np.pi * alpha)
     mean = np.zeros((count, longest + 1))
-    beta = np.full((count, longest + 1), known / 2)
+    beta = np.full((count, longest + 1), prior_samples / 2)
     belief = np.zeros((len(starts), longest + 1))
     belief[:, 0] = 1.0
     moved = np.maximum.accumulate(streams != 0, axis=0)
@@ -83,13 +84,13 @@ def run_lengths(
         posterior[step] = belief
         mean, beta = (
             _extend_runs(mean + off / (kappa + 1), 0.0),
-            _extend_runs(beta + kappa * off**2 / (2 * (kappa + 1)), known / 2),
+            _extend_runs(beta + kappa * off**2 / (2 * (kappa + 1)), prior_samples / 2),
         )
     return posterior
 
 
 def _extend_runs(statistics: Matrix, prior: float) -> Matrix:
-    """Return the statistics of runs that are one sample longer, beginning with the prior of a new run."""
+    """Return the statistics of runs that are one sample longer; the first entry is the prior of a new run."""
     return np.hstack([np.full((len(statistics), 1), prior), statistics[:, :-1]])
 
 
@@ -148,12 +149,12 @@ class BOCPDDetector(TrainingFreeBaseline):
         owners = [service for service, _ in streams.names]
         starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]
         posterior = run_lengths(
-            (streams.both - center) / spread, starts, expected_run=self.expected_run, known=len(streams.normal)
+            (streams.both - center) / spread, starts, expected_run=self.expected_run, prior_samples=len(streams.normal)
         )
         moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
         odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
         healthy = len(streams.normal)
-        # Skip the first samples, in which every run is recent.
+        # Skip the first samples, because every run is recent there.
         limit = reference_limit(odds[2 * RECENT : healthy])
         # A change keeps its score when its run grows longer; a single spike does not.
         lasting = np.minimum(odds[healthy:], np.concatenate([odds[healthy : healthy + 1], odds[healthy:-1]]))
@@ -162,7 +163,7 @@ class BOCPDDetector(TrainingFreeBaseline):
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
-    "A single series has too few samples for a tail, so held-out deviations of all moving series are pooled.",
+    "A single series has too few samples for a tail, so held-out deviations of all varying series are pooled.",
     "The level of a sample is divided by the number of series.",
     "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
     "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
@@ -170,24 +171,24 @@ _DEPARTURES = (
 _DETAIL = "sigmas for two samples"
 
 
-def detect_extremes(found: HeldOut, level: float) -> Detection:
+def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     """Score each sample by the ratio of its largest sustained deviation to the current limit.
 
     A sustained deviation is the smaller of two consecutive deviations of a series.
     """
     # Constant series would fill the pool with zeros.
-    moving = np.abs(found.normal).max(axis=0) > 1e-6
-    count = max(1, int(moving.sum()))
-    otherwise = bonferroni_sigmas(count, level=level, samples=len(found.normal))
-    healthy = sustained(found.normal[:, moving], CONSECUTIVE)[CONSECUTIVE - 1 :]
+    varying = np.abs(held_out.normal).max(axis=0) > 1e-6
+    count = max(1, int(varying.sum()))
+    otherwise = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
+    healthy = sustained(held_out.normal[:, varying], CONSECUTIVE)[CONSECUTIVE - 1 :]
     spot = Spot(level / count, otherwise).start(healthy.ravel())
-    lasting = sustained(found.z, CONSECUTIVE)
+    lasting = sustained(held_out.z, CONSECUTIVE)
     limits = np.empty(len(lasting))
     for row, values in enumerate(lasting):
         limits[row] = spot.limit
-        spot.learn(values[moving])
+        spot.learn(values[varying])
     scores = lasting.max(axis=1) / np.maximum(limits, 1e-9)
-    return found.detection(scores, 1.0, by_series=np.sign(found.z) * lasting, detail=_DETAIL, consecutive=1)
+    return held_out.detection(scores, 1.0, by_series=np.sign(held_out.z) * lasting, detail=_DETAIL, consecutive=1)
 
 
 @baseline(
@@ -328,11 +329,11 @@ class SpectralResidualDetector(TrainingFreeBaseline):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(LIMIT)
-        streams = services(held_out.lasting)
+        streams = stream_services(held_out.lasting)
         healthy = len(streams.normal)
         window = max(LEAST_WINDOW, healthy // 2)
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
-        # It detects changes, not states, so the largest score counts until the end.
+        # The method detects changes, not states, so the largest score counts until the end.
         standing = np.maximum.accumulate(scores[first:])
         return held_out.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)

@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBasel
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import healthy_spreads
+from faultset.baselines.features.metric_alarms import standardise_windows
 from faultset.baselines.features.windows import Windows, localization_windows, most_deviating
 from faultset.baselines.stats.dependence import (
     Codes,
@@ -48,7 +48,7 @@ class FNodeTests:
     """
 
     def __init__(self, reference: Matrix, values: Matrix, *, bins: int = BINS) -> None:
-        # Rounding keeps errors of unit conversion from moving a value into the next bin.
+        # Round, so that errors of unit conversion do not move a value into the next bin.
         self._codes: Codes = kmeans_bins(np.round(np.vstack([reference, values]), 9), bins=bins)
         self._after = np.repeat([0, 1], [len(reference), len(values)]).astype(np.int64)
         self._known: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
@@ -62,7 +62,7 @@ class FNodeTests:
         return self._known[key]
 
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
-        """Return columns that depend on the F-node given any few others; smallest marginal p-value first."""
+        """Return the columns that depend on the F-node given any small set of other columns, sorted by p-value."""
         near = [column for column in columns if self.test(column)[0] <= level]
         for size in range(1, MOST_GIVEN + 1):
             if len(near) <= size:
@@ -125,7 +125,7 @@ def mean_reciprocal_ranks(
     speed="fast",
     complexity="O(R·V·2^c·T), R runs, V ≤ 3 per service in chunks of c = 5",
     departures=(
-        "Only the three series of each service that deviate most take part, each of a different role.",
+        "Only the three series of each service that deviate most are used, each of a different role.",
         "Conditioning sets have at most three series, and the last phase has at most ten.",
         "The reciprocal ranks of ten runs with different chunks are averaged.",
         "Samples have the metrics' own interval, because the tests have no power with tens of samples.",
@@ -134,8 +134,9 @@ def mean_reciprocal_ranks(
 class RCD(TrainingFreeBaseline):
     """Rank services by the series that an intervention at the alarm changes directly.
 
-    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given any
-    others. It searches random chunks, and repeats with the remaining series until few are left.
+    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given
+    any set of other series. The search runs on random chunks of the series, and again on the remaining ones until few
+    are left.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ class RCD(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = healthy_spreads(windows)
+        healthy, since = standardise_windows(windows)
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
         tests = FNodeTests(healthy[:, columns], since[:, columns])
         rng = episode_rng(self.seed, episode.episode)
@@ -188,8 +189,9 @@ FRONT_ROLES = ("latency", "errors")
 def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backward: float = BACKWARD) -> Matrix:
     """Return the transition probabilities [k, k] from row to column.
 
-    The walk goes from an effect to its causes by their strength, back to effects at a share of theirs, and stays if no
-    cause is as strong. It never stays at the front end if it can leave. It stays at series without neighbours.
+    The walk moves from an effect to a cause in proportion to the strength of the cause, and from a cause to an effect
+    in proportion to `backward` times the strength of the effect. It may stay where no cause is as strong as the effect.
+    It leaves the front end if it can, and stays at series without neighbours.
     """
     count = len(strength)
     weight = np.zeros((count, count))
@@ -228,7 +230,7 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
     speed="fast",
     complexity="O(V²·L·T + V²·c²·T), V ≤ 2 series per service, L lags, c ≤ 6 conditions",
     departures=(
-        "Only the two series of each service that deviate most take part, each of a different role; the paper ranks "
+        "Only the two series of each service that deviate most are used, each of a different role; the paper ranks "
         "series within one service.",
         "Delays are at most three steps, and tests condition on at most three causes of a series.",
         "Links within one step are followed both ways, because calls are shorter than a step.",
@@ -243,9 +245,9 @@ class MicroCause(TrainingFreeBaseline):
     Parameters
     ----------
     share
-        Weight of visits; the degree of anomaly has the rest.
+        Weight of visits; the weight of the degree of anomaly is 1 minus this.
     backward
-        Weight of steps from a cause to its effect, as a share of the effect's strength.
+        Weight of steps from a cause to its effect, as a share of the strength of the effect.
 
     References
     ----------
@@ -264,7 +266,7 @@ class MicroCause(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = healthy_spreads(windows)
+        healthy, since = standardise_windows(windows)
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
         front_column = choose_front_series(episode, windows, since)
         if front_column is None:
@@ -298,7 +300,7 @@ class MicroCause(TrainingFreeBaseline):
 
 
 def choose_front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
-    """Return the front end's latency column that moves most, else its errors, else None."""
+    """Return the front end's latency column that deviates most, or else its errors column; None without both."""
     size = np.abs(since).max(axis=0)
     for role in FRONT_ROLES:
         columns = [

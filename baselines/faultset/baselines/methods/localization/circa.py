@@ -1,4 +1,4 @@
-"""CIRCA on the call graph: series that moved more than their causes explain."""
+"""CIRCA on the call graph: rank series that deviate more than their causes explain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
+from faultset.baselines.features.metric_alarms import CLIP, standardise_windows
 from faultset.baselines.features.service_latency import read_call_graph
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
@@ -94,12 +94,12 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
     """Return the largest |residual| of each series after regression on its causes.
 
-    Residuals are measured in the part of the healthy spread that the causes do not explain.
+    Residuals are divided by the standard deviation of the residuals in the reference.
 
     Parameters
     ----------
     reference, values
-        [n, k] and [T, k] series in healthy spreads.
+        [n, k] and [T, k] series as z-scores of the reference.
     reference_causes, causes
         [n, p] and [T, p]; ignored if there are too few samples for p causes.
     """
@@ -120,7 +120,7 @@ def adjust_scores(
 ) -> dict[Node, float]:
     """Return the largest score among the effects of each anomalous node; 0 for normal nodes.
 
-    A normal effect is replaced by its own effects.
+    An effect that is normal is replaced by the effects that it has itself.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:
@@ -157,12 +157,12 @@ def adjust_scores(
         "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
         "suffice for a regression on many.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are clipped at 100 healthy spreads, where the number of moving series decides.",
-        "A residual's spread is at least a tenth of the series' spread, and calls that close a cycle are left out.",
+        "Two-sided; deviations are clipped at 100 standard deviations; the number of deviating series breaks ties.",
+        "A residual's standard deviation is at least a tenth of the series'; calls that close a cycle are left out.",
     ),
 )
 class CIRCA(TrainingFreeBaseline):
-    """Rank services by the series that moved most beyond what their causes in the call graph explain.
+    """Rank services by the series with the largest deviations that their causes in the call graph do not explain.
 
     References
     ----------
@@ -178,7 +178,7 @@ class CIRCA(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = healthy_spreads(windows, stopped=False)
+        healthy, since = standardise_windows(windows, stopped=False)
         parents = signal_parents(episode.services, read_call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
@@ -228,7 +228,7 @@ def _ranking(total: Matrix, score: Matrix, series: tuple[tuple[str, str], ...], 
             service=series[column][0],
             subject=series[column][1],
             score=float(score[column]),
-            detail="largest residual in healthy spreads",
+            detail="largest residual, in sigmas",
         )
         for column in order[:10]
     ]

@@ -1,4 +1,4 @@
-"""Localizer that combines evidence from all telemetry and removes symptoms that called services explain."""
+"""Rank services by the evidence of all telemetry, without symptoms that called services explain."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from faultset.datasets.format.labels import AlarmLocation
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-ILL = 1.0
-EXPLAINING = 0.5
+LEAST_STRENGTH = 1.0
+LEAST_RATIO = 0.5
 LEFT = 0.1
 CREDIT = 0.25
 STATE = 4.0
@@ -43,30 +43,30 @@ class Explanation:
 
 
 def explain(
-    own: Mapping[str, float],
+    local: Mapping[str, float],
     symptoms: Mapping[str, float],
     calls: Iterable[tuple[str, str]],
     blind: Iterable[str] = (),
     *,
     front: str = "",
     unavailable: Collection[str] = (),
-    ill: float = ILL,
-    explaining: float = EXPLAINING,
+    least_strength: float = LEAST_STRENGTH,
+    least_ratio: float = LEAST_RATIO,
 ) -> Explanation:
-    """Reduce the symptoms of services that call an ill service, and add a part of them to that service.
+    """Reduce the symptoms of services that call an anomalous service, and add a part of them to that service.
 
     Parameters
     ----------
-    own, symptoms
-        Service -> strength of evidence that a called service cannot, and can, explain.
+    local, symptoms
+        Service -> strength of the evidence that no called service can explain, and of that which one can explain.
     calls
         (caller, callee) pairs.
     blind
-        Services without telemetry. If several ill services with unexplained symptoms call one, it gets the smallest of
-        their strengths.
+        Services without telemetry. If several anomalous services with unexplained symptoms call such a service, it gets
+        the smallest of their strengths.
     front
-        Service that receives the load. If it is ill, only services that it reaches through ill services keep their
-        symptoms.
+        Service that receives the load. If it is anomalous, only services that it reaches through anomalous services
+        keep their symptoms.
     unavailable
         Services without serving pods, which may explain all evidence against their callers.
 
@@ -76,24 +76,26 @@ def explain(
     >>> sorted(found.scores, key=found.scores.get, reverse=True), found.edges["front"][0]
     (['db', 'cart', 'ads', 'front'], 'cart')
     """
-    names = sorted({*own, *symptoms})
-    total = {name: own.get(name, 0.0) + symptoms.get(name, 0.0) for name in names}
+    names = sorted({*local, *symptoms})
+    total = {name: local.get(name, 0.0) + symptoms.get(name, 0.0) for name in names}
     callees: dict[str, set[str]] = {}
     for caller, callee in calls:
         if caller != callee:
             callees.setdefault(caller, set()).add(callee)
-    suffering = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
-    own = {name: 0.0 if name in suffering else value for name, value in own.items()}
-    symptoms = {name: total[name] if name in suffering else symptoms.get(name, 0.0) for name in names}
-    reached = _reached(front, callees, {name for name, value in total.items() if value >= ill})
-    if len(reached) > 1 and symptoms.get(front, 0.0) >= ill:
+    dependents = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
+    local = {name: 0.0 if name in dependents else value for name, value in local.items()}
+    symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
+    reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= least_strength})
+    if len(reached) > 1 and symptoms.get(front, 0.0) >= least_strength:
         symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
-    scores = {name: own.get(name, 0.0) for name in names}
+    scores = {name: local.get(name, 0.0) for name in names}
     for name in names:
         symptom = symptoms.get(name, 0.0)
         below = [
-            c for c in callees.get(name, ()) if c in unavailable or total.get(c, 0.0) >= max(ill, explaining * symptom)
+            c
+            for c in callees.get(name, ())
+            if c in unavailable or total.get(c, 0.0) >= max(least_strength, least_ratio * symptom)
         ]
         if not below or not symptom:
             scores[name] += symptom
@@ -104,17 +106,17 @@ def explain(
         scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
-        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= ill]
+        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= least_strength]
         if len(unexplained) > 1:
             scores[name] = scores.get(name, 0.0) + min(unexplained)
     return Explanation(scores=scores, edges=edges)
 
 
-def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[str]:
-    """Return the services that the front end reaches through ill services."""
+def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalous: set[str]) -> set[str]:
+    """Return the services that the front end reaches through anomalous services."""
     reached, open_ends = {front}, [front]
     while open_ends:
-        new = {name for name in callees.get(open_ends.pop(), ()) if name in ill} - reached
+        new = {name for name in callees.get(open_ends.pop(), ()) if name in anomalous} - reached
         reached |= new
         open_ends += new
     return reached
@@ -141,9 +143,9 @@ class CombinedEvidence(TrainingFreeBaseline):
 
     Parameters
     ----------
-    ill
+    least_strength
         Minimum strength of a service that explains its callers' symptoms.
-    explaining
+    least_ratio
         Minimum strength relative to the caller's symptoms.
 
     References
@@ -151,9 +153,9 @@ class CombinedEvidence(TrainingFreeBaseline):
     None; our own. Requests are compared as Nezha does (Yu et al., FSE 2023).
     """
 
-    def __init__(self, *, ill: float = ILL, explaining: float = EXPLAINING) -> None:
-        self.ill = ill
-        self.explaining = explaining
+    def __init__(self, *, least_strength: float = LEAST_STRENGTH, least_ratio: float = LEAST_RATIO) -> None:
+        self.least_strength = least_strength
+        self.least_ratio = least_ratio
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence that remains."""
@@ -163,19 +165,21 @@ class CombinedEvidence(TrainingFreeBaseline):
         evidence = [item for item in self._evidence(episode, alarm_ns, calls) if item.service in candidates]
         if not evidence:
             return Ranking.abstain()
-        own, symptoms = (_sum_strength(evidence, own=own) for own in (True, False))
-        blind = sorted(candidates - _seen(episode))
+        local, symptoms = (_sum_strength(evidence, local=is_local) for is_local in (True, False))
+        blind = sorted(candidates - _list_observed_services(episode))
         front = episode.context.workload_entry
-        unavailable = {item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.ill}
+        unavailable = {
+            item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.least_strength
+        }
         explanation = explain(
-            own,
+            local,
             symptoms,
             graph,
             blind,
             front=front,
             unavailable=unavailable,
-            ill=self.ill,
-            explaining=self.explaining,
+            least_strength=self.least_strength,
+            least_ratio=self.least_ratio,
         )
         return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 
@@ -190,11 +194,11 @@ class CombinedEvidence(TrainingFreeBaseline):
             # Without spans, symptoms cannot be followed, so services count that move with the metric of the alarm.
             metrics = [item for item in metrics if item.own]
             ranking = correlate_with_alarm(episode, alarm_ns, self.locate_alarm(episode))
-            metrics += _of_ranking(ranking, "correlation with the alarm", 1.0)
+            metrics += _convert_ranking(ranking, "correlation with the alarm", 1.0)
         evidence = [*metrics, *log_evidence(episode, alarm_ns)]
-        evidence += _failed_calls(episode, alarm_ns, calls)
-        evidence += _of_requests(episode, alarm_ns, rollouts)
-        return [*evidence, *_of_objects(episode, alarm_ns, rollouts)]
+        evidence += _collect_failed_calls(episode, alarm_ns, calls)
+        evidence += _collect_request_evidence(episode, alarm_ns, rollouts)
+        return [*evidence, *_collect_object_evidence(episode, alarm_ns, rollouts)]
 
 
 @baseline(
@@ -222,7 +226,7 @@ class CombinedEvidenceAtAlarm(CombinedEvidence):
         return episode.alarm_location or super().locate_alarm(episode)
 
 
-def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
+def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
     """Return evidence from patterns in requests, without metric alarms of services with a rollout."""
     ranking = NezhaPatterns().localize(episode, alarm_ns)
     of_metrics = {
@@ -234,33 +238,35 @@ def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str])
         for service in rollouts
     }
     scores = {service: score - of_metrics.get(service, 0.0) for service, score in ranking.scores.items()}
-    return _of_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
+    return _convert_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
 
 
-def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
+def _collect_object_evidence(
+    episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]
+) -> list[ServiceEvidence]:
     """Return evidence from object states since the alarm, or since the end of a service's rollout."""
-    evidence = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
     evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
-        # The method looks back, so start late enough to exclude the rollout.
+        # The method also uses earlier samples, so start late enough to exclude the rollout.
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        evidence += [item for item in _of_ranking(later, OBJECTS, STATE) if item.service == service]
+        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE) if item.service == service]
     return evidence
 
 
-def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
+def _convert_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
     """Convert the scores of a localizer to evidence that called services cannot explain."""
     reasons = {item.service: f"{item.subject}: {item.detail}" for item in reversed(ranking.evidence)}
     return [
         ServiceEvidence(
-            service=service, subject=subject, strength=factor * score, own=True, detail=reasons.get(service, "")
+            service=service, subject=subject, strength=factor * score, local=True, detail=reasons.get(service, "")
         )
         for service, score in ranking.scores.items()
     ]
 
 
-def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
+def _collect_failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
     if not calls.services:
         return []
     ends_ns = calls.starts_ns + calls.step_ns
@@ -275,23 +281,23 @@ def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> lis
             service=calls.services[index],
             subject="calls to it",
             strength=float(strength[index]),
-            own=False,
+            local=False,
             detail=f"{before[index]:.0f} failed in the reference, {now[index]:.0f} since the alarm",
         )
         for index in np.flatnonzero(strength > 0)
     ]
 
 
-def _sum_strength(found: Sequence[ServiceEvidence], *, own: bool) -> dict[str, float]:
-    """Return the summed strength of own evidence, or of symptoms, per service."""
+def _sum_strength(evidence: Sequence[ServiceEvidence], *, local: bool) -> dict[str, float]:
+    """Return per service the summed strength of local evidence, or of symptoms."""
     scores: dict[str, float] = {}
-    for one in found:
-        if one.own == own:
-            scores[one.service] = scores.get(one.service, 0.0) + one.strength
+    for item in evidence:
+        if item.local == local:
+            scores[item.service] = scores.get(item.service, 0.0) + item.strength
     return scores
 
 
-def _seen(episode: EpisodeView) -> set[str]:
+def _list_observed_services(episode: EpisodeView) -> set[str]:
     """Return the services with metrics, log lines or spans."""
     seen: set[str] = set()
     for table in ("metrics", "logs", "spans"):
@@ -299,17 +305,19 @@ def _seen(episode: EpisodeView) -> set[str]:
     return seen
 
 
-def _reasons(found: Sequence[ServiceEvidence], told: Explanation) -> list[Evidence]:
+def _reasons(evidence: Sequence[ServiceEvidence], explanation: Explanation) -> list[Evidence]:
     """Return the strongest evidence against the first services, with the calls that explain it."""
-    ordered = sorted(found, key=lambda item: (-told.scores.get(item.service, 0.0), item.service, -item.strength))
+    ordered = sorted(
+        evidence, key=lambda item: (-explanation.scores.get(item.service, 0.0), item.service, -item.strength)
+    )
     count: dict[str, int] = {}
     reasons = []
     for item in ordered:
         count[item.service] = count.get(item.service, 0) + 1
         if count[item.service] > 3 or item.strength < 0.5:
             continue
-        edge = told.edges.get(item.service)
-        because = "" if item.own or edge is None else f"; explained by its calls of {edge[0]}"
+        edge = explanation.edges.get(item.service)
+        because = "" if item.local or edge is None else f"; explained by its calls of {edge[0]}"
         reasons.append(
             Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
         )

@@ -10,7 +10,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Traini
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import healthy_spreads
+from faultset.baselines.features.metric_alarms import standardise_windows
 from faultset.baselines.features.windows import Windows, detection_windows, localization_windows
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
 from faultset.baselines.stats.dependence import permutation_p_values, ranked_samples
@@ -35,10 +35,10 @@ SURE = 0.5
     developed_on=OWN,
     tables=("metrics",),
     speed="instant",
-    complexity="O(T·R·d²), R runs still possible ≤ T, d ≤ 48 columns",
+    complexity="O(T·R·d²), R ≤ T possible runs, d ≤ 48 columns",
     departures=(
-        "Columns are scaled by their range in the reference; the published code uses the whole series and so looks "
-        "ahead.",
+        "Columns are scaled by their range in the reference; the published code uses the whole series, which includes "
+        "later data.",
         "The score is the probability that a regime began after the reference; the published code uses any jump of the "
         "most likely run length, even within the reference.",
         "Deviations are clipped at two ranges; with more than 48 columns, each service has one.",
@@ -68,7 +68,7 @@ class BaroChangePoint(TrainingFreeBaseline):
             return Detection.silent(SURE)
         runs, columns = self._runs(episode, windows)
         first = len(windows.reference)
-        scores = runs.begun_since(first)[first:]
+        scores = runs.compute_start_probability(first)[first:]
         detection = Detection.from_scores(windows.times_ns, scores, SURE)
         if detection.alarm_ns is None:
             return detection
@@ -166,7 +166,7 @@ class EpsilonDiagnosis(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        samples = episode.once(("ranked samples", alarm_ns), lambda: ranked_samples(*healthy_spreads(windows)))
+        samples = episode.once(("ranked samples", alarm_ns), lambda: ranked_samples(*standardise_windows(windows)))
         rng = episode_rng(self.seed, episode.episode)
         distance, p = samples.distances, permutation_p_values(samples, draws=self.draws, rng=rng)
         # The integer part is the rank by p-value; the fraction breaks ties by distance.
@@ -181,7 +181,7 @@ class EpsilonDiagnosis(TrainingFreeBaseline):
                 service=windows.series[column][0],
                 subject=windows.series[column][1],
                 score=float(distance[column]),
-                detail=f"energy distance in healthy spreads, p = {p[column]:.3f}",
+                detail=f"energy distance in sigmas, p = {p[column]:.3f}",
             )
             for column in order[:10]
         ]

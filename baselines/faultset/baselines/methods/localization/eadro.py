@@ -45,7 +45,7 @@ _SHARED = (
 
 
 def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any) -> Any:
-    """Return the log share [B, V] of each service in the suspicion.
+    """Return the logarithm of each service's share of the suspicion, as [B, V].
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     needs=("labels",),
     stochastic=True,
     speed="fast",
-    complexity="O(S·T + L + N + V²·h), as much for each training episode; a fit O(updates·V²·h)",
+    complexity="O(S·T + L + N + V²·h), and the same for each training episode; a fit O(updates·V²·h)",
     departures=(*_SHARED, "Trained by Adam with weight decay for a fixed number of updates."),
     developed_on=(SAMPLE,),
     extra=EXTRA,

@@ -38,15 +38,15 @@ SUSTAINED = 2
 UNLIKELY = 0.1
 
 
-def measure_moves(
+def measure_deviations(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return the largest move of each service's series along with the front end, in healthy spreads.
+    """Return the largest deviation of each service's series in robust sigmas, weighted by its front-end correlation.
 
-    A move is the smaller of those from the reference's median and from the level shortly before the alarm, for two
-    consecutive samples, because the reference may be from another day. It is weighted with the correlation to the front
-    end's series of the same name, which random moves of rarely called services do not have. Spreads are median absolute
-    deviations. A series that stopped has the largest possible move.
+    A deviation lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
+    before the alarm, and the smaller one counts, because the reference may be from a different day. Its weight
+    is the correlation with the front end's series of the same name, which is low for random deviations of rarely called
+    services. A series that stopped has the largest possible deviation.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def measure_moves(
     columns
         Columns of the series.
     front
-        Service that receives the load; without its series, edges have no weights.
+        Service that receives the load; without its series, all weights are 1.
     upwards
         Whether only increases count.
     """
@@ -64,7 +64,7 @@ def measure_moves(
     series = [windows.series[column] for column in columns]
     center, spread = median_and_mad(windows.reference[:, columns])
     values = windows.values[:, columns]
-    before = _before(windows, alarm_ns)
+    before = _select_before_alarm(windows, alarm_ns)
     level = median_and_mad(values[before])[0] if before.any() else center
     since = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(since):
@@ -78,7 +78,7 @@ def measure_moves(
     for name, index in fronts.items():
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
-    moved = np.minimum(_sustained(z), MOST_Z) * weight
+    moved = np.minimum(_average_pairs(z), MOST_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
     moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
@@ -88,30 +88,30 @@ def measure_moves(
     return furthest
 
 
-def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return how much illness each ill service explains: its own and that of its ill direct and indirect callers.
+def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
+    """Return the sum of log anomalies that each anomalous service explains: of itself and its anomalous callers.
 
-    If the front end is ill, services that do not explain it are left out. Logarithms keep a single large deviation from
-    outweighing many.
+    Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
+    logarithm keeps a single large deviation from outweighing many.
 
     >>> calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
     >>> found = count_explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
     >>> sorted(found, key=found.get, reverse=True)
     ['ads', 'cart', 'front']
     """
-    callers: dict[str, set[str]] = {name: set() for name in ill}
+    callers: dict[str, set[str]] = {name: set() for name in anomalous}
     for caller, callee in calls:
-        if caller in ill and callee in ill and caller != callee:
+        if caller in anomalous and callee in anomalous and caller != callee:
             callers[callee].add(caller)
     scores = {}
-    for name in ill:
+    for name in anomalous:
         reached, open_ends = {name}, [name]
         while open_ends:
             new = callers[open_ends.pop()] - reached
             reached |= new
             open_ends += new
-        if front in reached or front not in ill:
-            scores[name] = sum(float(np.log1p(ill[other])) for other in sorted(reached))
+        if front in reached or front not in anomalous:
+            scores[name] = sum(float(np.log1p(anomalous[other])) for other in sorted(reached))
     return scores
 
 
@@ -119,7 +119,7 @@ def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], 
     "graph-traversal",
     title="Traversal of the call graph",
     task="localization",
-    paper="Own variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
+    paper="Variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
@@ -127,39 +127,40 @@ def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], 
     complexity="O(S·T + services·calls)",
     departures=(
         "The published method gets the anomalous metric of the front end; ours uses the role, latency or errors, in "
-        "which the front end moved further.",
-        "A move lasts for two samples, is the smaller of those from the reference and from shortly before the alarm, "
-        "and is weighted by its correlation with the front end.",
-        "A service whose metrics stopped is ill; the published method ignores it.",
-        "The score counts all ill callers, not only those on one path; services with an ill callee come later.",
+        "which the front end deviates more.",
+        "A deviation lasts for two samples, is measured from the reference and from shortly before the alarm (the "
+        "smaller one counts), and is weighted by its correlation with the front end.",
+        "A service whose metrics stopped is anomalous; the published method ignores it.",
+        "The score counts all anomalous callers, not only those on one path; services with an anomalous callee rank "
+        "lower.",
     ),
 )
 class GraphTraversal(TrainingFreeBaseline):
-    """Rank ill services without an ill callee by how much illness they explain.
+    """Rank anomalous services without an anomalous callee by the anomalies of callers that they explain.
 
     Parameters
     ----------
     least_z
-        Spreads from the reference's median beyond which a service is ill.
+        Robust sigmas from the reference's median beyond which a service is anomalous.
 
     References
     ----------
     Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024, for the
-    traversal; illness, symptom and score are our own.
+    traversal; anomaly, symptom and score are our own.
     """
 
     def __init__(self, *, least_z: float = LEAST_Z) -> None:
         self.least_z = least_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the ill services."""
+        """Rank the anomalous services."""
         step_ns = episode.context.resolution_s * SECOND_NS
         since_reference = max(1, math.ceil((alarm_ns - episode.reference[1]) / step_ns))
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         role = episode.catalogue.role_of
         front = episode.context.workload_entry
         moved = {
-            symptom: measure_moves(
+            symptom: measure_deviations(
                 windows,
                 [i for i, (_, name) in enumerate(windows.series) if role(name) == symptom],
                 front,
@@ -168,27 +169,31 @@ class GraphTraversal(TrainingFreeBaseline):
             )
             for symptom in SYMPTOMS
         }
-        symptom = max(SYMPTOMS, key=lambda name: _furthest(moved[name], front))
-        ill = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
-        if not ill:
+        symptom = max(SYMPTOMS, key=lambda name: _measure_symptom(moved[name], front))
+        anomalous = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
+        if not anomalous:
             return Ranking.abstain()
         calls = read_call_graph(episode)
-        scores = count_explained(calls, ill, front)
-        helped = {caller for caller, callee in calls if caller in ill and callee in ill and caller != callee}
+        scores = count_explained(calls, anomalous, front)
+        helped = {
+            caller for caller, callee in calls if caller in anomalous and callee in anomalous and caller != callee
+        }
         ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
         evidence = [
-            Evidence(service=name, subject=symptom, score=ill[name], detail="spreads from the healthy median")
+            Evidence(
+                service=name, subject=symptom, score=anomalous[name], detail="robust sigmas from the healthy median"
+            )
             for name in sorted(ranked, key=lambda name: (-ranked[name], name))[:10]
         ]
         return Ranking.of(ranked, episode.services, evidence)
 
 
-def _furthest(moved: Mapping[str, float], front: str) -> float:
-    """Return the move of the front end, or the largest move if the front end has no series."""
+def _measure_symptom(moved: Mapping[str, float], front: str) -> float:
+    """Return the deviation of the front end, or the largest one if the front end has no series."""
     return moved.get(front, max(moved.values(), default=0.0))
 
 
-def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
+def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
     """Return which samples are between reference and alarm, at a distance from the alarm if possible."""
     chosen = windows.times_ns <= alarm_ns
     for steps in (1, 2):
@@ -197,7 +202,7 @@ def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def _sustained(z: Matrix) -> Matrix:
+def _average_pairs(z: Matrix) -> Matrix:
     """Return the largest mean of two consecutive rows of each column."""
     if len(z) < SUSTAINED:
         return z.max(axis=0, initial=0.0)
@@ -205,14 +210,17 @@ def _sustained(z: Matrix) -> Matrix:
 
 
 UNREACHED = 0.001
-"""Weight of services with the symptom that no calls lead to; they rank last."""
+"""Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
-def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], index: str) -> dict[str, float]:
+def divide_blame(
+    calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], alarm_service: str
+) -> dict[str, float]:
     """Divide one unit of blame among the services that calls reach from the service of the alarm.
 
-    A service keeps a share for the excess of its symptom over the strongest symptom of its callees. Each callee gets a
-    share for its symptom, times the number of callers with the symptom. Blame moves outwards by distance, so it ends.
+    A service keeps a share in proportion to the excess of its symptom over the strongest symptom of its callees. Each
+    callee gets a share in proportion to its symptom times the number of its callers with the symptom. Blame only moves
+    to services farther from the alarm, so the division ends.
 
     Parameters
     ----------
@@ -220,7 +228,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
         (caller, callee) pairs.
     symptoms
         Service -> strength of its symptom.
-    place
+    alarm_service
         Service of the alarm, which must be in `symptoms`.
 
     Examples
@@ -232,7 +240,7 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
     blame_of: dict[str, float] = {}
-    level = {index: 1.0}
+    level = {alarm_service: 1.0}
     while level:
         following: dict[str, float] = {}
         for name, blame in level.items():
@@ -262,18 +270,18 @@ def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float]
 class AlarmDescent(TrainingFreeBaseline):
     """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
-    The symptom is latency or errors, by the metric of the alarm. If the metric is unknown, it is the one in which the
-    alarm's service moved further. If the service is unknown, it is the front end. Moves are those of `graph-traversal`
-    and count by their logarithm.
+    The symptom is latency or errors, depending on the metric of the alarm. If the metric is unknown, the symptom is the
+    one in which the alarm's service deviates more. If the service is unknown, the front end is used. Deviations are
+    those of `graph-traversal`; their logarithms count.
 
     Parameters
     ----------
     least_z
-        Spreads from the reference's median beyond which a service has the symptom.
+        Robust sigmas from the reference's median beyond which a service has the symptom.
 
     References
     ----------
-    None; our own. The measure of the symptom is that of `graph-traversal`.
+    None; our own. Symptoms are measured as in `graph-traversal`.
     """
 
     def __init__(self, *, least_z: float = LEAST_Z) -> None:
@@ -292,14 +300,14 @@ class AlarmDescent(TrainingFreeBaseline):
         symptom = ""
         for role in _symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            moves = measure_moves(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
+            moves = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
             if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
                 moved, symptom = moves, role
-        ill = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
-        if not ill:
+        anomalous = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
+        if not anomalous:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
-        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **ill}.items()}
+        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **anomalous}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
@@ -307,7 +315,10 @@ class AlarmDescent(TrainingFreeBaseline):
         }
         evidence = [
             Evidence(
-                service=name, subject=symptom, score=moved.get(name, 0.0), detail="spreads from the healthy median"
+                service=name,
+                subject=symptom,
+                score=moved.get(name, 0.0),
+                detail="robust sigmas from the healthy median",
             )
             for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
         ]

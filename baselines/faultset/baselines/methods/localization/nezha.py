@@ -18,15 +18,15 @@ from faultset.baselines.traces.abnormal_traces import (
     LEAST_G,
     LEAST_SUPPORT,
     SIMILARITY,
-    Contrast,
+    ObservationKind,
     Observations,
-    Sort,
-    come_first,
-    contrast,
-    effective,
+    PatternComparison,
+    compare_patterns,
+    count_effective,
     find_trace_starts,
     g_statistic,
     observe_requests,
+    select_first_surprises,
 )
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
 from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
@@ -50,7 +50,7 @@ class Edges:
 def link_events(spans: Spans, events: Events) -> Edges:
     """Link consecutive events of a span, and the start event of a span with its cause.
 
-    The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
+    The cause is the parent's last event before it if both spans are in one service, otherwise the parent's start event.
     """
     follows = np.flatnonzero(events.span[:-1] == events.span[1:])
     begins = np.flatnonzero(events.kind == BEGIN)
@@ -100,7 +100,7 @@ class Patterns:
     """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
-    suffering: Matrix
+    since: Matrix
     """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
@@ -118,11 +118,11 @@ class Patterns:
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
         "Supports are compared per trace, because the two windows have different numbers of requests.",
-        "A log statement is identified by its place in the code, or by its Drain template if the line has none.",
+        "A log statement is identified by its location in the code, or by its Drain template if the line has none.",
         "Metric alarms are deviations of CPU and memory by 6 sigma, not fixed limits for two applications; network "
         "latency is left out.",
         "A service is ranked by its best pattern; the paper ranks patterns, and a hit needs events and service.",
-        "Equal score and depth are a tie; the published code counts a tie as the better rank.",
+        "Patterns with equal score and depth are tied; the published code counts a tie as the better rank.",
     ),
 )
 class Nezha(TrainingFreeBaseline):
@@ -156,11 +156,11 @@ class Nezha(TrainingFreeBaseline):
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
         began = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        healthy, suffering = began < healthy_end_ns, began >= alarm_ns
-        if not healthy.any() or not suffering.any():
+        healthy, since = began < healthy_end_ns, began >= alarm_ns
+        if not healthy.any() or not since.any():
             return Ranking.abstain()
-        patterns = self._patterns(spans, events, edges, alarmed, healthy, suffering)
-        total = patterns.healthy + patterns.suffering
+        patterns = self._patterns(spans, events, edges, alarmed, healthy, since)
+        total = patterns.healthy + patterns.since
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         chosen = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
         chosen[chosen] = ~follows_lost(patterns.source[chosen], patterns.target[chosen], score[chosen])
@@ -185,7 +185,7 @@ class Nezha(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
     def _patterns(
-        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, suffering: Flags
+        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, since: Flags
     ) -> Patterns:
         key = events.key
         source, target = key[edges.source], key[edges.target]
@@ -193,10 +193,10 @@ class Nezha(TrainingFreeBaseline):
         row_of = edges.source
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
-        # An alarm is an event after a span's begin, so it breaks the link to the next event.
-        cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & suffering[trace]
+        # An alarm is an event after the start of a span, so it breaks the link to the next event.
+        cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & since[trace]
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
-        now = np.bincount(code[suffering[trace] & ~cut], minlength=len(number)).astype(float)
+        now = np.bincount(code[since[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
@@ -206,12 +206,12 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            suffering=now * (healthy.sum() / suffering.sum()),
+            since=now * (healthy.sum() / since.sum()),
         )
 
 
 def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
-    """Return which lost patterns follow another one that is lost at least as much.
+    """Return which lost patterns follow another pattern that is lost at least as much.
 
     >>> follows_lost(np.array([1, 2]), np.array([2, 3]), np.array([1.0, 1.0])).tolist()
     [False, True]
@@ -222,7 +222,7 @@ def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """The changes of one sort that count."""
+    """The changes of one kind of observation that the ranking uses."""
 
     rows: Flags
     """[n] whether each observation counts."""
@@ -234,7 +234,7 @@ class _Counted:
     "nezha-patterns",
     title="Nezha with conditional patterns",
     task="localization",
-    paper=f"Own variant of {PAPER}",
+    paper=f"Variant of {PAPER}",
     kind="own",
     developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
@@ -298,7 +298,7 @@ class NezhaPatterns(TrainingFreeBaseline):
         for sort, patterns, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
             certainty = sort.seen.certainty[patterns.example]
             worth = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
+            for owner, score in _divide_by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
                 pods[owner] += score
             for number in np.flatnonzero(worth > 0):
                 row = int(patterns.example[number])
@@ -323,7 +323,7 @@ class NezhaPatterns(TrainingFreeBaseline):
                 pods[alarm.service, spans.pods[code]] += worth_of / len(pod_codes)
             evidence.append(
                 Evidence(
-                    service=alarm.service, subject=alarm.metric, score=worth_of, detail=f"{alarm.z:.0f} spreads away"
+                    service=alarm.service, subject=alarm.metric, score=worth_of, detail=f"{alarm.z:.0f} sigmas away"
                 )
             )
         evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
@@ -331,28 +331,28 @@ class NezhaPatterns(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence[:10], metrics, pods)
 
     def _changes(
-        self, sorts: Sequence[Sort], healthy_end_ns: int, alarm_ns: int, end_ns: int
-    ) -> list[tuple[Sort, Contrast, _Counted]]:
-        """Contrast each sort, and select the changes that count."""
+        self, sorts: Sequence[ObservationKind], healthy_end_ns: int, alarm_ns: int, end_ns: int
+    ) -> list[tuple[ObservationKind, PatternComparison, _Counted]]:
+        """Compare each kind of observation, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
         for sort in sorts:
-            seen = sort.seen
-            patterns = contrast(
-                seen,
-                seen.known_ns < healthy_end_ns,
-                [seen.began_ns >= alarm_ns, seen.began_ns >= late_ns],
+            observations = sort.seen
+            patterns = compare_patterns(
+                observations,
+                observations.known_ns < healthy_end_ns,
+                [observations.began_ns >= alarm_ns, observations.began_ns >= late_ns],
                 least_support=self.least_support,
                 similarity=self.similarity,
                 least_g=self.least_g,
             )
             contrasts.append(
-                (sort, patterns, np.where(seen.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
+                (sort, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
             )
         chained = [(sort, surprise) for sort, _, surprise in contrasts if sort.rows_count]
         first = np.zeros(0, dtype=bool)
         if chained:
-            first = come_first(
+            first = select_first_surprises(
                 np.concatenate([surprise for _, surprise in chained]),
                 np.concatenate([sort.seen.trace for sort, _ in chained]),
                 np.concatenate([sort.seen.known_ns for sort, _ in chained]),
@@ -374,7 +374,7 @@ class NezhaPatterns(TrainingFreeBaseline):
         """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
-            effective(np.array([max(float(count), self.least_support)]), self.similarity)
+            count_effective(np.array([max(float(count), self.least_support)]), self.similarity)
             for count in (
                 (is_own & (spans.end_ns < healthy_end_ns)).sum(),
                 (is_own & (spans.start_ns >= alarm_ns)).sum(),
@@ -383,15 +383,15 @@ class NezhaPatterns(TrainingFreeBaseline):
         return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
 
 
-def _by_pod(
-    spans: Spans, seen: Observations, found: Contrast, rows: Flags, worth: Matrix
+def _divide_by_pod(
+    spans: Spans, observations: Observations, comparison: PatternComparison, rows: Flags, worth: Matrix
 ) -> dict[tuple[str, str], float]:
-    """Divide the worth of each pattern among the pods of its changes."""
-    total = np.maximum(np.bincount(found.code[rows], minlength=len(worth)), 1)
-    known_pod = np.flatnonzero(rows & (seen.pod >= 0))
+    """Divide the evidence of each pattern among the pods of its changes."""
+    total = np.maximum(np.bincount(comparison.code[rows], minlength=len(worth)), 1)
+    known_pod = np.flatnonzero(rows & (observations.pod >= 0))
     width = len(spans.pods) + 1
-    key = seen.blamed[known_pod] * width + seen.pod[known_pod]
-    share = worth[found.code[known_pod]] / total[found.code[known_pod]]
+    key = observations.blamed[known_pod] * width + observations.pod[known_pod]
+    share = worth[comparison.code[known_pod]] / total[comparison.code[known_pod]]
     owners, _, number = distinct(key)
     scores = np.bincount(number, weights=share, minlength=len(owners))
     return {

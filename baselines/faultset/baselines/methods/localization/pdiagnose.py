@@ -14,7 +14,7 @@ from faultset.baselines.features.metric_alarms import (
     P0,
     Combine,
     Flags,
-    find_triggers,
+    flag_dense_steps,
     kpi_flags,
     queue_features,
     reference_density,
@@ -42,11 +42,11 @@ Counts = Mapping[str, float]
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference, because the paper's constants are unreadable.",
-    "Two-sided, and constant series raise no anomaly: spreads are at least 1 % of the level and a quarter of the "
-    "metric's spread over all services.",
-    "Counts become shares of their source before the vote, because otherwise the source with most rows decides alone.",
-    "Log lines and spans count beyond the reference rate; a source votes only if its total is more than three standard "
-    "deviations above that rate.",
+    "Two-sided, and constant series raise no anomaly: standard deviations are at least 1 % of the level and a quarter "
+    "of the metric's over all services.",
+    "Counts become shares of their source before the vote, because otherwise the source with most rows would decide.",
+    "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
+    "three standard deviations above that rate.",
     "Spans are judged by exclusive time; a call without an answer counts for the called service.",
 )
 
@@ -99,7 +99,7 @@ def excess_over_reference(since: Counts, reference: Counts, length_ratio: float)
     complexity="O(S·T·n)",
     departures=_DEPARTURES[:2],
 )
-class PDiagnoseTrigger(TrainingFreeBaseline):
+class PDiagnoseDetector(TrainingFreeBaseline):
     """Detect when several series are anomalous at once and the anomaly queue is denser than in the reference.
 
     References
@@ -137,7 +137,7 @@ class PDiagnoseTrigger(TrainingFreeBaseline):
             series=windows.series,
             moving=moving,
         )
-        started = find_triggers(features, limit)
+        started = flag_dense_steps(features, limit)
         scores = np.where(started, features.density, np.minimum(features.density, limit))
         evidence: list[Evidence] = []
         if started.any():
@@ -173,7 +173,7 @@ class PDiagnose(TrainingFreeBaseline):
     Parameters
     ----------
     steps
-        Number of samples from the alarm in which evidence counts.
+        Number of samples after the alarm in which evidence counts.
     span_time
         Whether the time of called services counts for the caller (`inclusive`) or not (`exclusive`).
     weights
@@ -199,7 +199,7 @@ class PDiagnose(TrainingFreeBaseline):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by votes."""
-        # One step earlier, because an alarm is at the end of the sample that raised it.
+        # Start one step earlier, because an alarm is at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
         time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
@@ -233,9 +233,9 @@ class PDiagnose(TrainingFreeBaseline):
 
 
 def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
-    """Flag values of the test window, with the samples right before each as its history."""
+    """Flag values of the test window; the history of each value is the samples right before it."""
     since_reference = localization_windows(episode, episode.reference[1], before=0)
-    # An alarm within the reference ends it, so the test window follows immediately.
+    # An alarm within the reference ends the reference, so the test window follows immediately.
     whole = since_reference if len(since_reference.values) >= len(windows.values) else windows
     if whole.empty:
         return np.zeros(windows.values.shape, dtype=bool)
@@ -267,7 +267,7 @@ def _kpi_evidence(windows: Windows, counts: np.ndarray, reported: int = 10) -> l
 def anomalous_spans(
     episode: EpisodeView, time_window: TimeWindow, span_time: SpanTime
 ) -> tuple[dict[str, float], list[Evidence]]:
-    """Count spans per service that are slow for their operation or failed, beyond what the reference has."""
+    """Count slow and failed spans per service, in excess of the rate in the reference."""
     spans = read_spans(episode)
     service, operations = attribute_spans(spans), max(1, len(spans.operations))
     group = service * operations + spans.operation

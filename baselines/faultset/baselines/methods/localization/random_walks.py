@@ -185,11 +185,11 @@ class MicroRCA(TrainingFreeBaseline):
             if callee in anomalous:
                 graph.add_edge(caller, callee, weight=self.anomalous_edge)
             elif caller in anomalous:
-                graph.add_edge(caller, callee, weight=_related(latency, caller, callee))
+                graph.add_edge(caller, callee, weight=_correlate_pair(latency, caller, callee))
         return graph
 
 
-def _related(latency: ServiceLatency, one: str, other: str) -> float:
+def _correlate_pair(latency: ServiceLatency, one: str, other: str) -> float:
     a, b = latency.column(one), latency.column(other)
     if a is None or b is None:
         return LEAST

@@ -1,4 +1,4 @@
-"""RMLAD: metrics that share information with the anomaly score of the logs."""
+"""RMLAD: rank metrics by their mutual information with the anomaly score of the logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_BIN = 4
 
 
 def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDIDATES) -> np.ndarray:
-    """Return which columns deviate at some time, or which vary if there are too few."""
+    """Return the columns that deviate at some time; if there are too few, those that vary."""
     moved = np.abs(z).max(axis=0, initial=0.0) > sigmas
     return moved if moved.sum() >= least else z.std(axis=0) > 0
 
@@ -52,9 +52,9 @@ def measure_association(
     score
         [n] one score for all series, or [n, d] one per series.
     noise
-        Relative spread of the noise.
+        Standard deviation of the noise, relative to that of the series.
     lag
-        Largest shift in samples, in both directions; the best shift counts.
+        Largest shift in samples, in both directions; the shift with the most information counts.
     """
     samples, count = series.shape
     target = np.broadcast_to(score[:, None] if score.ndim == 1 else score, series.shape)
@@ -96,10 +96,10 @@ def measure_association(
     complexity="O(L·log L + S·T·A), A augmented copies",
     departures=(
         "Counts of successive templates replace DeepLog's network, because there are few lines.",
-        "Open in the public text: replicates are averaged, the noise of both series is a tenth of their spread, and "
-        "candidates deviate by 3 sigma.",
+        "Choices that the public text leaves open: replicates are averaged, the noise of both series is a tenth of "
+        "their standard deviation, and candidates deviate by 3 sigma.",
         "Five replicates instead of 20.",
-        "Gaps are filled with the last value for up to two steps; series that stop deviate by ten sigma.",
+        "Gaps of up to two steps repeat the last value; a series that stopped counts as a deviation of ten sigma.",
     ),
 )
 class RMLAD(TrainingFreeBaseline):
@@ -110,7 +110,7 @@ class RMLAD(TrainingFreeBaseline):
     Parameters
     ----------
     scope
-        `system` compares every series with the score of all logs, `own` with the score of its service.
+        `system`: compare every series with the score of all logs; `own`: with the score of its service's logs.
     replicates, noise, neighbours, lag
         See `measure_association`.
     half_window

@@ -1,4 +1,4 @@
-"""Spectrum-based localization: services that are in abnormal traces but not in normal ones."""
+"""Spectrum-based localization: rank services that occur in abnormal traces but not in normal ones."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class _Spectrum(TrainingFreeBaseline):
                 best[service, pod] = max(best.get((service, pod), 0.0), score)
         return best
 
-    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
         raise NotImplementedError
 
 
@@ -205,9 +205,9 @@ class Spectrum(_Spectrum):
     CCGrid 2021.
     """
 
-    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
-        failed_with = found.matrix.T @ health.abnormal.astype(float)
-        passed_with = found.matrix.T @ normal.astype(float)
+    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        failed_with = coverage.matrix.T @ health.abnormal.astype(float)
+        passed_with = coverage.matrix.T @ normal.astype(float)
         failed = np.full(len(failed_with), float(health.abnormal.sum()))
         return spectrum_scores(failed_with, failed, passed_with, self.formula)
 
@@ -245,18 +245,22 @@ class MicroRank(_Spectrum):
     environments, WWW 2021.
     """
 
-    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
-        calls = _operation_calls(spans, found)
-        kinds = _trace_kinds(found.matrix)
-        abnormal_traces, normal_traces = found.matrix[health.abnormal], found.matrix[normal]
+    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        calls = _operation_calls(spans, coverage)
+        kinds = _trace_kinds(coverage.matrix)
+        abnormal_traces, normal_traces = coverage.matrix[health.abnormal], coverage.matrix[normal]
         few = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
-        weight_failed = trace_weights(abnormal_traces, 0.5 * _shares(few) + 0.5 * _rare(kinds[health.abnormal]), calls)
-        weight_passed = (
-            trace_weights(normal_traces, _rare(kinds[normal]), calls) if normal.any() else np.zeros_like(weight_failed)
+        weight_failed = trace_weights(
+            abnormal_traces, 0.5 * _shares(few) + 0.5 * _prefer_rare_kinds(kinds[health.abnormal]), calls
         )
-        failed_with = weight_failed * (found.matrix.T @ health.abnormal.astype(float))
+        weight_passed = (
+            trace_weights(normal_traces, _prefer_rare_kinds(kinds[normal]), calls)
+            if normal.any()
+            else np.zeros_like(weight_failed)
+        )
+        failed_with = weight_failed * (coverage.matrix.T @ health.abnormal.astype(float))
         failed = weight_failed * float(health.abnormal.sum())
-        passed_with = weight_passed * (found.matrix.T @ normal.astype(float))
+        passed_with = weight_passed * (coverage.matrix.T @ normal.astype(float))
         return spectrum_scores(failed_with, failed, passed_with, self.formula)
 
 
@@ -264,7 +268,7 @@ def _shares(values: Matrix) -> Matrix:
     return values / max(float(values.sum()), 1e-12)
 
 
-def _rare(kinds: Ints) -> Matrix:
+def _prefer_rare_kinds(kinds: Ints) -> Matrix:
     """Return the preference for traces of rare kinds."""
     code = distinct(kinds).code
     return _shares(1.0 / np.bincount(code)[code])
@@ -277,11 +281,11 @@ def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
 
 
-def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
+def _operation_calls(spans: Spans, coverage: Coverage) -> sparse.csr_matrix:
     """Return the share of each operation's calls that go to each other operation."""
     calls = spans.calls
     kind_of = np.full(len(spans), -1)
-    kind_of[calls.row] = found.kind
+    kind_of[calls.row] = coverage.kind
     # The calling operation may be several spans above the call.
     above = spans.parent[calls.row]
     for _ in range(8):
@@ -290,9 +294,9 @@ def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
             break
         above = np.where(unknown, spans.parent[above], above)
     has_caller = (above >= 0) & (kind_of[above] >= 0)
-    count = len(found.operations)
+    count = len(coverage.operations)
     matrix = sparse.csr_matrix(
-        (np.ones(int(has_caller.sum())), (kind_of[above[has_caller]], found.kind[has_caller])), shape=(count, count)
+        (np.ones(int(has_caller.sum())), (kind_of[above[has_caller]], coverage.kind[has_caller])), shape=(count, count)
     )
     matrix.sum_duplicates()
     outgoing = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)

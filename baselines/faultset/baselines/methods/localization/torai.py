@@ -1,4 +1,4 @@
-"""TORAI: clusters of services by how much each kind of telemetry moved."""
+"""TORAI: cluster services by how much each kind of telemetry changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBasel
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
+from faultset.baselines.features.metric_alarms import CLIP, standardise_windows
 from faultset.baselines.features.service_latency import measure_latency, read_call_series
 from faultset.baselines.features.windows import localization_windows, most_deviating
 from faultset.baselines.logs.templates import count_shapes
@@ -31,7 +31,7 @@ MODALITIES = ("metrics", "logs", "latency", "errors")
 
 
 def count_severity(reference: Matrix, values: Matrix) -> Matrix:
-    """Return the largest |deviation| of counts in spreads, which are at least 1 and at least Poisson's.
+    """Return the largest |deviation| of counts in standard deviations, which are at least 1 and at least Poisson's.
 
     >>> count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
     array([3., 3.])
@@ -89,7 +89,7 @@ def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> np
     departures=(
         "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
         "The kind of a log line is its beginning.",
-        "Deviations are clipped at 100 healthy spreads; spreads of counts are at least Poisson's.",
+        "Deviations are clipped at 100 standard deviations; those of counts are at least Poisson's.",
         "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
@@ -128,7 +128,7 @@ class TORAI(TrainingFreeBaseline):
         order: list[int] = []
         for group in members:
             names = [services[index] for index in group]
-            by_rcd = self._by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
+            by_rcd = self._rank_by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
             if len(by_rcd) == len(group):
                 order += sorted(group, key=lambda index: (-by_rcd[services[index]], services[index]))
             else:
@@ -143,7 +143,7 @@ class TORAI(TrainingFreeBaseline):
         if windows.empty:
             columns.append(np.zeros(len(services)))
         else:
-            columns.append(shares(np.abs(healthy_spreads(windows)[1]).max(axis=0), windows.services, services))
+            columns.append(shares(np.abs(standardise_windows(windows)[1]).max(axis=0), windows.services, services))
         step_s = episode.context.resolution_s
         lines = count_shapes(episode, step_s)
         healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
@@ -170,7 +170,7 @@ class TORAI(TrainingFreeBaseline):
         evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
         return np.column_stack(columns), evidence[:10]
 
-    def _by_rcd(
+    def _rank_by_rcd(
         self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
     ) -> Mapping[str, float]:
         if windows.empty:
@@ -186,8 +186,8 @@ class TORAI(TrainingFreeBaseline):
         return scores
 
     def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
-        """Return tests of the series that deviate most, and the service of each."""
-        healthy, since = healthy_spreads(windows)
+        """Return the service of each of the series that deviate most, and tests of these series."""
+        healthy, since = standardise_windows(windows)
         chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
         owners = tuple(windows.series[column][0] for column in chosen)
         return owners, FNodeTests(healthy[:, chosen], since[:, chosen])

@@ -40,7 +40,7 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
 
 
 def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
-    """Return the distance of each value from its kind's mean over healthy rows, in sd; 0 for unknown kinds."""
+    """Return the distance of each value from the healthy mean of its kind, in sd; 0 for kinds without healthy rows."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
     known_kinds = kinds[known]
     count = np.bincount(known_kinds, minlength=size)
@@ -103,7 +103,7 @@ class TraceRCA(TrainingFreeBaseline):
         in_test_window = spans.start_ns[calls.row] >= start_ns
         if not in_test_window.any() or not is_healthy.any():
             return Ranking.abstain()
-        is_abnormal = in_test_window & self._abnormal(spans, calls, is_healthy, in_test_window)
+        is_abnormal = in_test_window & self._flag_abnormal(spans, calls, is_healthy, in_test_window)
         if not is_abnormal.any():
             return Ranking.abstain()
         inputs = (spans, calls, in_test_window, is_abnormal)
@@ -144,7 +144,7 @@ class TraceRCA(TrainingFreeBaseline):
         outgoing = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
         return set_score * np.abs(entered - outgoing), entered, outgoing
 
-    def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
+    def _flag_abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
         is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
             severity = measure_severities(values, calls.kind, known)

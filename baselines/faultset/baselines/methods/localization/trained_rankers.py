@@ -56,7 +56,7 @@ def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures 
     return ServiceSignatures(services=services, rows=np.hstack([features, shares]))
 
 
-def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     """Fill in the largest signed log deviation of each role, and the share of stopped series."""
     windows = localization_windows(episode, alarm_ns)
     if windows.empty:
@@ -70,22 +70,22 @@ def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own
     role_of = episode.catalogue.role_of
     role = np.array([ROLES.index(role_of(metric)) for _, metric in windows.series])
     order = np.argsort(np.abs(level), kind="stable")
-    own[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
+    features[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
     count = np.bincount(owner, minlength=len(services))
-    own[:, _OWN.index("series gone")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
+    features[:, _OWN.index("series gone")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
     return True
 
 
-def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     lines = select_error_lines(episode)
     excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
     column = _OWN.index("error lines")
     for index, service in enumerate(services):
-        own[index, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
+        features[index, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
     return len(lines) > 0
 
 
-def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
     spans = read_spans(episode)
     calls = spans.calls
@@ -107,12 +107,12 @@ def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: 
             continue
         row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        own[row, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
+        features[row, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
             if (called & since).any():
                 change = values[called & since].mean() - values[called & before].mean()
-                own[row, _OWN.index(measure)] = change
+                features[row, _OWN.index(measure)] = change
     return True
 
 
@@ -129,7 +129,7 @@ _MOST_EVIDENCE = 5
     needs=("labels",),
     stochastic=True,
     speed="instant",
-    complexity="O(S·T + L + N), as much for each training episode",
+    complexity="O(S·T + L + N), and the same for each training episode",
     departures=(
         "Pointwise: each service of a training fault is a row, faulty or not, instead of pairs of a list.",
         "In training, the alarm is at the onset.",

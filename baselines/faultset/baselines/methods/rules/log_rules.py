@@ -76,15 +76,15 @@ class EventLog(TrainingFreeBaseline):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
-                    Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
+                    Evidence(service=service, subject="log lines", score=count, detail="excess error lines")
                 )
         return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Return per service the reasons of warnings in a time window that its healthy part does not have.
+    """Return per service the reasons of warnings in a time window that do not occur in its healthy part.
 
-    Each reason comes with its pods, which may be none if the warning is about another object.
+    Each reason comes with its pods; there are none if the warning is about another kind of object.
     """
     frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
@@ -104,7 +104,7 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
 def attributed_error_lines(
     episode: EpisodeView, time_window: TimeWindow
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Count error lines beyond the usual rate by the service they point at, and by (service, pod) of their writer."""
+    """Count excess error lines by the service that they blame, and by (service, pod) of their writer."""
     lines = select_error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
@@ -126,7 +126,7 @@ def attributed_error_lines(
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
-    """Return the service that each line points at.
+    """Return the service that each line blames: a called service that it names, or else its writer.
 
     >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
     ['geo', 'geo']
@@ -154,7 +154,7 @@ _IMPOSSIBLE = 1e-300
 def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     """Return the signed -log10 of the tail probability of counts, given healthy counts.
 
-    The law is negative binomial: Poisson with an uncertain rate and with the scatter of the healthy counts.
+    The distribution is negative binomial: Poisson with an uncertain rate, and with the variance of the healthy counts.
 
     Parameters
     ----------
@@ -190,13 +190,14 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     speed="instant",
     complexity="O(L + K·T)",
     departures=(
-        "Counts are those of the last five steps, with a wider law than Poisson if the reference scatters more.",
+        "Counts are those of the last five steps, with a wider distribution than Poisson's if the reference varies "
+        "more.",
         "A new template counts as if the reference had half a line of it.",
         "Two-sided: templates that become rare or silent are reported too.",
     ),
 )
 class LogRateDetector(TrainingFreeBaseline):
-    """Detect log templates with a frequency that is very unlikely by the reference.
+    """Detect log templates whose frequency is very unlikely according to the reference.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ class LogRateDetector(TrainingFreeBaseline):
         counts = steps.counts(lines.times_ns, keys, len(kinds))
         windows, quiet = sum_recent(counts), count_silent_steps(counts)
 
-        def surprise_of(reference: Rows, rows: Rows) -> Matrix:
+        def compute_surprise(reference: Rows, rows: Rows) -> Matrix:
             by_count = count_surprise(windows[reference], windows[rows])
             silent = quiet[rows] * np.log10(idle_share(counts[reference]))
             return np.where(-silent > np.abs(by_count), silent, by_count)
@@ -231,9 +232,9 @@ class LogRateDetector(TrainingFreeBaseline):
         healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
         for rest, block in split_folds(len(healthy)):
-            held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
+            held_out[block] = np.abs(compute_surprise(healthy[rest], healthy[block])).max(axis=1)
         least = max(least, float(np.log10(len(kinds) / LEVEL)))
-        surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))
+        surprise = compute_surprise(healthy, np.arange(steps.healthy, steps.count))
         limit = reference_limit(held_out, least=least)
         scores = np.abs(surprise).max(axis=1)
         evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)

@@ -36,8 +36,8 @@ _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
     "Two-sided: the published code takes the signed maximum and misses decreases.",
     "Constant series are kept.",
-    "Spreads are at least 1 % of the level and a quarter of the metric's spread over all services.",
-    "Series that stop deviate by ten spreads.",
+    "A series' standard deviation is at least 1 % of its level, and a quarter of the metric's over all services.",
+    "A series that stopped counts as a deviation of ten sigma.",
 )
 
 
@@ -46,7 +46,7 @@ def published_scores(
 ) -> Matrix:
     """Return the largest upward deviation of each series, as in the published code.
 
-    Series that never rise or are constant in either window score 0. A spread of 0 counts as 1.
+    Series that never rise or are constant in either window score 0. A standard deviation or range of 0 counts as 1.
 
     Parameters
     ----------
@@ -233,14 +233,14 @@ class BaroTwoSided(_ByHighestSeries):
     departures=(
         "K is that of a prediction interval, given the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
-        "A spread is at least a quarter of the metric's spread over all services.",
-        "Series that stop deviate by ten sigma.",
+        "The standard deviation of a series is at least a quarter of the metric's over all services.",
+        "A series that stopped counts as a deviation of ten sigma.",
     ),
 )
 class KSigma(TrainingFreeBaseline):
     """Detect when a series deviates from its reference by K sigma for two consecutive samples.
 
-    K accounts for the number of moving series (Bonferroni), so that healthy samples are flagged with probability
+    K depends on the number of varying series (Bonferroni), so that healthy samples are flagged with probability
     `level`.
 
     Parameters
@@ -260,8 +260,8 @@ class KSigma(TrainingFreeBaseline):
         """Score every sample after the reference by its largest |z|."""
         windows = detection_windows(episode)
         samples = len(windows.reference)
-        moving = int(varies(windows.reference).sum())
-        threshold = bonferroni_sigmas(moving, level=self.level, samples=samples)
+        varying = int(varies(windows.reference).sum())
+        threshold = bonferroni_sigmas(varying, level=self.level, samples=samples)
         if windows.empty:
             return Detection.silent(threshold)
         mean, sd = mean_and_sd(windows.reference)
@@ -285,7 +285,7 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 def robust_deviations(
     reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
-    """Return |z| by the median and the larger of two spreads, clipped.
+    """Return the clipped |z| by the median and the larger of median absolute deviation and standard deviation.
 
     The median absolute deviation alone is 0 for series that are idle more than half of the time.
     """
@@ -310,7 +310,7 @@ def robust_deviations(
 class MaxZDetector(TrainingFreeBaseline):
     """Control: detect deviations that are larger than any in the reference and last for three samples.
 
-    The limit is the largest deviation of a quarter of the reference from the rest, and at least `least`.
+    The limit is the largest deviation of any quarter of the reference from the three others, and at least `least`.
 
     References
     ----------
@@ -361,13 +361,13 @@ class MaxZDetector(TrainingFreeBaseline):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "A spread is at least a quarter of the metric's spread over all services.",
+        "The standard deviation of a series is at least a quarter of the metric's over all services.",
     ),
 )
 class MaxZ(TrainingFreeBaseline):
     """Control: rank services by the series with the largest lasting deviation.
 
-    Deviations are clipped at 100 sigma. Among services at the limit, the one with more moving series comes first.
+    Deviations are clipped at 100 sigma. The mean deviation of a service's series breaks ties.
 
     References
     ----------
@@ -402,7 +402,7 @@ class MaxZ(TrainingFreeBaseline):
     departures=("Services whose pods were replaced successfully come last.",),
 )
 class MaxZWithoutRollouts(MaxZ):
-    """Control: `max-z`, with services whose pods were replaced successfully behind all others.
+    """Control: `max-z`, but services whose pods were replaced successfully rank last.
 
     References
     ----------

@@ -106,7 +106,7 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     speed="instant",
     complexity="O(S·T + N·log N + L), N spans, L log lines",
     departures=(
-        "Follows the description, not the published code, which looks upwards only and compares span times with a "
+        "Follows the description, not the published code, which counts increases only and compares span times with a "
         "constant.",
         "A metric alarm must last for three steps and be large in its unit; a service has at most one alarm per role.",
         "Each source contributes a service's count divided by the largest count; sources have equal weights.",

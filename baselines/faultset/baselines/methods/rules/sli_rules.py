@@ -60,7 +60,7 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     return ClassifiedRequests(known_ns=known_ns, bad=~ok | slow, endpoints=endpoints)
 
 
-def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
+def _classify_requests(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
     return episode.once(
         ("classified requests", healthy_end_ns),
         lambda: classify_requests(read_frame(episode, "requests", _COLUMNS), healthy_end_ns),
@@ -100,7 +100,7 @@ class SLIRuleDetector(TrainingFreeBaseline):
         times = list_step_ends(episode)
         scores = np.zeros(len(times))
         _, healthy_end_ns = episode.reference
-        classified = _classified(episode, healthy_end_ns)
+        classified = _classify_requests(episode, healthy_end_ns)
         healthy = classified.known_ns < healthy_end_ns
         healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
@@ -181,7 +181,7 @@ class SLIRule(TrainingFreeBaseline):
         """Rank services by the endpoints that fail."""
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        classified = _classified(episode, healthy_end_ns)
+        classified = _classify_requests(episode, healthy_end_ns)
         since = classified.known_ns >= alarm_ns - 2 * step_ns
         bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:

@@ -42,10 +42,10 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     complexity="O(O), O object states",
 )
 class KubernetesState(TrainingFreeBaseline):
-    """Rank services by trouble of their objects: pods not ready, no endpoints, unbound claims, restarts.
+    """Rank services by problems of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
-    A sign counts by its share of the time since the alarm, so that a rollout counts less than an outage. Signs from
-    before the alarm do not count. Without signs, the method abstains.
+    A problem counts by its share of the time since the alarm, so that a rollout counts less than an outage. Problems
+    from before the alarm do not count. Without problems, the method abstains.
 
     References
     ----------
@@ -53,7 +53,7 @@ class KubernetesState(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the signs of trouble on their objects."""
+        """Rank services by the problems of their objects."""
         frame = read_object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         end_ns = episode.window[1]
@@ -68,7 +68,7 @@ class KubernetesState(TrainingFreeBaseline):
             fields = frozenset().union(*(state.keys() for state in healthy))
             healthy_signs = set().union(*(find_signs(kind, state, fields) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
-            # The last observation holds until the next one is due.
+            # The last observation is valid until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
@@ -87,7 +87,7 @@ class KubernetesState(TrainingFreeBaseline):
         restarted = _restarts(frame, healthy_end_ns)
         for pod, count in restarted.items():
             pods[pod] += count
-        for service, count in _by_service(restarted).items():
+        for service, count in _sum_by_service(restarted).items():
             scores[service] += count
             evidence.append(Evidence(service=service, subject="containers", score=count, detail="restarts"))
         return Ranking.of(scores, episode.services, evidence, pods=pods)
@@ -116,7 +116,7 @@ class MostRestarts(TrainingFreeBaseline):
         counts = _restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
             counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
-        scores = _by_service(counts)
+        scores = _sum_by_service(counts)
         evidence = [
             Evidence(service=name, subject="containers", score=count, detail="restarts")
             for name, count in scores.items()
@@ -126,7 +126,7 @@ class MostRestarts(TrainingFreeBaseline):
         )
 
 
-def _by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+def _sum_by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
     scores: dict[str, float] = defaultdict(float)
     for (service, _), count in counts.items():
         scores[service] += count

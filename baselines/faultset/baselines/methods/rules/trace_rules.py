@@ -58,8 +58,8 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
 def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, share: float = SHARE) -> Matrix:
     """Return the log ratio of each operation's recent percentile to the usual one after each step.
 
-    It uses the spans of the step, and of earlier steps until there are 20. Durations are binned in classes of 10 %, so
-    the ratio is accurate to 5 %.
+    It uses the spans of the step, and of earlier steps until there are 20 spans. Durations are binned in classes of
+    10 %, so the ratio is accurate to 5 %.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
 
 
 def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str) -> Detection:
-    """Return a detection by the largest share of each step, with the largest shares at the alarm as evidence."""
+    """Return a detection scored by the largest share of each step, with the largest shares at the alarm as evidence."""
     times = steps.times_ns
     scores = shares.max(axis=1, initial=0.0)
     alarm = first_alarm(times, scores > limit)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import regular_stat, unreadable
+from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
 
 HEAD_BYTES = 1 << 17
 LONGEST_LINE = 64 << 20
@@ -192,12 +192,12 @@ def open_content(path: Path, name: str) -> Content:
     DataError
         The file is not regular, unreadable, empty, damaged, or of a kind without telemetry.
     """
-    size = regular_stat(path).st_size
+    size = stat_regular_file(path).st_size
     try:
         with path.open("rb") as file:
             start = file.read(64)
     except OSError as problem:
-        raise unreadable(path, problem) from problem
+        raise explain_read_error(path, problem) from problem
     compression = next((kind for magic, kind in _COMPRESSIONS if start.startswith(magic)), "")
     reason = next((reason for magic, reason in _OTHERS if start.startswith(magic)), "")
     if reason:

@@ -82,7 +82,7 @@ def parse_action(text: str, grammar: Grammar) -> ActionCall | ActionError:
         return ActionError(str(problem), match[1])
 
 
-def submitted(call: ActionCall) -> tuple[Any, ...]:
+def read_submission(call: ActionCall) -> tuple[Any, ...]:
     """Return the value that a call of `submit` passes: its first argument, or its only keyword argument."""
     if call.args:
         return call.args[:1]
@@ -159,16 +159,16 @@ def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> Sourc
         right = answer.get("fault") == label.fault
         return SourceScore(success=right, value=float(right))
     if label.task == "localization" and label.service:
-        return _localized(answer.get("services"), [name for name in (label.service, label.alias) if name])
+        return _score_localization(answer.get("services"), [name for name in (label.service, label.alias) if name])
     if label.task == "diagnosis" and label.system_level and label.fault_type:
-        level = _same(answer.get("system_level"), label.system_level)
-        kind = _same(answer.get("fault_type"), label.fault_type)
+        level = _matches(answer.get("system_level"), label.system_level)
+        kind = _matches(answer.get("fault_type"), label.fault_type)
         parts = {"system_level": float(level), "fault_type": float(kind)}
         return SourceScore(success=level and kind, value=(level + kind) / 2, parts=parts)
     return None
 
 
-def _localized(services: Any, accepted: list[str]) -> SourceScore:
+def _score_localization(services: Any, accepted: list[str]) -> SourceScore:
     names = services if isinstance(services, list) else []
     if any(names == [name] for name in accepted):
         return SourceScore(success=True, value=1.0)
@@ -176,7 +176,7 @@ def _localized(services: Any, accepted: list[str]) -> SourceScore:
     return SourceScore(success=False, value=1 / len(names) if partial else 0.0, parts={"is_subset": float(partial)})
 
 
-def _same(answer: Any, expected: str) -> bool:
+def _matches(answer: Any, expected: str) -> bool:
     return isinstance(answer, str) and answer.strip().lower() == expected.strip().lower()
 
 
@@ -333,7 +333,7 @@ def _answer(session: _Session, grammar: Grammar, task: str, options: ImportOptio
             continue
         if not isinstance(call, ActionCall):
             return ReadAnswer(status="unparsed", reason=f"the submission cannot be read: {call.reason}"), None
-        values = submitted(call)
+        values = read_submission(call)
         as_source = jsonable(call.args[0]) if call.args else []
         if not values and task != "mitigation":
             return ReadAnswer(status="invalid", reason="a submission without an answer"), as_source

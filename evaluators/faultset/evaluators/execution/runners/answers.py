@@ -57,10 +57,10 @@ def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> Che
     threshold = float(answer.threshold)
     content: dict[str, object] = {
         "times_ns": times.tolist(),
-        "scores": [_short(s) for s in scores.tolist()],
+        "scores": [_round_value(s) for s in scores.tolist()],
         "flags": "".join("1" if flag else "0" for flag in flags.tolist()),
-        "threshold": _short(threshold),
-        "consecutive": _consecutive(answer, times, flags),
+        "threshold": _round_value(threshold),
+        "consecutive": _choose_consecutive(answer, times, flags),
         "evidence": _plain_evidence(answer.evidence),
     }
     return CheckedAnswer(alarm_ns=None if alarm is None else int(alarm), text=answer_text(content))
@@ -93,7 +93,7 @@ def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
     ordered = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
     content = {
         "unknown": sorted(unknown),
-        "confidence": _short(float(answer.confidence)),
+        "confidence": _round_value(float(answer.confidence)),
         "evidence": _plain_evidence(answer.evidence),
     }
     metrics = _plain_metrics(answer.metrics)
@@ -115,7 +115,7 @@ def check_diagnosis(answer: object) -> CheckedAnswer:
     content = {
         "system_level": answer.system_level,
         "fault_type": answer.fault_type,
-        "confidence": _short(float(answer.confidence)),
+        "confidence": _round_value(float(answer.confidence)),
         "evidence": _plain_evidence(answer.evidence),
     }
     return CheckedAnswer(text=answer_text(content))
@@ -156,10 +156,10 @@ def _number(subject: str, value: Any) -> float:
     number = float(value)
     if math.isnan(number):
         raise InvalidAnswer(f"the score of {subject} is NaN")
-    return _short(number)
+    return _round_value(number)
 
 
-def _consecutive(answer: Detection, times: np.ndarray, flags: np.ndarray) -> int | None:
+def _choose_consecutive(answer: Detection, times: np.ndarray, flags: np.ndarray) -> int | None:
     """Return the value that the detector declares if it explains the alarm; otherwise infer it."""
     if first_alarm(times, flags, answer.consecutive) == answer.alarm_ns:
         return int(answer.consecutive)
@@ -188,7 +188,7 @@ def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
         {
             "service": _text(item.service, 200),
             "subject": _text(item.subject, 200),
-            "score": _short(float(item.score)),
+            "score": _round_value(float(item.score)),
             "detail": _text(item.detail, 300),
         }
         for item in list(evidence)[:EVIDENCE_KEPT]
@@ -200,7 +200,7 @@ def _text(value: object, limit: int) -> str:
     return str(value)[:limit].encode("utf-8", "replace").decode()
 
 
-def _short(value: float) -> float:
+def _round_value(value: float) -> float:
     """Round to six significant digits; NaN becomes 0 and infinities become the largest value allowed."""
     if math.isnan(value):
         return 0.0

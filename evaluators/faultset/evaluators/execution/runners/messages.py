@@ -318,7 +318,7 @@ class RunnerStopped(Exception):
 def fill_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
     """Return the row with the outcome of its request."""
     answer, status, reason = outcome.answer, outcome.status, outcome.reason
-    if answer is not None and (problem := _impossible(answer, row.truth)):
+    if answer is not None and (problem := _explain_impossible(answer, row.truth)):
         answer, status, reason = None, "error", f"its process sent an invalid reply ({problem})"
     return replace(
         row,
@@ -333,7 +333,7 @@ def fill_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
     )
 
 
-def _impossible(answer: CheckedAnswer, truth: Truth) -> str:
+def _explain_impossible(answer: CheckedAnswer, truth: Truth) -> str:
     """Return why an answer cannot belong to the episode; empty if it can.
 
     The method's process has checked this before, but a hostile method could have bypassed the check.

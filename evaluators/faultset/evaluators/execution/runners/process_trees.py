@@ -39,7 +39,7 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 def kill_marked(variable: str) -> None:
     """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
     for _ in range(_MOST_SCANS):
-        processes = [pid for pid in _marked(variable) if pid != os.getpid()]
+        processes = [pid for pid in _find_marked(variable) if pid != os.getpid()]
         if not processes:
             return
         for pid in processes:
@@ -48,7 +48,7 @@ def kill_marked(variable: str) -> None:
         time.sleep(0.02)
 
 
-def _marked(variable: str) -> Iterator[int]:
+def _find_marked(variable: str) -> Iterator[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):

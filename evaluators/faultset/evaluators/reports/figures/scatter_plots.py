@@ -60,7 +60,7 @@ class ScatterPlot:
 
 def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     """Return faults detected against false alarms per hour, with a line for alarms at random times."""
-    points = _known_points(table, "false_alarms_per_hour", "event_recall")
+    points = _list_known_points(table, "false_alarms_per_hour", "event_recall")
     if len(points) < 2:
         return None
     most = max(1.0, *(x for _, x, _ in points))
@@ -123,7 +123,7 @@ def cost(table: Table) -> ScatterPlot | None:
     )
 
 
-def _known_points(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
+def _list_known_points(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
     return [
         (entry, entry.metrics[x].value, entry.metrics[y].value)
         for entry in table.entries
@@ -195,14 +195,14 @@ def _choose_sides(points: Sequence[tuple[float, float]], labels: Sequence[str], 
             "t": (x - length / 2, y - _GAP - _LINE, x + length / 2, y - _GAP),
             "b": (x - length / 2, y + _GAP, x + length / 2, y + _GAP + _LINE),
         }
-        side = next((s for s, box in boxes.items() if _inside(box, size) and not _hit(box, taken)), "")
+        side = next((s for s, box in boxes.items() if _is_inside(box, size) and not _hit(box, taken)), "")
         if side:
             taken.append(boxes[side])
         chosen.append(side)
     return chosen
 
 
-def _inside(box: Box, size: tuple[float, float]) -> bool:
+def _is_inside(box: Box, size: tuple[float, float]) -> bool:
     return box[0] >= 0 and box[1] >= 0 and box[2] <= size[0] and box[3] <= size[1]
 
 

@@ -47,7 +47,7 @@ class Split:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     key: Name
-    """Property whose values are never on both sides."""
+    """Property whose values are never in both subsets."""
     train: tuple[EpisodeId, ...]
     """Ids of the training episodes."""
     test: tuple[EpisodeId, ...]
@@ -71,7 +71,7 @@ class RecordingSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class VersionFile:
     """The content of a version file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -113,7 +113,7 @@ class Manifest:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, content: bytes | str, *, origin: str) -> Manifest:
+    def from_json(cls, content: bytes | str, *, origin: str) -> VersionFile:
         """Parse the text of a version file.
 
         Parameters
@@ -130,38 +130,38 @@ class Manifest:
         """
         document = parse_object(content, origin)
         check_schema_version(document.get("schema_version"), origin)
-        manifest = check_type(document, cls, origin)
+        version_file = check_type(document, cls, origin)
         expected = origin.replace("\\", "/").rpartition("/")[2].removesuffix(".json")
-        if manifest.version != expected:
-            raise DataError(f"{origin} must hold version {expected}, but holds {manifest.version}; restore the file")
-        for name, split in manifest.splits.items():
-            _check_split(name, split, manifest, origin)
-        for name, split in manifest.recording_splits.items():
-            _check_recording_split(name, split, manifest, origin)
-        return manifest
+        if version_file.version != expected:
+            raise DataError(f"{origin} must have version {expected}, got {version_file.version}; restore the file")
+        for name, split in version_file.splits.items():
+            _check_split(name, split, version_file, origin)
+        for name, split in version_file.recording_splits.items():
+            _check_recording_split(name, split, version_file, origin)
+        return version_file
 
 
-def read_manifest_file(root: Path, version: str) -> Manifest:
+def read_version_file(root: Path, version: str) -> VersionFile:
     """Read the file of an existing version."""
     path = root / VERSIONS / f"{version}.json"
-    return Manifest.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
+    return VersionFile.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
 
 
-def _check_split(name: str, split: Split, manifest: Manifest, origin: str) -> None:
+def _check_split(name: str, split: Split, version_file: VersionFile, origin: str) -> None:
     title = f"{origin}: split {quoted(name)}"
     members = [*split.train, *split.test]
-    unknown = sorted({*members} - manifest.episodes.keys())
+    unknown = sorted({*members} - version_file.episodes.keys())
     if unknown:
         raise DataError(f"{title} names the episode {unknown[0]}, which the version lacks; restore the file")
     if len({*members}) < len(members):
         raise DataError(f"{title} names an episode twice; restore the file")
 
 
-def _check_recording_split(name: str, split: RecordingSplit, manifest: Manifest, origin: str) -> None:
+def _check_recording_split(name: str, split: RecordingSplit, version_file: VersionFile, origin: str) -> None:
     title = f"{origin}: split {quoted(name)} of the recordings"
     stretches = sorted([*split.train, *split.validation, *split.test])
     for stretch in stretches:
-        if stretch.recording not in manifest.recordings:
+        if stretch.recording not in version_file.recordings:
             raise DataError(
                 f"{title} names the recording {stretch.recording}, which the version lacks; restore the file"
             )
@@ -188,26 +188,26 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
         return {}
     faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
     healthy = [episode for episode in labels if episode not in faulty]
-    healthy_sides = _deal_strata({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
+    healthy_subsets = _deal_strata({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
     problems = {episode: label.problems for episode, label in faulty.items()}
-    splits = {"by-episode": _split("fault and target", _deal_problems(problems, seed) | healthy_sides)}
+    splits = {"by-episode": _split("fault and target", _deal_problems(problems, seed) | healthy_subsets)}
     faults = {episode: label.fault_names for episode, label in faulty.items()}
     targets = {episode: sorted(label.targets) for episode, label in faulty.items()}
     for name, key, groups in (("by-fault", "fault", faults), ("by-target", "target", targets)):
-        sides = _deal_groups(groups, seed)
-        if sides is not None:
-            splits[name] = _split(key, sides | healthy_sides)
-    sides = _deal_groups({episode: [app] for episode, app in apps.items()}, seed)
-    if sides is not None:
-        splits["by-app"] = _split("app", sides)
+        subsets = _deal_groups(groups, seed)
+        if subsets is not None:
+            splits[name] = _split(key, subsets | healthy_subsets)
+    subsets = _deal_groups({episode: [app] for episode, app in apps.items()}, seed)
+    if subsets is not None:
+        splits["by-app"] = _split("app", subsets)
     return splits
 
 
-def _split(key: str, sides: Mapping[str, str]) -> Split:
+def _split(key: str, subsets: Mapping[str, str]) -> Split:
     return Split(
         key=key,
-        train=tuple(sorted(episode for episode, side in sides.items() if side == "train")),
-        test=tuple(sorted(episode for episode, side in sides.items() if side == "test")),
+        train=tuple(sorted(episode for episode, subset in subsets.items() if subset == "train")),
+        test=tuple(sorted(episode for episode, subset in subsets.items() if subset == "test")),
     )
 
 
@@ -223,32 +223,32 @@ def _alternate(names: Sequence[str], seed: int, first: str = "test") -> dict[str
 
 
 def _deal_strata(strata: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Divide each stratum evenly between the sides; strata of odd size favour the sides in turn."""
-    sides: dict[str, str] = {}
+    """Divide each stratum evenly between training and test; the odd episodes of strata go to each in turn."""
+    subsets: dict[str, str] = {}
     first = "test"
     for stratum in sorted(set(strata.values())):
         names = [name for name, group in strata.items() if group == stratum]
-        sides |= _alternate(names, seed, first)
+        subsets |= _alternate(names, seed, first)
         if len(names) % 2:
             first = "train" if first == "test" else "test"
-    return sides
+    return subsets
 
 
 def _deal_problems(problems: Mapping[str, Sequence[tuple[str, ...]]], seed: int) -> dict[str, str]:
-    """Divide whole (fault, target) groups, so that a fault with two targets is on both sides."""
+    """Divide whole (fault, target) groups, so that a fault with two targets is in both subsets."""
     groups = {episode: ["/".join(problem) for problem in of_episode] for episode, of_episode in problems.items()}
     components = _connect(groups)
-    sides = _deal_strata({component: component.partition("/")[0] for component in components.values()}, seed)
-    return {episode: sides[component] for episode, component in components.items()}
+    subsets = _deal_strata({component: component.partition("/")[0] for component in components.values()}, seed)
+    return {episode: subsets[component] for episode, component in components.items()}
 
 
 def _deal_groups(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str] | None:
-    """Divide episodes so that no group is on both sides; return None if all are connected."""
+    """Divide episodes so that no group is in both subsets; return None if all are connected."""
     components = _connect(groups)
     if len(set(components.values())) < 2:
         return None
-    sides = _alternate(sorted(set(components.values())), seed)
-    return {episode: sides[component] for episode, component in components.items()}
+    subsets = _alternate(sorted(set(components.values())), seed)
+    return {episode: subsets[component] for episode, component in components.items()}
 
 
 def _connect(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
