@@ -38,13 +38,13 @@ def test_a_scorer_of_every_task_can_be_checked(task: str):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"compute": lambda row: 2.0}, "is a share, but 2.0"),
+        ({"compute": lambda row: 2.0}, "must be from 0 to 1, got 2.0"),
         ({"compute": lambda row: 1 / len(row.ranking)}, "fails on an answer with status"),
         ({"compute": lambda row: "much"}, "returns str"),
         ({"compute": lambda row: math.nan}, "is NaN for every answer"),
         ({"compute": lambda row: float(row.status != "ok")}, "better than every answer"),
         ({"compute": lambda row: float(next(iter(row.ranking), "") == "geo")}, "must not depend on the order"),
-        ({"floor": lambda truth: -1.0}, "is a share, but -1.0 for floor"),
+        ({"floor": lambda truth: -1.0}, "must be from 0 to 1, got -1.0 for floor"),
     ],
     ids=["range", "error", "type", "never a number", "failure is best", "order", "floor"],
 )

@@ -47,7 +47,7 @@ def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:
 
 
 def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> None:
-    steps = Steps(start_ns=100, step_ns=10, kept=np.arange(4), healthy=2, view_end_ns=138)
+    steps = Steps(start_ns=100, step_ns=10, recorded=np.arange(4), healthy=2, view_end_ns=138)
     assert steps.of(np.array([99, 100, 109, 110, 137, 138])).tolist() == [-1, 0, 0, 1, 3, -1]
     assert steps.times_ns.tolist() == [130, 138]
     keys = np.array([0, 1, -1, 1])

@@ -190,7 +190,7 @@ def test_methods_that_see_the_source_of_the_labels_are_in_no_common_ranking(make
     assert {miss.baseline for miss in board.misses} == {"one", "two", "max-z"}
     assert all("seeing" not in stratum.ac1 for stratum in board.strata)
     page = page_of(rows)
-    assert "Ranked apart: methods that see more than telemetry (seeing)" in page
+    assert "Ranked separately: methods that see more than telemetry (seeing)" in page
     assert "AC@1 by delay of the alarm" not in page
     assert "AC@1 by delay of the alarm" not in markdown(board)
 

@@ -42,11 +42,11 @@ def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int],
     --------
     >>> services = {"cart": 0, "redis-cart": 1}
     >>> plain = {_plain_name(name): code for name, code in services.items()}
-    >>> _named_peer({"server.address": "cart.shop.svc.cluster.local:8080"}, services, plain)
+    >>> _find_named_peer({"server.address": "cart.shop.svc.cluster.local:8080"}, services, plain)
     0
-    >>> _named_peer({"rpc.service": "shop.CartService"}, services, plain)
+    >>> _find_named_peer({"rpc.service": "shop.CartService"}, services, plain)
     0
-    >>> _named_peer({"server.address": "10.0.0.7", "db.system": "redis"}, services, plain)
+    >>> _find_named_peer({"server.address": "10.0.0.7", "db.system": "redis"}, services, plain)
     1
     """
     for key in _PEER_ATTRIBUTES:

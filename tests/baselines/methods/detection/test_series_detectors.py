@@ -35,7 +35,7 @@ def test_run_lengths_are_bayes_rule_worked_out_the_long_way() -> None:
             joint[run] = weight * stats.t.pdf(value, 2 * alpha, mean, scale)
         total = sum(joint.values())
         belief = {0: hazard} | {run + 1: (1 - hazard) * weight / total for run, weight in joint.items()}
-    result = run_lengths(values[:, None], [0], expected_run=50, known=known, longest=10)[-1, 0]
+    result = run_lengths(values[:, None], [0], expected_run=50, prior_samples=known, longest=10)[-1, 0]
     assert result[:5] == pytest.approx([belief[run] for run in range(5)])
     assert result[5:].sum() == pytest.approx(0.0)
 
@@ -43,7 +43,7 @@ def test_run_lengths_are_bayes_rule_worked_out_the_long_way() -> None:
 def test_a_shift_of_the_mean_is_dated_to_the_sample() -> None:
     streams = RNG.normal(size=(60, 1))
     streams[40:] += 6
-    posterior = run_lengths(streams, [0], known=40)
+    posterior = run_lengths(streams, [0], prior_samples=40)
     assert posterior.sum(axis=2) == pytest.approx(np.ones((60, 1)))
     assert int(posterior[45, 0].argmax()) == 6
     odds = recent_change(posterior)[:, 0]
@@ -54,17 +54,17 @@ def test_a_shift_of_the_mean_is_dated_to_the_sample() -> None:
 def test_streams_of_a_group_convince_together() -> None:
     streams = RNG.normal(size=(50, 6))
     streams[40:] += 1.5
-    together = recent_change(run_lengths(streams, [0], known=40))[44].max()
-    alone = recent_change(run_lengths(streams, list(range(6)), known=40))[44].max()
+    together = recent_change(run_lengths(streams, [0], prior_samples=40))[44].max()
+    alone = recent_change(run_lengths(streams, list(range(6)), prior_samples=40))[44].max()
     assert together > alone
 
 
 def test_a_long_run_is_judged_by_its_last_samples() -> None:
     streams = RNG.normal(size=(300, 2))
-    posterior = run_lengths(streams, [0, 1], known=40, longest=20)
+    posterior = run_lengths(streams, [0, 1], prior_samples=40, longest=20)
     assert (posterior[-1, :, -1] > 0.8).all()
     streams[280:] += 8
-    assert (recent_change(run_lengths(streams, [0, 1], known=40, longest=20))[283] > 3).all()
+    assert (recent_change(run_lengths(streams, [0, 1], prior_samples=40, longest=20))[283] > 3).all()
 
 
 def test_a_strict_level_raises_the_limit(example, faulty) -> None:

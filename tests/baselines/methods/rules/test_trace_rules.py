@@ -44,7 +44,7 @@ def test_a_percentile_is_the_smallest_duration_that_enough_do_not_exceed() -> No
 
 def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() -> None:
     rng = np.random.default_rng(1)
-    steps = Steps(start_ns=0, step_ns=10, kept=np.arange(12), healthy=6, view_end_ns=120)
+    steps = Steps(start_ns=0, step_ns=10, recorded=np.arange(12), healthy=6, view_end_ns=120)
     ends = np.sort(np.concatenate([rng.integers(0, 120, 60), np.full(50, 75)]))
     durations = rng.lognormal(12, 1, len(ends)).astype(np.int64)
     usual = np.array([durations.mean()])
@@ -63,7 +63,7 @@ def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() 
 
 
 def test_one_slow_span_in_twenty_is_not_a_change() -> None:
-    steps = Steps(start_ns=0, step_ns=10, kept=np.arange(4), healthy=2, view_end_ns=40)
+    steps = Steps(start_ns=0, step_ns=10, recorded=np.arange(4), healthy=2, view_end_ns=40)
     durations = np.full(80, 1000)
     durations[45] = 100_000
     result = recent_percentiles(steps, ended(np.arange(80) // 2, durations), np.array([1000.0]))

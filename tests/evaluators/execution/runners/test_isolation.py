@@ -173,10 +173,10 @@ def test_a_folder_of_code_around_the_dataset_does_not_open_it(
     runner: RunnerProcess, example_dataset: Path, episode: Path
 ):
     hidden = [str(path) for path in (example_dataset / "episodes", example_dataset / "versions")]
-    allowed, listed = confinement._without(os.path.realpath(example_dataset.parent), hidden)
+    allowed, listed = confinement._list_readable(os.path.realpath(example_dataset.parent), hidden)
     assert not any(str(example_dataset / "episodes").startswith(path) for path in allowed)
     assert os.path.realpath(example_dataset) in listed
-    assert confinement._without("/usr", hidden) == (["/usr"], [])
+    assert confinement._list_readable("/usr", hidden) == (["/usr"], [])
 
 
 @confined
@@ -288,4 +288,4 @@ def _marked(variable: str) -> Iterator[int]:
 
 def test_a_kernel_that_cannot_confine_is_said_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(confinement, "landlock_version", lambda: 0)
-    assert confinement.isolation().startswith("not isolated")
+    assert confinement.describe_confinement().startswith("not isolated")
