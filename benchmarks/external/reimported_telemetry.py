@@ -59,12 +59,17 @@ def _reimport(source: Dataset, episode: str, folder: Path) -> tuple[Path, Path]:
         "name": episode,
         "start": str(label.onset_ns),
         "end": str(label.view_end_ns),
+        "healthy_until": str(label.reference_end_ns),
         "before": f"{(label.onset_ns - label.view_start_ns) / 1e9:.9f}s",
         "cause": [cause.service for cause in label.root_causes],
     }
     incidents = folder / f"{episode}.yaml"
     incidents.write_text(yaml.safe_dump({"incidents": [incident]}))
-    import_telemetry([texts / episode], imported, TelemetryOptions(incidents=incidents, redact=False))
+    context = source.view(episode).context
+    mapping = folder / f"{episode}-mapping.yaml"
+    mapping.write_text(yaml.safe_dump({"app": context.app, "calls": [list(call) for call in context.calls]}))
+    options = TelemetryOptions(incidents=incidents, mapping=mapping, redact=False)
+    import_telemetry([texts / episode], imported, options)
     return original, imported
 
 

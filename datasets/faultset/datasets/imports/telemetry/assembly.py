@@ -53,6 +53,8 @@ class AssemblyPlan:
         Name in the data to its service, for called services.
     kinds
         Metric to its kind, where files do not declare it.
+    calls
+        Declared calls, as caller and callee.
     roles
         Rows of the catalogue for metrics that the built-in one lacks.
     """
@@ -63,6 +65,7 @@ class AssemblyPlan:
     services: Mapping[str, str | None]
     names: Mapping[str, str | None]
     kinds: Mapping[str, str]
+    calls: Sequence[Sequence[str]]
     roles: Sequence[Mapping[str, str]]
 
     def write(self, stage: Path) -> None:
@@ -121,19 +124,21 @@ class TelemetryImport:
         spans = tables.get("spans")
         metrics = tables.get("metrics")
         services = _services(tables, window)
-        calls, entry = call_graph(spans) if spans is not None else ((), "")
+        calls, entry = call_graph(spans, services) if spans is not None else ((), "")
+        declared = {(caller, callee) for caller, callee in plan.calls if {caller, callee} <= set(services)}
         report_issues(lambda: _clock_issues(window, tables))
         finished = {table: _finish(table, rows) for table, rows in tables.items()}
         return ForeignEpisode(
             app=plan.app,
             view_start_ns=window.start_ns,
             view_end_ns=window.end_ns,
-            reference_end_ns=reference_end(window.start_ns, window.end_ns, window.onset_ns, origin=window.key),
+            reference_end_ns=window.reference_end_ns
+            or reference_end(window.start_ns, window.end_ns, window.onset_ns, origin=window.key),
             services=services,
             tables={table: _pieces(rows) for table, rows in finished.items()},
             label=_label(window),
             source_intervals_s={"metrics": None if metrics is None else interval_s(metrics)},
-            calls=calls,
+            calls=tuple(sorted({*calls, *declared})),
             workload_entry=entry,
             metric_roles=tuple(_roles_within(plan.roles, metrics)),
             inputs=(),

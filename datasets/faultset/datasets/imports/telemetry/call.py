@@ -314,6 +314,7 @@ def write_plan(telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow]) -> 
         services=telemetry.report.names.of_origin,
         names=telemetry.report.names.of_name,
         kinds=kinds,
+        calls=telemetry.mapping.calls,
         roles=list_roles(metrics | kinds, declared, telemetry.mapping.roles),
     ).write(telemetry.folder)
 
@@ -368,6 +369,8 @@ def mapping_text(report: TelemetryReport) -> str:
         yaml.safe_dump({"services": services}, sort_keys=True, allow_unicode=True).rstrip(),
         "# metric or pattern: role (cpu, memory, latency, errors, traffic, saturation, ...)",
         "roles: {}",
+        "# calls that traces do not show, as [caller, callee]",
+        "calls: []",
         "# files that need help: match, and skip, service, pod, time, time_zone, pattern, signal, columns, ...",
         "files: []",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ def _separate_shared(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def call_graph(spans: pa.Table) -> tuple[tuple[tuple[str, str], ...], str]:
+def call_graph(spans: pa.Table, services: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], str]:
     """Return the calls between services, and the service that most traces enter."""
     frame = spans.select(["trace_id", "span_id", "parent_span_id", "service"]).to_pandas()
     frame["service"] = frame["service"].astype(object)
@@ -145,9 +145,14 @@ def call_graph(spans: pa.Table) -> tuple[tuple[tuple[str, str], ...], str]:
     joined = frame.merge(parents, on=["trace_id", "parent_span_id"], how="left")
     joined = joined[joined["service"].notna()]
     pairs = joined[joined["caller"].notna() & (joined["caller"] != joined["service"])]
-    calls = sorted({(caller, callee) for caller, callee in pairs[["caller", "service"]].itertuples(index=False)})
+    calls = {(caller, callee) for caller, callee in pairs[["caller", "service"]].itertuples(index=False)}
+    # Stores send no spans; their callers name them.
+    named = spans.select(["service", "peer_service"]).group_by(["service", "peer_service"]).aggregate([]).to_pylist()
+    calls |= {(row["service"], row["peer_service"]) for row in named if row["peer_service"] in services}
     roots = Counter(joined.loc[joined["parent_span_id"].isna(), "service"])
-    return tuple(calls), roots.most_common(1)[0][0] if roots else ""
+    return tuple(sorted((a, b) for a, b in calls if a is not None and a != b)), roots.most_common(1)[0][
+        0
+    ] if roots else ""
 
 
 def interval_s(metrics: pa.Table) -> float | None:

@@ -62,7 +62,9 @@ class Incident:
     fault_type: Name | None = None
     alarm: Alarm | None = None
     before: Name = ""
-    """Length of the healthy time before it, as 20m."""
+    """Length of the time before it that the episode shows, as 20m."""
+    healthy_until: Moment | None = None
+    """End of the time that is known to be healthy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ class EpisodeWindow:
         The view.
     onset_ns
         Start of the incident; None in healthy time.
+    reference_end_ns
+        End of the time that is known to be healthy; by default a share of the view.
     causes
         Services at fault; empty if they are unknown or there is none.
     kind
@@ -110,6 +114,7 @@ class EpisodeWindow:
     start_ns: int
     end_ns: int
     onset_ns: int | None = None
+    reference_end_ns: int | None = None
     causes: tuple[str, ...] = ()
     kind: str = "plain"
     label: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -194,8 +199,21 @@ def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -
     if causes:
         label["fault"] = incident.fault
     kind = "incident" if causes else "unlabelled"
+    healthy_ns = None if incident.healthy_until is None else _moment(incident.healthy_until, "healthy_until")
+    if healthy_ns is not None and not start_ns < healthy_ns <= onset_ns:
+        raise UsageError(
+            f"healthy_until of {quoted(key)} must be between {time_text(start_ns)} and {time_text(onset_ns)}, got "
+            f"{time_text(healthy_ns)}"
+        )
     return EpisodeWindow(
-        key=key, start_ns=start_ns, end_ns=end_ns, onset_ns=onset_ns, causes=causes, kind=kind, label=label
+        key=key,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        onset_ns=onset_ns,
+        reference_end_ns=healthy_ns,
+        causes=causes,
+        kind=kind,
+        label=label,
     )
 
 

@@ -73,6 +73,8 @@ class TelemetryMapping:
     """Name in the data to the service in the dataset; null for rows that belong to no service."""
     roles: Mapping[Name, Name] = field(default_factory=dict[str, str])
     """Metric, or a pattern with `*`, to its role."""
+    calls: tuple[tuple[Name, Name], ...] = ()
+    """Calls between services that traces do not show, as caller and callee."""
     files: tuple[FileRule, ...] = ()
     """Rules for files; the first that matches applies."""
 

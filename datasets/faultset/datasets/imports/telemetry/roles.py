@@ -94,20 +94,23 @@ def list_roles(
     metrics
         Metric to its kind.
     declared
-        Metric to the row that our own export declares.
+        Metric to the row that our own export declares; empty if no row is to be added.
     mapped
         Metric or pattern to role, from the mapping file.
     """
     rows = [role_row(metric, role, metrics.get(metric, "gauge")) for metric, role in mapped.items()]
-    rows += [dict(row) for metric, row in declared.items() if metric not in mapped]
-    covered = {row["metric"] for row in rows}
+    rows += [dict(row) for metric, row in declared.items() if row and metric not in mapped]
+    covered = {row["metric"] for row in rows} | declared.keys()
     catalogue = builtin_catalogue()
     for metric, kind in sorted(metrics.items()):
         family = re.sub(r"_(bucket|sum|count)$", "", metric) if kind in ("bucket", "sum", "count") else metric
         name = family.partition("{")[0]
-        if name in covered or family in covered or catalogue.find(family) is not None:
+        if covered & {name, family, metric} or catalogue.find(family) is not None:
             continue
         covered.add(family)
-        if builtin_catalogue().role_of(family) == "other":
-            rows.append(guess_role(family, kind))
+        guess = guess_role(family, kind)
+        if catalogue.role_of(family) == guess["role"] or guess["role"] == "other":
+            continue
+        if catalogue.role_of(family) == "other":
+            rows.append(guess)
     return rows

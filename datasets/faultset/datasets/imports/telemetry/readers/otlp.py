@@ -246,10 +246,12 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
 
 
 def _learn_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
-    """Keep the role that our export declares for a metric that is not in the built-in catalogue."""
+    """Keep the role that our export declares for a metric; empty for that of the built-in catalogue, or none."""
     row = facts.get(OUR_FIELDS + "role")
     if isinstance(row, Mapping):
         context.rows.roles[metric] = {str(name): str(value) for name, value in row.items()}
+    elif OUR_FIELDS + "kind" in facts:
+        context.rows.roles.setdefault(metric, {})
 
 
 class Point:
