@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,25 @@ def test_a_clock_that_jumps_ends_the_segment_with_intact_data(tmp_path: Path) ->
     assert "the machine's clock must not change during an episode, but was set by +3600.0 s" in outcome.failure
     assert outcome.retriable
     assert 100 < opened(tmp_path).duration_s < 150
+    assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
+
+
+def test_a_full_disk_ends_the_recording_with_intact_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from faultset.datasets.format import table_folders
+
+    write = table_folders.write_parquet
+
+    def fill_up(path: Path, *arguments: Any, **options: Any) -> None:
+        if "0003" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, *arguments, **options)
+
+    monkeypatch.setattr(table_folders, "write_parquet", fill_up)
+    outcome, platform = record(tmp_path)
+    assert outcome.failure.startswith("no space left on the disk of")
+    assert not outcome.retriable
+    assert platform.torn_down
+    assert opened(tmp_path).duration_s == 120
     assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
 
 

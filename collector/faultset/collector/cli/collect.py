@@ -54,10 +54,10 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     },
     more={
         "Episodes": "--targets --spread --concurrent --schedule --normal --no-fault --rollouts --seed",
-        "Recordings": "--recording --incidents --overlap --chunk --slow-traces --log-levels",
+        "Recordings": "--recording --incidents --overlap --chunk",
         "Load": "--rate --mix --load --regions",
         "Phases": "--warmup --healthy --faulty --cooldown",
-        "Telemetry": "--step --trace-sampling --sources",
+        "Telemetry": "--step --trace-sampling --slow-traces --log-levels --sources",
         "Platform": f"--injector --stores {CLUSTER_FLAGS} --scheduler",
     },
 )
@@ -107,15 +107,12 @@ def collect(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run fault-injection episodes on live applications, or record them for hours with incidents, and write telemetry
-    and truth into a dataset.
-    Repeat the command to resume an interrupted campaign; finished episodes are kept.
+    """Run fault-injection episodes, or record for hours with incidents, into a dataset.
+    Repeat the command to resume; finished episodes are kept.
 
     \b
     Example:
-      collect --faults all --apps hotel
-      collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
-      collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
+      collect --faults all --apps hotel --platform kubernetes --profile quick -j 4 --out data/
       collect --recording 4h --incidents 24 --apps hotel
     """
     if options["recording_s"] is not None and not options["faults"]:

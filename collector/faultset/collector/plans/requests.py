@@ -112,7 +112,6 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
     phases = replace(base, **{name: length for name, length in lengths.items() if length is not None})
     if load is None:
         load = LOADS.get(profile, CONSTANT) if values["recording_s"] is None else RECORDING_LOAD
-    _check_recording_options(values)
     if ALL in values["apps"]:
         deploys_operators = load_host_class(platform).deploys_operators
         values["apps"] = tuple(
@@ -200,8 +199,9 @@ def _no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
 
 
 def check_numbers(request: CampaignRequest) -> None:
-    """Raise UsageError if a number is outside its range."""
+    """Raise UsageError if a number is outside its range, or options of recordings and of episodes are mixed."""
     check_ranges(vars(request) | vars(request.phases))
+    _check_recording_options(vars(request))
 
 
 def check_phases(phases: Phases, step_s: float) -> None:

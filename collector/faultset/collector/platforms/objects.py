@@ -224,12 +224,14 @@ class ChangeLog:
     def discard(self, before_ns: int) -> None:
         """Forget the states before a time, except the last of each object that existed then."""
         earlier = list(takewhile(lambda observation: observation.time_ns < before_ns, self.observations))
-        last = {(observation.kind, observation.name): observation for observation in earlier}
+        current: dict[tuple[str, str], ObjectState] = {}
+        for observation in earlier:
+            if observation.state is None:
+                current.pop((observation.kind, observation.name), None)
+            else:
+                current[observation.kind, observation.name] = observation
         # another thread appends, so only the beginning is changed
-        self.observations[: len(earlier)] = sorted(
-            (observation for observation in last.values() if observation.state is not None),
-            key=lambda observation: observation.time_ns,
-        )
+        self.observations[: len(earlier)] = current.values()
 
     def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[ObjectState]:
         """Yield the states in `[start_ns, end_ns)`: changes, and all objects at every interval."""
