@@ -40,7 +40,7 @@ def main() -> None:
             results.append(
                 pd.concat([_score(original, methods, "original"), _score(imported, methods, "imported")], axis=1)
             )
-    table = sum(results) / len(results)
+    table = pd.concat(results).groupby(level=[0, 1], sort=False).mean()
     print("| method | protocol | original | imported |\n|---|---|---:|---:|")
     for (method, protocol), row in table.iterrows():  # type: ignore[misc]
         print(f"| {method} | {protocol} | {row['original']:.3f} | {row['imported']:.3f} |")

@@ -36,7 +36,7 @@ class Unmerged(FakePlatform):
 
 
 class NeverUndone(FakePlatform):
-    def undo(self) -> None:
+    def undo(self, scope: str | None = None) -> None:
         pass
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import ConfigDict, Field
 
+from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.platforms.hosts import Phases
 from faultset.core.errors import UsageError
@@ -151,8 +152,8 @@ def _overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: np.rando
 
 def draw_recording_decoys(
     plan: RecordingPlan, phases: Phases, mean: int, rng: np.random.Generator
-) -> tuple[tuple[Decoy, frozenset[str]], ...]:
-    """Draw the harmless changes of a recording, each with the targets of the incidents near it.
+) -> tuple[tuple[Decoy, dict[str, FaultSpec]], ...]:
+    """Draw the harmless changes of a recording, each with the fault of every target whose incident is near.
 
     Parameters
     ----------
@@ -160,17 +161,17 @@ def draw_recording_decoys(
         Mean number in `DECOY_SHARE` views.
     """
     block = replace(phases, baseline_s=DECOY_SHARE * phases.baseline_s, fault_s=DECOY_SHARE * phases.fault_s)
-    decoys: list[tuple[Decoy, frozenset[str]]] = []
+    decoys: list[tuple[Decoy, dict[str, FaultSpec]]] = []
     start_s = 0.0
     while mean and start_s < plan.duration_s:
         for decoy in draw_decoys(block, mean, rng):
             first_s, second_s, third_s = (start_s + time_s for time_s in decoy.times_s)
             if third_s < plan.duration_s:
-                near = frozenset(
-                    incident.target
+                near = {
+                    incident.target: get_fault(incident.fault)
                     for incident in plan.incidents
                     if incident.at_s - _CLEARANCE_S < third_s and first_s < incident.end_s + _CLEARANCE_S
-                )
+                }
                 moved = replace(decoy, number=0, times_s=(first_s, second_s, third_s))
                 decoys.append((moved, near))
         start_s += block.view_s

@@ -103,8 +103,9 @@ class RecordingActions(EpisodeActions):
         rng = np.random.default_rng([self.plan.seed, 5])
         drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
         self._decoy_schedules = [
-            DecoySchedule(self.platform, [decoy], onset_s=0.0, targets=targets)
-            for decoy, targets in drawn
+            # decoys that replace pods never hit a target while its incident is near
+            DecoySchedule(self.platform, [decoy], onset_s=decoy.times_s[0], faults=faults)
+            for decoy, faults in drawn
             if decoy.times_s[0] >= self.machine.recorded_s
         ]
         _log.info("recording from %.0f s on, %d incidents to come", self.machine.recorded_s, len(self._incidents))

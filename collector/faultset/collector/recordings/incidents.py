@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -119,15 +119,13 @@ class LiveIncident:
         self.record.recover_done_ns = self._clock.time_ns()
         self.state = "recovering"
 
-    def judge(self, healthy_since_ns: int, *, is_busy: bool, rolled_out: Sequence[str] = ()) -> None:
+    def judge(self, healthy_since_ns: int, *, is_busy: bool) -> None:
         """Judge whether clients or the target's telemetry show the fault; leave it unknown without a healthy time.
 
         Parameters
         ----------
         healthy_since_ns
             Time since which the application was healthy until the injection.
-        rolled_out
-            Services without a fault that were changed by decoys.
         """
         onset_ns, plan = self.record.inject_start_ns, self.record.plan
         assert onset_ns is not None
@@ -146,7 +144,6 @@ class LiveIncident:
                 plan,
                 onset_ns=onset_ns,
                 limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
-                rolled_out=rolled_out,
                 services_reached=services_reached(self._platform.app),
             )
         finally:

@@ -142,7 +142,8 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
             raise UsageError(
                 f"--{option.replace('_', '-')} is for the format telemetry and not for {name}; leave it out"
             )
-    return paths[0]
+    (path,) = paths
+    return path
 
 
 def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:

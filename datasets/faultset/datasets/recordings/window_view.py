@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +72,7 @@ class WindowView(EpisodeView):
         """See `EpisodeView.wide`."""
         return self._recording.wide(*self.window, step_seconds(step_s), roles)
 
-    @cached_property
+    @property
     def file_stamps(self) -> tuple[str, int, int]:
         """See `EpisodeView.file_stamps`; chunks never change."""
         return str(self._folder), *self.window

@@ -96,7 +96,7 @@ def test_incidents_become_episodes_with_their_cause_by_any_of_its_names(files: P
     assert faulty.targets == ("cartservice",)
     assert faulty.onset_ns == (T + 700) * NS
     assert faulty.view_end_ns == (T + 1100) * NS
-    assert faulty.alarm_place is not None
+    assert faulty.alarm_location is not None
     assert [label.no_fault_kind for label in labels if not label.is_faulty] == ["plain"]
 
 

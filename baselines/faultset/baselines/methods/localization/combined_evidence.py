@@ -192,7 +192,7 @@ class CombinedEvidence(TrainingFreeBaseline):
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
             # Without spans, symptoms cannot be followed, so services count that move with the metric of the alarm.
-            metrics = [item for item in metrics if item.own]
+            metrics = [item for item in metrics if item.local]
             ranking = correlate_with_alarm(episode, alarm_ns, self.locate_alarm(episode))
             metrics += _convert_ranking(ranking, "correlation with the alarm", 1.0)
         evidence = [*metrics, *log_evidence(episode, alarm_ns)]

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -134,7 +135,7 @@ class ReadingTimes:
 
 
 def test_containers_are_read_at_irregular_times_and_once_per_interval_at_least():
-    container = ReadingTimes()
+    container: Any = ReadingTimes()
     housekeeping = Housekeeping({"geo": container})
     housekeeping.run(1.0)
     assert container.count == 0, "nobody has asked for samples"

@@ -114,7 +114,7 @@ class PrometheusSource:
         """
         self._await_samples(end_ns, late_s=2.0, at_most_s=_EXEMPLAR_WAIT_S)
         self._targets.learn(self._endpoint)
-        types = MetricTypes.read(self._endpoint)
+        types = read_metric_types(self._endpoint)
         rows = []
         for label in ("namespace", "exported_namespace"):
             matcher = f"{label}={quote(self._namespace)}"
