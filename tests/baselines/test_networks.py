@@ -13,7 +13,7 @@ from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAuto
 from faultset.baselines.methods.localization.eadro import pad_graphs
 from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, train
 from faultset.core.errors import UsageError
-from faultset.evaluators.execution.plan import choose_baselines
+from faultset.evaluators.execution.baseline_choice import choose_baselines
 
 ROLES = 4
 needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")

@@ -21,9 +21,10 @@ from faultset.evaluators.agent_evaluation.evaluation import (
     read_recorded_runs,
 )
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
+from faultset.evaluators.execution.baseline_choice import choose_baselines
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
-from faultset.evaluators.execution.plan import choose_baselines, identify_codes, make_plan
+from faultset.evaluators.execution.plan import identify_codes, make_plan
 from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
 from faultset.evaluators.execution.settings import (
     EvaluationOptions,

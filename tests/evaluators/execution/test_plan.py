@@ -16,6 +16,7 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training.folds import Fold, cross_folds
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution import plan
+from faultset.evaluators.execution.baseline_choice import build_variants
 from faultset.evaluators.execution.plan import inner_folds
 from faultset.evaluators.execution.settings import EvaluationSettings
 
@@ -142,7 +143,7 @@ class OpenSpec(BaselineSpec):
 
 def test_a_method_runs_with_the_settings_that_its_paper_leaves_open(example_dataset: Path):
     spec = OpenSpec(name="picks", task="localization", tables=("metrics",), factory=Picks)
-    done = evaluate(example_dataset, [spec, *plan.build_variants(spec)], protocol="oracle", workers=1)
+    done = evaluate(example_dataset, [spec, *build_variants(spec)], protocol="oracle", workers=1)
     services = {row.baseline: next(iter(row.ranking)) for row in done.rows}
     assert services.keys() == {"picks", "picks[position=1]"}
     assert len(set(services.values())) == 2

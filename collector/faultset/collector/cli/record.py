@@ -73,8 +73,7 @@ def record(
 
     \b
     Example:
-      faultset record --prometheus http://localhost:9090 --jaeger http://localhost:16686 \\
-        --namespace shop --from 2026-03-01T10:00:00Z --to 2026-03-01T11:00:00Z --out incident/
+      faultset record --prometheus http://localhost:9090 --from 2026-03-01T10:00Z --to 2026-03-01T11:00Z --out incident/
     """
     from faultset.collector.recording.call import SPOOL_SUFFIX, Servers, check_window, fetch_answers
     from faultset.collector.recording.fetching import Selection

@@ -224,7 +224,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.evaluators.execution.plan import count_left_out
+        from faultset.evaluators.execution.baseline_choice import count_left_out
 
         click.echo(wrap(_describe_plan(start)), err=True)
         if start.dashboard:

@@ -43,7 +43,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Incident:
+class IncidentEntry:
     """Time and cause of an incident."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -84,7 +84,7 @@ class IncidentFile:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[IncidentEntry, ...] = ()
     healthy: tuple[HealthyTime, ...] = ()
 
 
@@ -171,7 +171,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     return windows
 
 
-def _incident_window(incident: Incident, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
+def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
     onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
     key = incident.name or f"incident {time_text(onset_ns)}"
     _check_covered(onset_ns, end_ns, key, data)
