@@ -82,7 +82,7 @@ def test_different_episodes_of_one_id_are_not_merged(example_root, example_copy,
     context = example_copy / "episodes" / episode / "context.json"
     context.write_text(context.read_text() + "\n")
     recorded_again(example_copy)
-    with pytest.raises(DataError, match=f"different episodes with the id {episode}"):
+    with pytest.raises(DataError, match=f"have different data below episodes/{episode}"):
         merge_datasets([example_root, example_copy], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 

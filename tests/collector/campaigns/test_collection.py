@@ -52,7 +52,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
     monkeypatch.setattr(collection, "_has_version", lambda root, episodes: not ran)
     monkeypatch.setattr(
-        collection, "read_outcome", lambda root, episode: EpisodeOutcome(episode=episode, verdict="latent")
+        collection, "collected_outcome", lambda root, plan: EpisodeOutcome(episode=plan.episode, verdict="latent")
     )
     return outcomes
 

@@ -207,7 +207,7 @@ def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path
 
 
 def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.collector.episodes.actions.EpisodeActions.confirm", lambda self: None)
+    monkeypatch.setattr("faultset.collector.episodes.fault_steps.FaultSteps.confirm", lambda self: None)
     outcome, platform = run_mitigation(tmp_path, repair_order("do-nothing", "geo"))
     assert "must take effect within" in outcome.failure
     assert platform.journal.open_undo_operations() == []

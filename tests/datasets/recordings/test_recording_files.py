@@ -119,6 +119,6 @@ def test_a_split_with_overlapping_stretches_is_refused(recorded_root: Path, tmp_
 
 def test_the_card_states_hours_incidents_and_sampling(recorded_root: Path) -> None:
     card = (recorded_root / "README.md").read_text()
-    assert "1 recording, version 1.0.0" in card
+    assert "1 recording,\nversion 1.0.0" in card
     assert "| r1 | bare | 0.83 | 5 | 2 | 3 | 5 | 10% of the traces and all with an error or of at least 0.5 s" in card
     assert "| bare | memory-leak | manifest | 3 |" in card

@@ -114,7 +114,8 @@ def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any]
         Answers of methods by episode.
     """
     row = episode_row(episode, truth=False)
-    heading = {"name": row["app"], "version": "", "truth": False, "synthetic": False, "episodes": [row]}
+    units = {"episodes": [row], "recordings": []}
+    heading = {"name": row["app"], "version": "", "truth": False, "synthetic": False, **units}
     content = episode_content(episode, truth=False, answers=answers, incident=incident)
     return _write(out, [_block("dataset", pack_content(heading)), _block("episode-0", pack_content(content))])
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import translate_write_errors
-from faultset.core.locks import new_folder
 from faultset.core.times import SECOND_NS
 from faultset.datasets.cache import cached_path
 from faultset.datasets.format.episodes import EpisodeWriter
@@ -92,6 +91,8 @@ def write_cuts(
     hashes
         Hashes of the recording's files, which identify the cuts in the cache.
     """
+    from faultset.core.locks import new_folder  # needs psutil, which reading does without
+
     root = view.folder.parent.parent
     key = _key(view, lengths, healthy, hashes)
     folder = (cached_path(root, f"cuts-{key}") if out is None else Path(out)).absolute()

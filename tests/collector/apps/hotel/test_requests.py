@@ -116,7 +116,7 @@ def test_every_kind_of_request_is_served_and_leaves_lines_with_its_trace(
     assert any(line.startswith("process_cpu_seconds_total ") for line in lines)
     assert not any("_created" in line for line in lines)
     buckets = [line for line in lines if line.startswith("http_server_request_duration_seconds_bucket")]
-    assert max(Counter(re.sub('le="[^"]*"', "", line.split()[0]) for line in buckets).values()) == 10
+    assert max(Counter(re.sub('le="[^"]*"', "", line.split()[0]) for line in buckets).values()) == 15
 
 
 def test_the_start_of_a_service_is_logged_as_in_the_original(stage: Stage) -> None:
