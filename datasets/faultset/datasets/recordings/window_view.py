@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,8 +70,8 @@ class WindowView(EpisodeView):
         """See `EpisodeView.wide`."""
         return self._recording.wide(*self.window, step_seconds(step_s), roles)
 
-    @cached_property
-    def file_stamps(self) -> tuple[str, int, int]:
+    @property
+    def file_stamps(self) -> Hashable:
         """See `EpisodeView.file_stamps`; chunks never change."""
         return str(self._folder), *self.window
 
