@@ -93,7 +93,9 @@ def test_a_repeated_fault_is_injected_until_the_recovery_and_not_after() -> None
     assert injected == [100, 130, 160, 190]
 
 
-@pytest.mark.parametrize("failing", [c for c in Command if c not in (Command.TEARDOWN, Command.CHECK_WARM, Command.RECORD)])
+@pytest.mark.parametrize(
+    "failing", [c for c in Command if c not in (Command.TEARDOWN, Command.CHECK_WARM, Command.RECORD)]
+)
 def test_whatever_fails_the_episode_is_torn_down_and_says_why(failing: Command) -> None:
     subject = machine(mitigates=failing is Command.MITIGATE)
     log = [command for _, command in drive(subject, failing)]

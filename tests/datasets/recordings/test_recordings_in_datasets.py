@@ -31,7 +31,7 @@ from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings import validation
 from faultset.datasets.remote.publishing import publish_dataset
-from tests.datasets.recorded_samples import context, incident, write_chunks
+from tests.datasets.recorded_samples import at, context, incident, write_chunks
 
 
 def run(*arguments: object) -> Result:
@@ -112,6 +112,25 @@ def test_rows_outside_a_chunk_are_reported(recorded_copy: Path) -> None:
     pq.write_table(table.set_column(table.schema.get_field_index("time"), table.schema.field("time"), later), path)
     create_version(recorded_copy, provenance={})
     assert any("240 of 240 rows are outside the chunk" in error for error in errors(recorded_copy))
+
+
+@pytest.mark.parametrize(("visible", "leaks"), [([], 1), (["port 8067"], 0)])
+def test_a_text_that_an_incident_shows_in_a_later_chunk_is_no_leak(
+    tmp_path: Path, visible: list[str], leaks: int
+) -> None:
+    writer = RecordingWriter(tmp_path, context())
+    intent = {"seq": 1, "state": "intent", "scope": "a", "args": {"port": 8067}, "inverse": [], "visible": visible}
+    truth = {"incidents": [incident("a", 590, 60, parameters={"port": 8067})]}
+    lines = pa.table({"time": pa.array([at(610)], pa.timestamp("ns", "UTC")), "pod": ["geo-1"], "container": ["geo"]})
+    for name, text in {"service": "geo", "level": "error", "message": "connect to port 8067: refused"}.items():
+        lines = lines.append_column(name, pa.array([text]))
+    for name in ("trace_id", "span_id"):
+        lines = lines.append_column(name, pa.array([None], pa.string()))
+    writer.append(at(0), at(600), {}, truth=truth, journal=json.dumps(intent) + "\n")
+    writer.append(at(600), at(1200), {"logs": [lines]})
+    create_version(tmp_path, provenance={})
+    findings = [finding for finding in verify(tmp_path) if finding.check == "leak"]
+    assert len(findings) == leaks
 
 
 def test_files_that_passed_are_not_read_again(recorded_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

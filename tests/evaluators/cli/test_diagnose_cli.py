@@ -37,7 +37,8 @@ def test_json_and_python_agree():
 def test_a_page_shows_suspects_and_answers_without_the_truth(tmp_path, monkeypatch):
     contents = []
     monkeypatch.setattr(
-        "faultset.datasets.explorer.page.pack_content", lambda content: contents.append(content) or pack_content(content)
+        "faultset.datasets.explorer.page.pack_content",
+        lambda content: contents.append(content) or pack_content(content),
     )
     done = run(str(SAMPLE / "episodes" / EPISODE), *FEW, "--at", "02:11:30", "--html", str(tmp_path / "page.html"))
     assert done.exit_code == 0, done.output

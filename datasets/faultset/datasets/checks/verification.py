@@ -29,7 +29,7 @@ from faultset.datasets.format.storage import TableSchemaError
 from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
 from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.format.versions import read_version
-from faultset.datasets.recordings.chunk_view import ChunkView, label_of_chunk
+from faultset.datasets.recordings.chunk_view import ChunkView, incidents_in, label_of_chunk
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.validation import expected_files, recording_problems
 from faultset.datasets.validation import content_problems, episode_files, record_problem, rows_problem
@@ -281,7 +281,13 @@ def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
     views = {name: ChunkView(recording.path, recording.context, chunk) for name, chunk in chunks.items()}
     yield from telemetry_findings(views)
     cuts = {name: label_of_chunk(recording.truth.incidents, chunk) for name, chunk in chunks.items()}
-    journals = {name: read_chunk_journals(recording.path, [chunk]) for name, chunk in chunks.items()}
+    records = read_chunk_journals(recording.path, chunks.values())
+    journals: dict[str, list[Mapping[str, Any]]] = {}
+    for name, chunk in chunks.items():
+        # an incident shows texts in chunks after that of its injection
+        scopes = {incident.incident for incident in incidents_in(recording.truth.incidents, chunk)}
+        earlier = [record for record in records if record.get("scope") in scopes]
+        journals[name] = [*earlier, *read_chunk_journals(recording.path, [chunk])]
     for finding in leak_findings(views, cuts, journals):
         yield replace(finding, file=(finding.file or "").replace(f"{EPISODES}/", f"{RECORDINGS}/", 1))
 

@@ -33,13 +33,18 @@ class ChunkView(EpisodeView):
         self._context = chunk_context(context, chunk)
 
 
-def label_of_chunk(incidents: Iterable[Incident], chunk: Chunk) -> Label:
-    """Return a label with all faults whose incidents a chunk contains, to search it for them."""
-    inside = [
+def incidents_in(incidents: Iterable[Incident], chunk: Chunk) -> list[Incident]:
+    """Return the incidents that were under way in a chunk."""
+    return [
         incident
         for incident in incidents
         if (incident.inject_start_ns or 0) < chunk.end_ns and (incident.end_ns or chunk.end_ns) >= chunk.start_ns
     ]
+
+
+def label_of_chunk(incidents: Iterable[Incident], chunk: Chunk) -> Label:
+    """Return a label with all faults whose incidents a chunk contains, to search it for them."""
+    inside = incidents_in(incidents, chunk)
     return Label(
         episode=chunk.recording,
         fault=join_distinct(incident.fault or "" for incident in inside) or None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +73,7 @@ class WindowView(EpisodeView):
         return self._recording.wide(*self.window, step_seconds(step_s), roles)
 
     @property
-    def file_stamps(self) -> tuple[str, int, int]:
+    def file_stamps(self) -> Hashable:
         """See `EpisodeView.file_stamps`; chunks never change."""
         return str(self._folder), *self.window
 
