@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,7 +75,7 @@ def test_events_and_states_before_a_time_are_freed() -> None:
         words = {"type": "Normal", "reason": f"r{second}", "kind": "Pod", "name": "p", "message": "m"}
         return EventRecord(time_ns=second * SECOND, service=None, count=1, **words)
 
-    recorder = SimpleNamespace(events=[event(second) for second in range(6)])
+    recorder: Any = SimpleNamespace(events=[event(second) for second in range(6)])
     EventSource(recorder).discard(3 * SECOND)
     assert [row.reason for row in recorder.events] == ["r3", "r4", "r5"]
     now = 0

@@ -135,14 +135,14 @@ def import_(
 
 def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
     """Return the path of an import of another format; refuse what only telemetry has."""
-    if len(paths) > 1:
+    path, *others = paths
+    if others:
         raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
     for option, value in telemetry.items():
         if value and option != "redact":
             raise UsageError(
                 f"--{option.replace('_', '-')} is for the format telemetry and not for {name}; leave it out"
             )
-    (path,) = paths
     return path
 
 
