@@ -28,5 +28,5 @@ def test_a_minute_of_a_namespace_is_recorded(api: Api, tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path / "out")
     metrics = dataset[dataset.episodes[0]].view.metrics()
     cpu = metrics[metrics["metric"] == "container_cpu_usage_seconds_total"]
-    assert {"prometheus-server", "jaeger"} <= set(cpu["service"])
+    assert {"prometheus", "jaeger"} <= set(cpu["service"]), "services are named by the label app"
     assert cpu.groupby("pod", observed=True)["time"].nunique().min() > 3
