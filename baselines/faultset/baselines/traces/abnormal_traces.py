@@ -19,7 +19,8 @@ from faultset.baselines.traces.events import (
     read_log_events,
     read_own_events,
 )
-from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, find_only_pods
+from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, find_only_pods, read_spans
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -70,6 +71,18 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
         in_test_window=in_test_window,
         abnormal=in_test_window & (failed | (took > allowed)),
     )
+
+
+def classify_traces_at_alarm(episode: EpisodeView, alarm_ns: int, *, before: int, sigmas: float) -> TraceHealth:
+    """Classify the traces of an episode; the test window begins `before` steps before the alarm."""
+    start_ns = alarm_ns - round(before * episode.context.resolution_s * SECOND_NS)
+    healthy_end_ns = min(episode.reference[1], alarm_ns)
+    spans = read_spans(episode)
+    health: TraceHealth = episode.once(
+        ("trace health", healthy_end_ns, start_ns, sigmas),
+        lambda: classify_traces(spans, healthy_end_ns, start_ns, sigmas=sigmas),
+    )
+    return health
 
 
 def span_limits(groups: Ints, durations: Matrix, healthy_rows: Flags, *, sigmas: float) -> Matrix:

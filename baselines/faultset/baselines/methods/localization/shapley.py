@@ -11,9 +11,8 @@ from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBasel
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.abnormal_traces import classify_traces
+from faultset.baselines.traces.abnormal_traces import classify_traces_at_alarm
 from faultset.baselines.traces.spans import Ints, Spans, attribute_spans, read_spans
-from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -142,15 +141,10 @@ class ShapleyIQ(TrainingFreeBaseline):
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
-        start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
-        healthy_end_ns = min(episode.reference[1], alarm_ns)
-        health = episode.once(
-            ("trace health", healthy_end_ns, start_ns, self.sigmas),
-            lambda: classify_traces(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
-        )
+        health = classify_traces_at_alarm(episode, alarm_ns, before=self.before, sigmas=self.sigmas)
         if not health.abnormal.any():
             return Ranking.abstain()
-        segments, delays_ns = _measure_delays(spans, healthy_end_ns)
+        segments, delays_ns = _measure_delays(spans, min(episode.reference[1], alarm_ns))
         chosen = np.flatnonzero(health.abnormal[spans.trace[segments.row]] & (delays_ns > 0))
         rows = segments.row[chosen]
         # Numbers since the epoch would lose nanoseconds.
