@@ -1,10 +1,10 @@
-"""Units of time, and durations as text. All times are UTC nanoseconds since 1970."""
+"""Units of time, and times and durations as text. All times are UTC nanoseconds since 1970."""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
@@ -41,6 +41,24 @@ def duration_text(seconds: float) -> str:
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
+
+
+def rfc3339(time_ns: int) -> str:
+    """Return a time in whole seconds, as Kubernetes writes it.
+
+    >>> rfc3339(1760000000 * SECOND_NS)
+    '2025-10-09T08:53:20Z'
+    """
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def utc_text(time_ns: int) -> str:
+    """Return a time in whole seconds without its zone, for texts that name it once.
+
+    >>> utc_text(1760000000 * SECOND_NS)
+    '2025-10-09 08:53:20'
+    """
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def step_seconds(step: float | str) -> float:

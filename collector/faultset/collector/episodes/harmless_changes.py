@@ -21,10 +21,11 @@ from faultset.collector.faults.targets import (
 )
 from faultset.collector.plans.decoys import Decoy, DecoyKind, eligible_services
 from faultset.collector.platforms.base import EpisodePlatform, Platform
-from faultset.collector.platforms.objects import ObjectNotFound, rfc3339
+from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 from faultset.collector.spec.pod_manifests import config_name
+from faultset.core.times import rfc3339
 
 REPLACING: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
 """Kinds that add or replace pods."""

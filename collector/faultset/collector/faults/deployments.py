@@ -12,9 +12,9 @@ import numpy as np
 
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import rfc3339
 from faultset.collector.runtime.builds import Defects, draw_builds
 from faultset.collector.spec.app import AppSpec
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}

@@ -261,11 +261,6 @@ def _restamp(current: Mapping[tuple[str, str], ObjectState], time_ns: int) -> It
         yield replace(observation, time_ns=time_ns)
 
 
-def rfc3339(time_ns: int) -> str:
-    """Return a time in whole seconds in the format of `metadata.creationTimestamp`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // SECOND_NS))
-
-
 def rfc3339_ns(time_ns: int) -> str:
     """Return a time with nine decimals in the format of container runtimes."""
     seconds, rest = divmod(time_ns, SECOND_NS)

@@ -77,9 +77,9 @@ def import_files(
 
 def show_report(report: TelemetryReport) -> None:
     """Print formats, services, and refused, dropped and changed records."""
-    from faultset.datasets.imports.telemetry.incidents import time_text
+    from faultset.datasets.imports.telemetry.incidents import rfc3339
 
-    _echo(f"Recognised, from {time_text(report.start_ns)} to {time_text(report.end_ns)}:")
+    _echo(f"Recognised, from {rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}:")
     for line in _format_lines(report.files):
         _echo(f"  {line}")
     _echo(f"{len(report.names.services)} services:")

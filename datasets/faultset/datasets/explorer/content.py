@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
 
-from faultset.core.times import SECOND_NS
+from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.dataset import Episode
 from faultset.datasets.explorer.health import TimeGrid, client_requests, metric_lines, service_map
 from faultset.datasets.explorer.records import events, log_lines_by_kind, object_changes, trace_examples
@@ -27,7 +26,7 @@ def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
         "id": episode.id,
         "app": context.app,
         "platform": context.platform,
-        "start": _iso(context.view_start_ns),
+        "start": utc_text(context.view_start_ns),
         "seconds": (context.view_end_ns - context.view_start_ns) / SECOND_NS,
         "rows": {
             path.partition("/")[2].removesuffix(".parquet"): record.rows
@@ -69,7 +68,7 @@ def episode_content(
         "id": episode.id,
         "app": context.app,
         "platform": context.platform,
-        "start": _iso(context.view_start_ns),
+        "start": utc_text(context.view_start_ns),
         "seconds": (context.view_end_ns - context.view_start_ns) / SECOND_NS,
         "reference": grid.seconds(context.reference_end_ns),
         "step": grid.step_s,
@@ -145,7 +144,3 @@ def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
         for row in evidence.to_dict("records")
     ]
     return content
-
-
-def _iso(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")

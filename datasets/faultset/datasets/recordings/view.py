@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as arrow_compute
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.times import SECOND_NS, Time, step_seconds, time_ns
+from faultset.core.times import SECOND_NS, Time, step_seconds, time_ns, utc_text
 from faultset.datasets.format.context import RecordingContext, read_recording_context
 from faultset.datasets.format.recordings import Chunk, read_chunks, segments_of
-from faultset.datasets.format.schemas import TIME, time_column
+from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
 from faultset.datasets.table_reading import Filters, read_columns, read_samples, schema_of
@@ -299,8 +299,8 @@ class RecordingView:
         start_ns, end_ns = time_ns(start, first_ns), time_ns(end, last_ns)
         if not self._chunks_in(start_ns, end_ns) or start_ns >= end_ns:
             raise UsageError(
-                f"the window must overlap recording {self.recording}, which lasts from {_text(first_ns)} to "
-                f"{_text(last_ns)}, but is from {_text(start_ns)} to {_text(end_ns)}"
+                f"the window must overlap recording {self.recording}, which lasts from {utc_text(first_ns)} to "
+                f"{utc_text(last_ns)}, but is from {utc_text(start_ns)} to {utc_text(end_ns)}"
             )
         return start_ns, end_ns
 
@@ -325,7 +325,3 @@ def _take(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Ta
         taken[name] = table.slice(0, count).drop_columns([_KNOWN])
         rest[name] = table.slice(count)
     return taken, rest
-
-
-def _text(at_ns: int) -> str:
-    return str(pa.scalar(at_ns, TIME).as_py())[:19]

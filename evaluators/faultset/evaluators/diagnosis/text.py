@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from faultset.core.printable import brief, printable
+from faultset.core.times import utc_text
 from faultset.evaluators.diagnosis.records import (
     GIVEN,
     WITHOUT_ALARM,
@@ -15,7 +16,7 @@ from faultset.evaluators.diagnosis.records import (
     PanelAnswer,
     Suspect,
 )
-from faultset.evaluators.diagnosis.times import clock_text, stamp_text
+from faultset.evaluators.diagnosis.times import clock_text
 
 WIDTH = 110
 _TWO_LINES = 2 * WIDTH - 20
@@ -35,7 +36,7 @@ def _paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
     window = analysis.window_ns
     moment = clock_text(analysis.moment_ns, window)
     yield (
-        f"{analysis.app}, {stamp_text(window[0])} to {clock_text(window[1], window)} UTC; healthy reference until "
+        f"{analysis.app}, {utc_text(window[0])} to {clock_text(window[1], window)} UTC; healthy reference until "
         f"{clock_text(analysis.reference_ns[1], window)}"
     )
     yield f"Alarms: {', '.join(_alarm_text(alarm, window) for alarm in analysis.alarms)}"

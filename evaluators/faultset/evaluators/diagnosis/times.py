@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
-from faultset.core.times import SECOND_NS
+from faultset.core.times import SECOND_NS, utc_text
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
@@ -19,11 +19,6 @@ def clock_text(time_ns: int, window_ns: tuple[int, int]) -> str:
     """Return a UTC time to the second, with its date if the window is longer than a day."""
     form = "%Y-%m-%d %H:%M:%S" if window_ns[1] - window_ns[0] > _DAY_NS else "%H:%M:%S"
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(form)
-
-
-def stamp_text(time_ns: int) -> str:
-    """Return a UTC date and time to the second."""
-    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def read_moment(text: str, context: EpisodeContext) -> int:
@@ -64,6 +59,6 @@ def check_moment(moment_ns: int, context: EpisodeContext) -> int:
     if context.view_start_ns < moment_ns < context.view_end_ns:
         return moment_ns
     raise UsageError(
-        f"the time of the incident must be inside the telemetry, from {stamp_text(context.view_start_ns)} to "
-        f"{stamp_text(context.view_end_ns)} UTC, but is {stamp_text(moment_ns)}; choose another time"
+        f"the time of the incident must be inside the telemetry, from {utc_text(context.view_start_ns)} to "
+        f"{utc_text(context.view_end_ns)} UTC, but is {utc_text(moment_ns)}; choose another time"
     )

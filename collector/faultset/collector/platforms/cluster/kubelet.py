@@ -34,8 +34,8 @@ from faultset.collector.platforms.cluster.pods import (
     probe_of,
 )
 from faultset.collector.platforms.cluster.scheduling import NODE
-from faultset.collector.platforms.objects import rfc3339
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIRST_S = 10.0

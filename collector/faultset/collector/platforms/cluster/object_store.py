@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from faultset.collector.platforms.journal import merge
-from faultset.collector.platforms.objects import ObjectNotFound, copied, rfc3339
+from faultset.collector.platforms.objects import ObjectNotFound, copied
 from faultset.core.errors import PlatformError
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
 
 

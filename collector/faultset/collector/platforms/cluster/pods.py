@@ -18,9 +18,9 @@ from faultset.collector.platforms.cluster.context import (
     RefreshMounts,
 )
 from faultset.collector.platforms.cluster.object_store import ObjectStore
-from faultset.collector.platforms.objects import rfc3339
 from faultset.collector.runtime.builds import TAGS
 from faultset.collector.spec.containers import APP_REPOSITORY, PAUSE_REPOSITORY
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
-from faultset.collector.platforms.objects import rfc3339
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
 
 NODE = "node-1"

@@ -7,7 +7,8 @@ from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
 from faultset.collector.platforms.cluster.object_store import owner_reference, owner_uid, selects
-from faultset.collector.platforms.objects import copied, is_active, is_ready, rfc3339
+from faultset.collector.platforms.objects import copied, is_active, is_ready
+from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 HASH_LABEL = "pod-template-hash"

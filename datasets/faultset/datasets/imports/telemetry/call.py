@@ -28,7 +28,7 @@ from faultset.datasets.imports.telemetry.incidents import (
     incident_windows,
     parse_moment,
     read_incidents,
-    time_text,
+    rfc3339,
     whole_window,
     window_around,
 )
@@ -263,8 +263,8 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
             if table < other and (last < begin or end < first):
                 gap_s = (begin - last if last < begin else first - end) / 1e9
                 yield (
-                    f"{table} ({time_text(first)} to {time_text(last)}) and {other} ({time_text(begin)} to "
-                    f"{time_text(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
+                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
+                    f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
         yield f"{count:,} rows of {table} name no service"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
 from faultset.core.reading.documents import STRICT, check_type
 from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
-from faultset.core.times import SECOND_NS, duration_text, parse_duration
+from faultset.core.times import SECOND_NS, duration_text, parse_duration, rfc3339
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS, Name
 from faultset.datasets.imports.telemetry.times import parse_time
 
@@ -162,7 +161,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
         _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
         start_ns, end_ns = _trim(start_ns, end_ns, data)
         windows.append(
-            EpisodeWindow(key=healthy.name or f"healthy {time_text(start_ns)}", start_ns=start_ns, end_ns=end_ns)
+            EpisodeWindow(key=healthy.name or f"healthy {rfc3339(start_ns)}", start_ns=start_ns, end_ns=end_ns)
         )
     keys = [window.key for window in windows]
     repeated = next((key for key in keys if keys.count(key) > 1), None)
@@ -173,7 +172,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
 
 def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
     onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
-    key = incident.name or f"incident {time_text(onset_ns)}"
+    key = incident.name or f"incident {rfc3339(onset_ns)}"
     _check_covered(onset_ns, end_ns, key, data)
     if incident.before:
         try:
@@ -202,8 +201,8 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
     healthy_ns = None if incident.healthy_until is None else _moment(incident.healthy_until, "healthy_until")
     if healthy_ns is not None and not start_ns < healthy_ns <= onset_ns:
         raise UsageError(
-            f"healthy_until of {quoted(key)} must be between {time_text(start_ns)} and {time_text(onset_ns)}, got "
-            f"{time_text(healthy_ns)}"
+            f"healthy_until of {quoted(key)} must be between {rfc3339(start_ns)} and {rfc3339(onset_ns)}, got "
+            f"{rfc3339(healthy_ns)}"
         )
     return EpisodeWindow(
         key=key,
@@ -237,12 +236,12 @@ def window_around(at_ns: int, data: tuple[int, int]) -> EpisodeWindow:
     """
     if not data[0] + _LEAST_BEFORE_NS <= at_ns < data[1]:
         raise DataError(
-            f"--at must be at least 10 s after the first telemetry ({time_text(data[0])}) and before the last "
-            f"({time_text(data[1])}), got {time_text(at_ns)}"
+            f"--at must be at least 10 s after the first telemetry ({rfc3339(data[0])}) and before the last "
+            f"({rfc3339(data[1])}), got {rfc3339(at_ns)}"
         )
     start_ns, end_ns = max(data[0], at_ns - _AROUND_NS), min(data[1], at_ns + _AROUND_NS)
     return EpisodeWindow(
-        key=f"at {time_text(at_ns)}",
+        key=f"at {rfc3339(at_ns)}",
         start_ns=start_ns,
         end_ns=end_ns,
         onset_ns=at_ns,
@@ -262,7 +261,7 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
     if data[1] - data[0] > LONGEST_VIEW_NS:
         days = (data[1] - data[0]) / (86_400 * SECOND_NS)
         raise DataError(
-            f"the telemetry covers {days:,.0f} days, from {time_text(data[0])} to {time_text(data[1])}, and an episode "
+            f"the telemetry covers {days:,.0f} days, from {rfc3339(data[0])} to {rfc3339(data[1])}, and an episode "
             "at most 31; choose a part with --at or --incidents"
         )
     return EpisodeWindow(key="whole", start_ns=data[0], end_ns=data[1])
@@ -297,11 +296,6 @@ def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
 def _check_covered(start_ns: int, end_ns: int, key: str, data: tuple[int, int]) -> None:
     if end_ns <= start_ns or start_ns >= data[1] or end_ns <= data[0]:
         raise DataError(
-            f"no telemetry covers {quoted(key)}: it spans {time_text(data[0])} to {time_text(data[1])}; correct its "
+            f"no telemetry covers {quoted(key)}: it spans {rfc3339(data[0])} to {rfc3339(data[1])}; correct its "
             "times, or their time zone"
         )
-
-
-def time_text(time_ns: int) -> str:
-    """Return a time as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
