@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 
 from faultset.datasets import Dataset, create_version, export_dataset, open_dataset
-from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from faultset.evaluators import evaluate
 
 BASELINES = "max-z,nsigma,baro,circa,micro-rca,pdiagnose,combined-evidence,tracerca,spectrum,loudest-log,series-stopped"

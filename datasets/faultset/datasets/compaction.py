@@ -178,7 +178,7 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
     view = recording.view
     sampling = replace(view.context.sampling, traces=view.context.sampling.traces * traces)
     writer = RecordingWriter(folder, replace(view.context, sampling=sampling), smallest=True)
-    numbering = Numbering()
+    numbering = IdNumbering()
     segment = 0
     for chunk in view.chunks:
         tables = {table: view.table(table, chunk.start_ns, chunk.end_ns) for table in view.tables}
@@ -199,7 +199,7 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
         )
 
 
-class Numbering:
+class IdNumbering:
     """Numbers of ids in several tables; ids of the last call keep theirs, older ones are forgotten.
 
     Attributes
@@ -220,7 +220,7 @@ def number_ids(
     texts: Sequence[str],
     episode: str,
     left_out: pa.Table,
-    numbering: Numbering | None = None,
+    numbering: IdNumbering | None = None,
 ) -> list[pa.Table]:
     """Replace the ids of traces and spans by a mark of the episode and a number in order of appearance.
 
@@ -237,7 +237,7 @@ def number_ids(
     numbering
         Numbers of the tables before; none by default.
     """
-    numbering = numbering or Numbering()
+    numbering = numbering or IdNumbering()
     omitted = {value for column in left_out.columns for value in column.to_pylist()}
     mark = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}

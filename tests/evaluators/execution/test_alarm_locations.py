@@ -22,7 +22,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.evaluators import evaluate
 
 
-class NamesThePlace(TrainingFreeBaseline):
+class NamesAlarmService(TrainingFreeBaseline):
     """Names the service where the alarm was seen; nobody where it is not told."""
 
     name: str = "names-the-place"
@@ -34,14 +34,14 @@ class NamesThePlace(TrainingFreeBaseline):
         return Ranking.abstain() if place is None else Ranking(scores={place.service: 1.0})
 
 
-class Undeclared(NamesThePlace):
+class Undeclared(NamesAlarmService):
     """Asks for the place without declaring it."""
 
     name = "undeclared"
     needs: frozenset[str] = frozenset()
 
 
-def spec_of(cls: type[NamesThePlace]) -> BaselineSpec:
+def spec_of(cls: type[NamesAlarmService]) -> BaselineSpec:
     return BaselineSpec(
         name=cls.name,
         task="localization",
@@ -70,7 +70,7 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_only_a_method_that_declares_it_sees_where_the_alarm_was_seen(placed: Path):
-    done = evaluate(placed, [spec_of(NamesThePlace), spec_of(Undeclared)], evidence=(5,), delays=(5,), workers=1)
+    done = evaluate(placed, [spec_of(NamesAlarmService), spec_of(Undeclared)], evidence=(5,), delays=(5,), workers=1)
     front = open_dataset(placed).view(open_dataset(placed).episodes[0]).context.workload_entry
     named = {(row.baseline, row.protocol): tuple(row.ranking) for row in done.rows if row.truth.faulty}
     localized = {key: names for key, names in named.items() if key[0] in ("names-the-place", "undeclared")}
@@ -83,7 +83,7 @@ def test_only_a_method_that_declares_it_sees_where_the_alarm_was_seen(placed: Pa
 
 
 def test_methods_that_are_told_the_place_are_ranked_apart(placed: Path):
-    done = evaluate(placed, [spec_of(NamesThePlace), spec_of(Undeclared)], protocol="oracle", workers=1)
+    done = evaluate(placed, [spec_of(NamesAlarmService), spec_of(Undeclared)], protocol="oracle", workers=1)
     groups = {entry.baseline: table.group for table in done.tables for entry in table.entries}
     assert groups["names-the-place"] == "alarm_location"
     assert groups["undeclared"] == "telemetry"

@@ -15,7 +15,7 @@ from faultset.core.printable import printable
 
 if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
-    from faultset.datasets.imports.telemetry.call import TelemetryReport
+    from faultset.datasets.imports.telemetry.run import TelemetryReport
     from faultset.datasets.imports.telemetry.staging import FileFacts
 
 _MOST = 12
@@ -34,7 +34,7 @@ def import_files(
 ) -> ImportResult | None:
     """Import telemetry files and print a report; return None after a dry run."""
     from faultset.core.command_line.progress import report_progress
-    from faultset.datasets.imports.telemetry.call import (
+    from faultset.datasets.imports.telemetry.run import (
         TelemetryOptions,
         examine_telemetry,
         import_telemetry,

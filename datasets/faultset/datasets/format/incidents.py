@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.core.reading.documents import json_lines
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.labels import LabelledProblem, decoded_rows
+from faultset.datasets.format.labels import GroundTruth, decoded_rows
 from faultset.datasets.format.recordings import TRUTH_JSON_FIELDS, Chunk
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, EpisodeId
 from faultset.datasets.format.storage import TRUTH_LIMITS
@@ -20,7 +20,7 @@ ANOMALY = "anomaly"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Incident(LabelledProblem):
+class Incident(GroundTruth):
     """One fault of a recording, with its effects and its end. Times are UTC nanoseconds, or None if unknown.
 
     An incident of an imported series has only `inject_start_ns` and `recover_start_ns`, its labelled bounds.

@@ -112,7 +112,7 @@ class LabelledFault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledProblem:
+class GroundTruth:
     """A fault with its effects and its end: what the label of an episode and an incident of a recording share.
 
     Times are UTC nanoseconds, or None for events that did not happen.
@@ -188,7 +188,7 @@ class LabelledProblem:
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields as a row of the table, with times as integers."""
-        row = _without_suffix(asdict(self), PROBLEM_TIMES)
+        row = _without_suffix(asdict(self), TRUTH_TIMES)
         row["faults"] = [_fault_row(fault) for fault in row["faults"]] or None
         return row
 
@@ -201,7 +201,7 @@ class LabelledProblem:
         DataError
             A field is wrong; `origin` names the file.
         """
-        fields = _with_suffix(row, PROBLEM_TIMES)
+        fields = _with_suffix(row, TRUTH_TIMES)
         fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
@@ -210,7 +210,7 @@ class LabelledProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Label(LabelledProblem):
+class Label(GroundTruth):
     """Ground truth of an episode. Times are UTC nanoseconds, or None for events that did not happen."""
 
     no_fault_kind: NoFaultKind | None
@@ -315,7 +315,7 @@ def _times_of(*kinds: type) -> frozenset[str]:
     return frozenset(name.removesuffix("_ns") for name in names if name.endswith("_ns"))
 
 
-PROBLEM_TIMES = _times_of(LabelledProblem, Label)
+TRUTH_TIMES = _times_of(GroundTruth, Label)
 """Time columns of labels and incidents; their fields end in `_ns`."""
 FAULT_TIMES = _times_of(LabelledFault)
 """Time columns of their faults."""

@@ -87,7 +87,7 @@ def _opened_remotely(url: str, source: IncidentSource) -> Iterator[Episode]:
 
 
 def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -> Episode:
-    from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+    from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
     options = TelemetryOptions(
         mapping=source.mapping, incidents=source.incidents, at=None if source.incidents else source.at

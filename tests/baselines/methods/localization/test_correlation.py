@@ -51,12 +51,12 @@ def test_the_named_metric_of_the_alarm_is_followed_instead_of_the_front_ends(wor
     view = world(series)
     alarm_ns = view.window[0] + 72 * SECOND
     assert RankedCorrelation().localize(view, alarm_ns).ordered[0] == "db"
-    placed = with_place(view, AlarmLocation(service="cart", metric="fau*"))
+    placed = set_alarm_location(view, AlarmLocation(service="cart", metric="fau*"))
     assert RankedCorrelation().localize(placed, alarm_ns).ordered == ("user",)
 
 
-def with_place(view: EpisodeView, place: AlarmLocation) -> EpisodeView:
-    return EpisodeView(view._folder, alarm_location=place)
+def set_alarm_location(view: EpisodeView, location: AlarmLocation) -> EpisodeView:
+    return EpisodeView(view._folder, alarm_location=location)
 
 
 def test_combined_evidence_follows_the_alarm_where_there_are_no_spans(world: World) -> None:
@@ -71,6 +71,6 @@ def test_combined_evidence_follows_the_alarm_where_there_are_no_spans(world: Wor
     alarm_ns = view.window[0] + 72 * SECOND
     assert CombinedEvidence().localize(view, alarm_ns).ordered[0] == "db"
     assert CombinedEvidenceAtAlarm().localize(view, alarm_ns).ordered[0] == "db"
-    placed = with_place(view, AlarmLocation(service="cart", metric="fau*"))
+    placed = set_alarm_location(view, AlarmLocation(service="cart", metric="fau*"))
     assert CombinedEvidenceAtAlarm().localize(placed, alarm_ns).ordered[0] == "user"
     assert CombinedEvidence().localize(placed, alarm_ns).ordered[0] == "db"

@@ -1,4 +1,4 @@
-"""Record a past window: fetch the answers of all servers, then build an episode from them."""
+"""Fetch the telemetry of a past window from all monitoring servers of a system."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger_query, find_prometheus
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, UrlEndpoint
-from faultset.collector.recording.fetching import (
+from faultset.collector.monitoring.queries import (
     Advance,
     Selection,
     fetch_jaeger_traces,
@@ -18,7 +15,10 @@ from faultset.collector.recording.fetching import (
     fetch_objects,
     fetch_tempo_traces,
 )
-from faultset.collector.recording.spool import Pacer, Spool, SpooledEndpoint
+from faultset.collector.monitoring.spool import RateLimiter, Spool, SpooledEndpoint
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger_query, find_prometheus
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, UrlEndpoint
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
@@ -120,7 +120,7 @@ def fetch_answers(
         The window has no telemetry.
     """
     spool = Spool(folder, {"selection": asdict(selection), "servers": _describe(servers)})
-    endpoints = _open_endpoints(servers, Pacer(requests_per_s))
+    endpoints = _open_endpoints(servers, RateLimiter(requests_per_s))
     shown = 0
 
     def advance(number: int, share: float) -> None:
@@ -155,7 +155,7 @@ def _describe(servers: Servers) -> dict[str, object]:
 _Job = tuple[Endpoint, str, Callable[[Endpoint, Selection, Advance], int], str]
 
 
-def _open_endpoints(servers: Servers, pacer: Pacer) -> list[_Job]:
+def _open_endpoints(servers: Servers, limiter: RateLimiter) -> list[_Job]:
     addresses = {name: str(getattr(servers, name)) for name in _FETCHERS if getattr(servers, name)}
     in_cluster = [name for name, address in addresses.items() if "://" not in address]
     for name in in_cluster:
@@ -165,7 +165,7 @@ def _open_endpoints(servers: Servers, pacer: Pacer) -> list[_Job]:
                 "with kubectl port-forward"
             )
     needs_api = servers.uses_cluster or bool(in_cluster)
-    api = Api(context=servers.context, before_request=pacer) if needs_api else None
+    api = Api(context=servers.context, before_request=limiter) if needs_api else None
     jobs: list[_Job] = []
     for name, address in addresses.items():
         title, noun, fetch = _FETCHERS[name]
@@ -177,7 +177,7 @@ def _open_endpoints(servers: Servers, pacer: Pacer) -> list[_Job]:
                 kind=title,
                 token_variable=f"FAULTSET_{name.upper()}_TOKEN",
                 headers={"X-Scope-OrgID": servers.tenant} if servers.tenant else {},
-                before_request=pacer,
+                before_request=limiter,
             )
         jobs.append((endpoint, noun, fetch, ""))
     if api is not None and servers.uses_cluster:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from faultset.collector.monitoring.queries import Selection
+from faultset.collector.monitoring.spool import Spool
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters
-from faultset.collector.recording.fetching import Selection
-from faultset.collector.recording.spool import Spool
 from faultset.core.errors import PlatformError
 from faultset.datasets.serve.clock import ServedClock
 from faultset.datasets.serve.http_server import EpisodeApis

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from faultset.collector.monitoring.queries import Selection
+from faultset.collector.monitoring.servers import Servers, fetch_answers
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.recording.call import Servers, fetch_answers
-from faultset.collector.recording.fetching import Selection
 from faultset.datasets import open_dataset, verify
-from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from tests.collector.platforms.kubernetes.conftest import api as api
 
 pytestmark = pytest.mark.cluster

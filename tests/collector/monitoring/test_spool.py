@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from faultset.collector.monitoring.spool import RateLimiter, Spool, SpooledEndpoint
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
-from faultset.collector.recording.spool import Pacer, Spool, SpooledEndpoint
 from faultset.core.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def test_requests_are_never_closer_than_the_rate_allows() -> None:
         nonlocal now_s
         now_s += seconds
 
-    pace = Pacer(4.0, clock=lambda: now_s, sleep=sleep)
+    pace = RateLimiter(4.0, clock=lambda: now_s, sleep=sleep)
     for work_s in (0.0, 0.1, 0.0, 1.0, 0.0, 0.0):
         now_s += work_s
         pace()

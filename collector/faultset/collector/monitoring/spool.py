@@ -28,7 +28,7 @@ FOLDERS = ("metrics", "traces", "logs", "kubernetes")
 _OTHERS = "listings"
 
 
-class Pacer:
+class RateLimiter:
     """Waits before each request, so that requests are never closer than a configured rate allows.
 
     Parameters

@@ -11,14 +11,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from faultset.collector.monitoring.queries import Selection, fetch_jaeger_traces, fetch_log_lines, fetch_metrics
+from faultset.collector.monitoring.servers import Servers, check_window, fetch_answers
+from faultset.collector.monitoring.spool import Spool, SpooledEndpoint
 from faultset.collector.platforms.kubernetes.telemetry import endpoints
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
-from faultset.collector.recording.call import Servers, check_window, fetch_answers
-from faultset.collector.recording.fetching import Selection, fetch_jaeger_traces, fetch_log_lines, fetch_metrics
-from faultset.collector.recording.spool import Spool, SpooledEndpoint
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets import open_dataset, verify
-from faultset.datasets.imports.telemetry.call import TelemetryOptions, import_telemetry
+from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from tests.collector.platforms.kubernetes.conftest import Broken, Refused
 
 _MS = 1_000_000

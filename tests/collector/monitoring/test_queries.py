@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
-from faultset.collector.recording import fetching
-from faultset.collector.recording.fetching import (
+from faultset.collector.monitoring import queries
+from faultset.collector.monitoring.queries import (
     Selection,
     fetch_jaeger_traces,
     fetch_log_lines,
@@ -19,7 +18,8 @@ from faultset.collector.recording.fetching import (
     fetch_objects,
     fetch_tempo_traces,
 )
-from faultset.collector.recording.spool import Spool, SpooledEndpoint
+from faultset.collector.monitoring.spool import Spool, SpooledEndpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
 from faultset.core.errors import PlatformError
 
 ReadAnswers = Callable[[Spool, str], list[Any]]
@@ -37,7 +37,7 @@ def _lines(answers: list[Any]) -> list[str]:
 def test_pages_of_log_lines_hold_each_line_once(
     endpoint: Any, spool: Spool, selection: Selection, read_answers: ReadAnswers, sample_view: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(fetching, "LINES_PER_PAGE", 300)
+    monkeypatch.setattr(queries, "LINES_PER_PAGE", 300)
     count = fetch_log_lines(SpooledEndpoint(endpoint, spool), selection, _nothing)
     assert count == len(sample_view.logs())
     assert _lines(read_answers(spool, "logs")) == sorted(sample_view.logs()["message"])
@@ -46,7 +46,7 @@ def test_pages_of_log_lines_hold_each_line_once(
 def test_more_lines_in_an_instant_than_a_page_holds_are_refused(
     endpoint: Any, spool: Spool, selection: Selection, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(fetching, "LINES_PER_PAGE", 1)
+    monkeypatch.setattr(queries, "LINES_PER_PAGE", 1)
     with pytest.raises(PlatformError, match="within a nanosecond"):
         fetch_log_lines(SpooledEndpoint(endpoint, spool), selection, _nothing)
 

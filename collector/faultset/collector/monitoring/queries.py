@@ -1,4 +1,4 @@
-"""Fetches the telemetry of a past window from the APIs of monitoring servers, page by page.
+"""Fetch telemetry of a past window from the APIs of monitoring servers, page by page.
 
 The answers are kept by `SpooledEndpoint`; functions only decide what to request, and return how much there is.
 """
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from faultset.collector.monitoring.spool import count_items
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_pages import TracePager
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import KnownTraces
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, batch_families, quote
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import carries_signal
-from faultset.collector.recording.spool import count_items
 from faultset.core.errors import PlatformError
 from faultset.datasets.imports.telemetry.roles import guess_role
 from faultset.datasets.metrics.roles import builtin_catalogue

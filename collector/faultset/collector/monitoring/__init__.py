@@ -1,0 +1,1 @@
+"""Read past telemetry from running monitoring servers."""

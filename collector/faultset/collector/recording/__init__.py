@@ -1,1 +1,0 @@
-"""Records past telemetry from running monitoring servers."""
