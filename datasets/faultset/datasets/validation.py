@@ -432,7 +432,7 @@ def _check_episode(
 def unchanged_files(
     root: Path, folder: str, files: Mapping[str, FileRecord], cache: Mapping[str, CheckedFile]
 ) -> dict[str, CheckedFile]:
-    """Return the cached results of files that have not changed and are those that the version lists.
+    """Return the cached results of files that have not changed and that match the version.
 
     Parameters
     ----------

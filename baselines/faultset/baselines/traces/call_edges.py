@@ -41,15 +41,15 @@ class CallEdges:
         """Return the series of one of `MEASURES`."""
         return {"seconds": self.seconds, "errors": self.errors, "calls": self.calls}[measure]
 
-    def spreads(self, measure: str) -> Matrix:
+    def standardise(self, measure: str) -> Matrix:
         """Return the deviations [T, E] from the healthy mean in healthy standard deviations."""
         values = self.series(measure)
         mean, sd = mean_and_sd(values[self.is_healthy])
         return deviations(values, mean, sd, np.zeros(values.shape, dtype=bool))
 
-    def lasting(self, measure: str) -> Matrix:
+    def measure_lasting_deviations(self, measure: str) -> Matrix:
         """Return the largest |deviation| [E] since the alarm that lasts for three steps."""
-        recent = self.spreads(measure)[self.is_recent]
+        recent = self.standardise(measure)[self.is_recent]
         return sustained(recent, min(SUSTAINED, max(1, len(recent)))).max(axis=0, initial=0.0)
 
 

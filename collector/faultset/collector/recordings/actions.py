@@ -116,9 +116,10 @@ class RecordingActions(EpisodeActions):
 
     def _make_decoys(self, now_ns: int) -> None:
         assert self._chunks is not None
-        for schedule in self._decoy_schedules:
-            with self.journal.scope("decoys"):
-                for step in schedule.take_due(self._passed_s(now_ns)):
+        passed_s = self._passed_s(now_ns)
+        with self.journal.scope("decoys"):
+            for schedule in self._decoy_schedules:
+                for step in schedule.take_due(passed_s):
                     self.journal.note("decoy", [str(value) for value in step.values()], **step)
                     at_ns = self._clock.time_ns()
                     self._chunks.add(

@@ -77,7 +77,7 @@ def import_files(
 
 def show_report(report: TelemetryReport) -> None:
     """Print formats, services, and refused, dropped and changed records."""
-    from faultset.datasets.imports.telemetry.incidents import rfc3339
+    from faultset.core.times import rfc3339
 
     _echo(f"Recognised, from {rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}:")
     for line in _format_lines(report.files):

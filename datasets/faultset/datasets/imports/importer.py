@@ -118,7 +118,7 @@ class ImportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSource:
-    """What stands for the path in the records of an import that reads from a temporary folder."""
+    """The source that an import records if it reads a temporary folder."""
 
     path: str
     """Paths that the user gave."""

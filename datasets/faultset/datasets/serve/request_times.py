@@ -18,7 +18,7 @@ _UNIT_S = {
 }  # fmt: skip
 _LATEST_NS = 1 << 62
 _DIGITS_OF_NS = 16
-"""Integers of so many digits are nanoseconds in Loki's API; fewer are seconds."""
+"""Loki's API reads integers with at least this number of digits as nanoseconds, and shorter ones as seconds."""
 
 
 def single(parameters: Parameters, name: str) -> str:

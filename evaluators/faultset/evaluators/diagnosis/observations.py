@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Flags = npt.NDArray[np.bool_]
 MOST_OBSERVATIONS = 4
 """Per service."""
-LEAST_SPREADS = 3.0
+LEAST_SIGMAS = 3.0
 MINOR = frozenset({"threads", "descriptors"})
 """Roles that are shown after all others, since they jump in whole numbers."""
 LASTING = 3
@@ -91,7 +91,7 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     best: dict[tuple[str, str], tuple[float, int]] = {}
     for column, (service, metric) in enumerate(windows.series):
         peak = float(lasting[:, column].max())
-        if service not in services or service in silent or peak <= max(LEAST_SPREADS, float(highest[column])):
+        if service not in services or service in silent or peak <= max(LEAST_SIGMAS, float(highest[column])):
             continue
         key = service, view.catalogue.role_of(metric)
         if peak > best.get(key, (0.0, 0))[0]:
@@ -110,7 +110,7 @@ def _metric_observation(
     service, metric = windows.series[column]
     lasting = sustained(z[:, None], min(LASTING, len(z)))[:, 0]
     peak = int(lasting.argmax())
-    first, last = _run_around(np.abs(z) > max(LEAST_SPREADS, highest), peak)
+    first, last = _run_around(np.abs(z) > max(LEAST_SIGMAS, highest), peak)
     after = float(np.nanmedian(windows.values[first : last + 1, column]))
     time_ns = int(windows.times_ns[first]) - windows.step_ns
     verb = "rose" if after > before else "fell"
@@ -123,7 +123,7 @@ def _metric_observation(
         time_ns=time_ns,
         strength=size / 1e6 if view.catalogue.role_of(metric) in MINOR else size,
         text=f"{printable(metric)} {verb} from {amounts[0]} to {amounts[1]} at {clock_text(time_ns, view.window)}, "
-        f"{_spreads(size, highest)}",
+        f"{_describe_deviation(size, highest)}",
     )
 
 
@@ -143,7 +143,7 @@ def _amount(value: float, row: MetricRole | None) -> str:
     return f"{text}/s" if row is not None and row.kind == "counter" else text
 
 
-def _spreads(size: float, highest: float) -> str:
+def _describe_deviation(size: float, highest: float) -> str:
     usual = f"at most {highest:.1f} before" if highest >= 0.05 else "constant before"  # rounds to 0.1
     return f"{size:.0f} healthy spreads, {usual}"
 
@@ -270,17 +270,17 @@ def _durations(view: EpisodeView, series: CallSeries, column: int, healthy: Flag
     highest = float(np.abs(z[healthy]).max())
     lasting = sustained(z[since], min(LASTING, int(since.sum())))[:, 0]
     size = float(lasting.max())
-    if size <= max(LEAST_SPREADS, highest):
+    if size <= max(LEAST_SIGMAS, highest):
         return []
     # A step without calls does not end a run of slow ones.
-    outside = (np.abs(z[:, 0]) > max(LEAST_SPREADS, highest)) | ~np.isfinite(seconds[:, 0])
+    outside = (np.abs(z[:, 0]) > max(LEAST_SIGMAS, highest)) | ~np.isfinite(seconds[:, 0])
     first, last = _run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
     first += int(np.isfinite(seconds[first : last + 1, 0]).argmax())
     time_ns = int(series.starts_ns[first])
     after, before = 1e3 * float(np.nanmedian(seconds[first : last + 1])), 1e3 * float(mean[0])  # milliseconds
     text = (
         f"calls to it took {_milliseconds(after)} instead of {_milliseconds(before)} {_since(view, time_ns)}, "
-        f"{_spreads(size, highest)}"
+        f"{_describe_deviation(size, highest)}"
     )
     return [_call_observation(series, column, time_ns, math.log10(size), text)]
 

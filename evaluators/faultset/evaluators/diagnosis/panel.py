@@ -53,7 +53,7 @@ def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
         if spec.task != "localization":
             raise UsageError(
                 f'"{spec.name}" performs {spec.task}, but suspects come from localizers; choose from '
-                '"faultset list baselines --tasks localization"'
+                '"faultset list baselines --task localization"'
             )
         if "labels" in spec.needs or spec.learns_from_references:
             raise UsageError(

@@ -47,7 +47,7 @@ def test_edges_count_calls_failures_and_durations_and_steps_without_calls_are_no
     assert edges.pairs == (("cart", "db"), ("front", "cart"))
     assert edges.calls[[5, 30]].tolist() == [[1.0, 1.0], [0.0, 0.0]]
     assert edges.seconds[30] == pytest.approx(edges.seconds[edges.is_healthy].mean(axis=0))
-    assert (edges.lasting("seconds") > 3).all()
+    assert (edges.measure_lasting_deviations("seconds") > 3).all()
     assert edges.errors.sum() == 0
 
 

@@ -124,12 +124,12 @@ class MicroHECL(TrainingFreeBaseline):
         scores: dict[str, float] = {}
         reasons: dict[str, str] = {}
         for measure in MEASURES:
-            series = edges.spreads(measure)[rows]
+            series = edges.standardise(measure)[rows]
             to_business = np.abs(correlations(series, series[:, at_front].mean(axis=1)))
             ends = follow_chains(
                 front,
                 edges.pairs,
-                (edges.lasting(measure) > self.sigmas).tolist(),
+                (edges.measure_lasting_deviations(measure) > self.sigmas).tolist(),
                 _similarity(series),
                 upwards=measure == "calls",
                 similar=self.similar,
@@ -266,12 +266,14 @@ class MicroDig(TrainingFreeBaseline):
         """Rank the services of anomalous calls that are connected with the front end."""
         edges = read_call_edges(episode, alarm_ns)
         front = episode.context.workload_entry
-        z = np.maximum(edges.lasting("seconds"), edges.lasting("errors"))
+        z = np.maximum(edges.measure_lasting_deviations("seconds"), edges.measure_lasting_deviations("errors"))
         pairs, columns = _connected(edges, z > self.sigmas, front)
         if not pairs:
             return Ranking.abstain()
         rows = edges.is_healthy | edges.is_recent
-        similarity = np.maximum(*(_similarity(edges.spreads(name)[rows][:, columns]) for name in ("seconds", "errors")))
+        similarity = np.maximum(
+            *(_similarity(edges.standardise(name)[rows][:, columns]) for name in ("seconds", "errors"))
+        )
         walk, services = build_transitions(
             pairs, similarity, _suspicion(edges, z > self.sigmas), backward=self.backward, beta=self.beta
         )

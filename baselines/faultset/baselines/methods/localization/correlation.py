@@ -129,9 +129,9 @@ def correlate_with_alarm(
 
 
 def _targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alarm_ns: int) -> list[int]:
-    """Return the columns of the metric of the alarm, or of latency and errors of its service, one that moved most each.
+    """Return the columns of the metric of the alarm, or its service's most deviating latency and error series.
 
-    Moves are in floored spreads, so that the first failed request in hours does not count most.
+    The standard deviation has a floor, so that the first failed request in hours does not count most.
     """
     of_service = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
     if source.metric is not None:

@@ -19,7 +19,7 @@ from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import lock_folder
 from faultset.core.printable import quoted, size_text
 from faultset.core.suggestions import suggest
-from faultset.core.times import duration_text
+from faultset.core.times import duration_text, rfc3339
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
 from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
@@ -28,7 +28,6 @@ from faultset.datasets.imports.telemetry.incidents import (
     incident_windows,
     parse_moment,
     read_incidents,
-    rfc3339,
     whole_window,
     window_around,
 )
@@ -173,7 +172,7 @@ def staged(
 ) -> Iterator[StagedTelemetry]:
     """Read files into a folder that is locked within the block; see `import_telemetry`."""
     mapping = TelemetryMapping() if options.mapping is None else read_mapping(Path(options.mapping))
-    Redactor(options.redact, options.redact_patterns)
+    Redactor(options.redact, options.redact_patterns)  # refuses an invalid pattern before anything is read
     inputs = list_inputs([Path(path) for path in paths])
     if not inputs:
         raise DataError(f"{', '.join(map(str, paths))} holds no file; give files or folders of telemetry")
@@ -252,14 +251,14 @@ def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> Tele
 
 def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
     """Yield sentences on tables whose times do not fit together, and on rows without a service."""
-    spans: dict[str, tuple[int, int]] = {}
+    covered: dict[str, tuple[int, int]] = {}
     for file in facts:
         for table in file.rows:
             first, last = file.first_ns[table], file.last_ns[table]
-            former = spans.get(table, (first, last))
-            spans[table] = min(former[0], first), max(former[1], last)
-    for table, (first, last) in spans.items():
-        for other, (begin, end) in spans.items():
+            former = covered.get(table, (first, last))
+            covered[table] = min(former[0], first), max(former[1], last)
+    for table, (first, last) in covered.items():
+        for other, (begin, end) in covered.items():
             if table < other and (last < begin or end < first):
                 gap_s = (begin - last if last < begin else first - end) / 1e9
                 yield (
