@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from faultset.collector.episodes import host_pressure
-from faultset.collector.episodes.host_pressure import BUSY_SHARE, LONGEST_FACTOR, CpuPressure
+from faultset.collector.episodes.host_pressure import BUSY_SHARE, LONGEST_FACTOR, CpuPressure, CpuUse
 
 
 class Machine:
@@ -78,13 +80,40 @@ def test_old_measurements_are_forgotten() -> None:
     assert len(machine.pressure._samples) < 200
 
 
+def test_a_group_is_not_busy_while_others_use_the_idle_cores() -> None:
+    assert CpuUse(waiting_share=0.2, free_cores=0.0).is_busy
+    assert not CpuUse(waiting_share=0.2, free_cores=0.0, is_shared=True).is_busy
+    assert CpuUse(waiting_share=0.9, free_cores=0.0, is_shared=True).is_busy
+
+
+def test_the_pressure_is_that_of_the_control_group_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "mount/jobs/7"
+    group.mkdir(parents=True)
+    (group / "cpu.pressure").write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=5000000\n")
+    (tmp_path / "groups").write_text("4:memory:/other\n0::/jobs/7\n")
+    mount = SimpleNamespace(mountpoint=str(tmp_path / "mount"), fstype="cgroup2")
+    monkeypatch.setattr(host_pressure.psutil, "disk_partitions", lambda **_: [mount])
+    monkeypatch.setattr(host_pressure, "_GROUP", tmp_path / "groups")
+    pressure = CpuPressure()
+    time.sleep(0.6)
+    use = pressure.use()
+    assert use is not None
+    assert use.is_shared
+    assert use.waiting_share == 0.0
+    (tmp_path / "groups").write_text("0::/\n")
+    assert host_pressure._pressure_file() != group / "cpu.pressure"
+
+
 @pytest.mark.parametrize("has_information", [True, False])
 def test_this_machine_is_measured_with_and_without_the_kernels_information(
     has_information: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if has_information and not host_pressure._has_stall_information():
+    if has_information and host_pressure._pressure_file() is None:
         pytest.skip("the kernel has no pressure stall information")
-    monkeypatch.setattr(host_pressure, "_has_stall_information", lambda: has_information)
+    if not has_information:
+        monkeypatch.setattr(host_pressure, "_pressure_file", lambda: None)
     pressure = CpuPressure()
     time.sleep(0.6)
     use = pressure.use()

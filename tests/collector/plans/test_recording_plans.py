@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.cli.collect import collect
+from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import describe_campaign, plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recording_plan import (
@@ -72,6 +73,19 @@ def test_recordings_of_several_seeds_and_of_health() -> None:
     healthy = plan(incidents=0, faults=["noop"])
     assert healthy.recording is not None
     assert healthy.recording.incidents == ()
+
+
+def test_every_fault_is_used_about_equally_often_over_all_recordings() -> None:
+    apps = ["hotel", "social", "astronomy", "tidb"]
+    request = make_request(
+        faults=["all"], apps=apps, recording_s=7200.0, incidents=18, repeat=2, baseline_s=120.0, fault_s=120.0
+    )
+    plans = plan_campaign(request)
+    assert [planned.app for planned in plans] == apps * 2
+    used = Counter(incident.fault for planned in plans if planned.recording for incident in planned.recording.incidents)
+    assert used.keys() == faults().keys()
+    assert min(used.values()) >= 2
+    assert max(used.values()) <= 3
 
 
 def test_decoys_go_on_throughout_and_know_the_incidents_near_them() -> None:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,7 @@ LONGEST_FACTOR = 4.0
 """Largest factor by which a deadline is extended."""
 
 _PRESSURE = Path("/proc/pressure/cpu")
+_GROUP = Path("/proc/self/cgroup")
 _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 _SAMPLE_S = 0.5
 _KEPT_S = 120.0
@@ -44,15 +46,19 @@ class CpuUse:
         Share of the time in which some process waited for CPU.
     free_cores
         Idle cores on average.
+    is_shared
+        Whether processes of other control groups use the machine, and only those of this group are measured.
     """
 
     waiting_share: float
     free_cores: float
+    is_shared: bool = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether the machine is short of CPU."""
-        return self.waiting_share >= BUSY_SHARE or self.free_cores < LEAST_FREE_CORES
+        """Whether the machine, or this control group, is short of CPU."""
+        # cores that other groups use at a lower weight are free for this one
+        return self.waiting_share >= BUSY_SHARE or (not self.is_shared and self.free_cores < LEAST_FREE_CORES)
 
     def has_room(self, without_load: int = 0) -> bool:
         """Return whether there is enough CPU for one more episode.
@@ -72,7 +78,8 @@ class CpuUse:
 class CpuPressure:
     """Measures idle CPU and the time in which processes wait for CPU.
 
-    Waiting is measured by the kernel's pressure stall information, or else by how late a thread wakes up.
+    Waiting is measured by the kernel's pressure stall information of this process's control group, if it has one of its
+    own, or of the machine, or else by how late a thread wakes up.
 
     Parameters
     ----------
@@ -90,7 +97,8 @@ class CpuPressure:
         idle_s: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._waited_s = waited_s or (_stalled_s if _has_stall_information() else _Lag().waited_s)
+        self._file = None if waited_s else _pressure_file()
+        self._waited_s = waited_s or (_Lag().waited_s if self._file is None else partial(_stalled_s, self._file))
         self._idle_s = idle_s or _idle_s
         self._clock = clock
         self._samples: deque[tuple[float, float, float]] = deque()
@@ -115,6 +123,7 @@ class CpuPressure:
         return CpuUse(
             waiting_share=min(1.0, max(0.0, (waited_s - waited_before_s) / (end - begin))),
             free_cores=max(0.0, (idle_s - idle_before_s) / (end - begin)),
+            is_shared=self._file not in (None, _PRESSURE),
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:
@@ -132,15 +141,29 @@ class CpuPressure:
         return deadline_s * min(LONGEST_FACTOR, 1.0 / max(1e-6, 1.0 - (use.waiting_share if use else 0.0)))
 
 
-def _has_stall_information() -> bool:
+def _pressure_file() -> Path | None:
+    """Return the file with the pressure of this process's control group or of the machine; None if there is none."""
+    for file in (*_group_files(), _PRESSURE):
+        try:
+            if _TOTAL.search(file.read_text()):
+                return file
+        except OSError:
+            continue
+    return None
+
+
+def _group_files() -> list[Path]:
+    """Return the pressure file of this process's control group; empty if it is in the root group."""
     try:
-        return _TOTAL.search(_PRESSURE.read_text()) is not None
+        group = re.search(r"^0::/(.+)$", _GROUP.read_text(), re.MULTILINE)
     except OSError:
-        return False
+        return []
+    mounts = [part.mountpoint for part in psutil.disk_partitions(all=True) if part.fstype == "cgroup2"]
+    return [Path(mount, group[1], "cpu.pressure") for mount in mounts] if group else []
 
 
-def _stalled_s() -> float:
-    match = _TOTAL.search(_PRESSURE.read_text())
+def _stalled_s(file: Path) -> float:
+    match = _TOTAL.search(file.read_text())
     return int(match[1]) / 1e6 if match else 0.0
 
 

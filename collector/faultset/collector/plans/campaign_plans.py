@@ -16,7 +16,7 @@ from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
-from faultset.collector.plans.fault_choice import choose_faults_by_app, draw_fault_pairs, draw_faults
+from faultset.collector.plans.fault_choice import choose_faults_by_app, divide_faults, draw_fault_pairs, draw_faults
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.plans.recording_plan import RecordingPlan, check_recording, draw_incidents
@@ -57,14 +57,12 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     files: dict[str, str] = {}
     apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
     chosen = choose_faults_by_app(request, list(apps.values()), rng)
-    recordings: list[tuple[AppSpec, RecordingPlan]] = []
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         _check_platform(app, request.platform)
         mixes_of(request.mix or app.default_mix, app)
         if request.recording_s is not None:
-            recordings += [(app, _plan_recording(request, app, chosen[app.name], rng)) for _ in range(request.repeat)]
             continue
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
         injected = draw(chosen[app.name], app, request.targets, rng)
@@ -77,7 +75,8 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
         drafts.extend((app, kind, ()) for kind in kinds)
     campaign = campaign_id(request)
-    if recordings:
+    if request.recording_s is not None:
+        recordings = _plan_recordings(request, list(apps.values()), chosen, rng)
         return tuple(
             replace(
                 _plan(request, (app, "plain", ()), index, traffic, files),
@@ -96,19 +95,36 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     return tuple(plans)
 
 
-def _plan_recording(
-    request: CampaignRequest, app: AppSpec, repetitions: Sequence[Sequence[FaultSpec]], rng: np.random.Generator
-) -> RecordingPlan:
-    """Draw the incidents of a recording: all faults equally often, in random order."""
+def _plan_recordings(
+    request: CampaignRequest,
+    apps: Sequence[AppSpec],
+    chosen: Mapping[str, Sequence[Sequence[FaultSpec]]],
+    rng: np.random.Generator,
+) -> list[tuple[AppSpec, RecordingPlan]]:
+    """Draw the incidents of all recordings: every fault about equally often over all, in random order."""
     assert request.recording_s is not None
     check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
-    specs = list(repetitions[0]) if repetitions else []
-    if request.incidents and not specs:
+    choices = [list(chosen[app.name][0]) if chosen[app.name] else [] for _ in range(request.repeat) for app in apps]
+    if request.incidents and not all(choices):
         raise UsageError("a recording with --incidents needs faults, but --faults names none. Name some, or all")
-    rounds = -(-request.incidents // len(specs)) if specs else 0
-    drawn = [faults[0] for faults in draw_faults([specs] * rounds, app, request.targets, rng)]
-    order = rng.permutation(len(drawn))[: request.incidents].tolist()
-    pairs = [(drawn[index].fault, drawn[index].target) for index in order]
+    divided = divide_faults(choices, request.incidents, rng)
+    recordings: list[list[tuple[AppSpec, RecordingPlan]]] = []
+    for position, app in enumerate(apps):
+        specs = divided[position :: len(apps)]
+        drawn = iter([(fault.fault, fault.target) for (fault,) in draw_faults(specs, app, request.targets, rng)])
+        planned = []
+        for faults in specs:
+            pairs = [next(drawn) for _ in faults]
+            planned.append((app, _plan_recording(request, [pairs[n] for n in rng.permutation(len(pairs))], rng)))
+        recordings.append(planned)
+    return [recording for together in zip(*recordings, strict=True) for recording in together]
+
+
+def _plan_recording(
+    request: CampaignRequest, pairs: Sequence[tuple[str, str]], rng: np.random.Generator
+) -> RecordingPlan:
+    """Draw the times of the incidents of a recording."""
+    assert request.recording_s is not None
     return RecordingPlan(
         duration_s=request.recording_s,
         chunk_s=min(request.chunk_s, request.recording_s),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import get_args
 
+import networkx as nx
 import numpy as np
 
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
@@ -20,6 +21,8 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
+_DEAREST = 1_000
+_USE_COST = 1_000_000
 _SLACK = 2
 """How much more often than the rarest target a target may be used."""
 
@@ -209,6 +212,37 @@ def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[Fault
                 "name another application with --apps"
             )
     return possible
+
+
+def divide_faults(
+    choices: Sequence[Sequence[FaultSpec]], count: int, rng: np.random.Generator
+) -> list[list[FaultSpec]]:
+    """Return `count` faults for each recording, so that every fault is used about equally often over all.
+
+    Parameters
+    ----------
+    choices
+        Faults that are possible in each recording.
+    """
+    if not count or not all(choices):
+        return [[] for _ in choices]
+    # a flow from the faults, whose further uses cost more, to the recordings; random costs decide between equals
+    network = nx.MultiDiGraph()
+    network.add_node("faults", demand=-count * len(choices))
+    for index, specs in enumerate(choices):
+        network.add_node(index, demand=count)
+        for spec in specs:
+            cost = int(rng.integers(_DEAREST))
+            network.add_edge(spec.name, index, capacity=-(-count // len(specs)), weight=cost)
+    by_name = {spec.name: spec for specs in choices for spec in specs}
+    for name in by_name:
+        for use in range(count * len(choices)):
+            network.add_edge("faults", name, capacity=1, weight=_USE_COST * (use + 1))
+    flow = nx.min_cost_flow(network)
+    return [
+        [spec for name, spec in by_name.items() for _ in range(flow[name].get(index, {}).get(0, 0))]
+        for index in range(len(choices))
+    ]
 
 
 def select_by_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:
