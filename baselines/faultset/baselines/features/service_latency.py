@@ -27,7 +27,7 @@ FROM_SPANS = (
     "have the healthy mean.",
 )
 """Departure from the paper shared by all methods that use these latencies."""
-LEAST_FILLED = 0.5
+MIN_FILLED_SHARE = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
 
@@ -136,7 +136,7 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
         in_test_window = ends > alarm_ns - 2 * calls.step_ns
-        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
+        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= MIN_FILLED_SHARE if healthy.any() else [False]
         chosen = np.flatnonzero(enough)
         services = [calls.services[column] for column in chosen]
         reference, values = calls.seconds[healthy][:, chosen], calls.seconds[in_test_window][:, chosen]

@@ -222,8 +222,8 @@ def counts_by(
 
 BEGINNINGS = (64, 40, 24, 16)
 PROBED = 4000
-MOST_DIFFERENT = 1000
-MOST_SHAPES = 2000
+MAX_DISTINCT = 1000
+MAX_SHAPES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     lines = np.bincount(index, minlength=len(columns))
     row = (time[rows] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + index, minlength=steps * len(columns)).reshape(steps, -1)
-    frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
+    frequent = np.sort(np.argsort(-lines, kind="stable")[:MAX_SHAPES])
     return ShapeCounts(
         shapes=tuple((names[code // len(texts)], str(texts[code % len(texts)])) for code in columns[frequent].tolist()),
         ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
@@ -286,7 +286,7 @@ def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
-        if len(_encode_texts(probe, longer).dictionary) <= MOST_DIFFERENT:
+        if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:
             length = longer
             break
     return _encode_texts(messages, length), length

@@ -39,7 +39,7 @@ from faultset.core.processes import BEHIND_OTHERS, die_with_parent, give_way, se
 
 REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
-LEAST_FREE_BYTES = 64 * 2**20
+MIN_FREE_BYTES = 64 * 2**20
 BEHIND_CLIENTS = 5
 """Niceness of monitoring processes; gives them a third of the CPU share of services."""
 
@@ -199,7 +199,7 @@ def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Pat
     failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
     try:
-        if shutil.disk_usage(root).free < LEAST_FREE_BYTES:
+        if shutil.disk_usage(root).free < MIN_FREE_BYTES:
             return None
         failed.parent.mkdir(exist_ok=True)
         shutil.copytree(

@@ -20,7 +20,7 @@ from faultset.core.times import SECOND_NS
 _SHARES = (0.15, 0.8)
 _DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
 _WINDOW_S = 30.0
-_LEAST_ASKED = 10
+_MIN_REQUESTS = 10
 
 
 def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _common_operations(platform: Platform, caller: str, callee: str) -> list[str
     counts = _spans_lately(platform, caller)
     if not counts.keys() & set(names):
         return names
-    return [name for name in names if counts[name] >= _LEAST_ASKED]
+    return [name for name in names if counts[name] >= _MIN_REQUESTS]
 
 
 def _spans_lately(platform: Platform, service: str) -> Counter[str]:

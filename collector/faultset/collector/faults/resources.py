@@ -54,7 +54,7 @@ def counter_now(platform: Platform, pod: str, metric: str) -> float:
 
 
 _CPU_SHARES = (0.35, 0.65)
-LEAST_MILLICORES = 10
+MIN_MILLICORES = 10
 
 
 def throttled_periods(platform: Platform, target: str) -> float:
@@ -90,7 +90,7 @@ def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
     resources = containers[0].setdefault("resources", {})
     requested = quantity((resources.get("requests") or {}).get("cpu", 0))
     # a limit may not be below the request, nor below the least quota of container runtimes
-    limit = f"{max(LEAST_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
+    limit = f"{max(MIN_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
     resources.setdefault("limits", {})["cpu"] = limit
     platform.patch("Pod", pod, {"spec": {"containers": containers}})
     return {"pod": pod, "limit": limit}
@@ -134,7 +134,7 @@ def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 _MEMORY_SHARES = (0.33, 0.67)
-_LEAST_KIB = 4096
+_MIN_KIB = 4096
 _USED = "container_memory_working_set_bytes"
 
 
@@ -164,7 +164,7 @@ def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""
     used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
-    limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"
+    limit = f"{max(_MIN_KIB, round(share * used_kib))}Ki"
     resources = {"requests": {"cpu": "5m", "memory": limit}, "limits": {"cpu": "1", "memory": limit}}
     patch_container(platform, target, recreate=True, resources=resources)
     return {"limit": limit, "share": share}

@@ -128,7 +128,7 @@ def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Par
 
 
 _SHORT_SHARES = (0.3, 0.9)
-_LEAST_MS = 1.0
+_MIN_MS = 1.0
 
 
 @fault(
@@ -143,14 +143,14 @@ _LEAST_MS = 1.0
 def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout below the 90th percentile of a service's calls."""
     share = round(float(rng.uniform(*_SHORT_SHARES)), 2)
-    timeout_ms = max(_LEAST_MS, round(share * usual_call_ms(platform, target), 1))
+    timeout_ms = max(_MIN_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}"}
     set_variables(platform, target, variables)
     return {"share_of_usual": share, "variables": variables}
 
 
 _RETRY_SHARES = (0.7, 1.3)
-_LEAST_RETRY_MS = 2.0
+_MIN_RETRY_MS = 2.0
 
 
 @fault(
@@ -165,7 +165,7 @@ _LEAST_RETRY_MS = 2.0
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout near the 90th percentile of a service's calls, with immediate retries."""
     share, retries = round(float(rng.uniform(*_RETRY_SHARES)), 2), int(rng.integers(5, 31))
-    timeout_ms = max(_LEAST_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
+    timeout_ms = max(_MIN_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}", "RPC_RETRIES": str(retries)}
     set_variables(platform, target, variables)
     return {"share_of_usual": share, "variables": variables}

@@ -133,7 +133,7 @@ def _short(value: Any) -> str:
 
 
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,8 @@ def _with_endpoints(platform: Platform) -> set[str]:
 
 
 def _listed(lines: list[str]) -> str:
-    more = f", and {len(lines) - _MOST_NAMED} more" if len(lines) > _MOST_NAMED else ""
-    return "; ".join(lines[:_MOST_NAMED]) + more
+    more = f", and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
+    return "; ".join(lines[:_MAX_NAMED]) + more
 
 
 @dataclass(frozen=True, kw_only=True)

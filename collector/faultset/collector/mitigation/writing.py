@@ -24,7 +24,7 @@ from faultset.datasets.kubectl.printing import in_columns
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LARGEST_MANIFEST_BYTES = 2**20
-MOST_REPLICAS = 10
+MAX_REPLICAS = 10
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 REVISION = "deployment.kubernetes.io/revision"
 HASH_LABEL = "pod-template-hash"

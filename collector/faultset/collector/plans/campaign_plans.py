@@ -31,7 +31,7 @@ from faultset.core.printable import size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
-MOST_PAIRED = 6
+MAX_PAIRED = 6
 """Number of episodes with a fault up to which as many without a fault are planned."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
@@ -191,7 +191,7 @@ def default_no_fault_count(faulty: int) -> int:
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]
     """
-    return max(2, min(faulty, max(MOST_PAIRED, math.ceil(faulty / 2))))
+    return max(2, min(faulty, max(MAX_PAIRED, math.ceil(faulty / 2))))
 
 
 def campaign_id(request: CampaignRequest) -> str:

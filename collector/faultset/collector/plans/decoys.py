@@ -23,7 +23,7 @@ from faultset.collector.spec.app import AppSpec
 
 DecoyKind = Literal["rollout", "restart", "scale-out", "replica-restart", "configuration", "setting", "node-load"]
 DECOY_KINDS: tuple[DecoyKind, ...] = get_args(DecoyKind)
-MOST_DECOYS = 20
+MAX_DECOYS = 20
 _SHORTEST_S, _LONGEST_S = 6.0, 40.0
 """How long a decoy of several steps takes from one step to the next; less in short views."""
 
@@ -63,7 +63,7 @@ class Decoy:
 def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
     """Draw the decoys of an episode in order of time; one at least, unless their mean number is 0."""
     longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
-    count = min(MOST_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
+    count = min(MAX_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
     decoys = []
     for at_s in sorted(rng.uniform(0.02, 0.98, count) * phases.view_s):
         first_s, second_s = rng.uniform(_SHORTEST_S, longest_s, 2)

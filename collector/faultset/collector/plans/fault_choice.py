@@ -21,7 +21,7 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
-_DEAREST = 1_000
+_MAX_RANDOM_COST = 1_000
 _USE_COST = 1_000_000
 _SLACK = 2
 """How much more often than the rarest target a target may be used."""
@@ -232,7 +232,7 @@ def divide_faults(
     for index, specs in enumerate(choices):
         network.add_node(index, demand=count)
         for spec in specs:
-            cost = int(rng.integers(_DEAREST))
+            cost = int(rng.integers(_MAX_RANDOM_COST))
             network.add_edge(spec.name, index, capacity=-(-count // len(specs)), weight=cost)
     by_name = {spec.name: spec for specs in choices for spec in specs}
     for name in by_name:

@@ -111,9 +111,9 @@ def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None =
 
 def allow_many_files() -> None:
     """Raise the limit of open files as far as allowed, because hanging requests keep connections open."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 VARIABLE = "FAULTSET_MOUNTS"

@@ -25,7 +25,7 @@ _KINDS = {
     SpanKind.CONSUMER: 5,
 }
 _HAS_REMOTE_FLAG, _IS_REMOTE_FLAG = 0x100, 0x200
-_MOST_ATTRIBUTES = _MOST_EVENTS = 128
+_MAX_ATTRIBUTES = _MAX_EVENTS = 128
 _INTEGERS = 1 << 63
 
 
@@ -92,12 +92,12 @@ class RecordedSpan(Span):
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
         """Set one attribute; ignore those beyond the limit of OpenTelemetry's SDK."""
-        if not self.end_ns and (len(self.attributes) < _MOST_ATTRIBUTES or key in self.attributes):
+        if not self.end_ns and (len(self.attributes) < _MAX_ATTRIBUTES or key in self.attributes):
             self.attributes[key] = value
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Add an event; ignore those beyond the limit of OpenTelemetry's SDK."""
-        if not self.end_ns and len(self.events) < _MOST_EVENTS:
+        if not self.end_ns and len(self.events) < _MAX_EVENTS:
             self.events.append((name, timestamp or time.time_ns(), dict(attributes or {})))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:

@@ -204,10 +204,10 @@ def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: Tabl
             f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
         )
     unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
-    if not 0 <= unpacked <= most:
+    maximum = max(_SMALL_BYTES, _LARGEST_RATIO * size)
+    if not 0 <= unpacked <= maximum:
         raise DataError(
-            f"{path} claims to unpack from {size:,} to {unpacked:,} bytes, but must stay below {most:,}; "
+            f"{path} claims to unpack from {size:,} to {unpacked:,} bytes, but must stay below {maximum:,}; "
             "restore the file"
         )
 

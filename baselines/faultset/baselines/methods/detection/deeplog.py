@@ -13,7 +13,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import LEAST_SAMPLES
+from faultset.baselines.features.held_out import MIN_SAMPLES
 from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, read_steps, sum_recent
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.detection.neural_detectors import neural_detector
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ORDER = 3
 TOP = 9
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 Verdicts = npt.NDArray[np.bool_]
 
 
@@ -105,7 +105,7 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         steps = read_steps(episode)
         step = steps.of(lines.times_ns)
         healthy = (step >= 0) & (step < steps.healthy)
-        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+        if steps.healthy < MIN_SAMPLES or not healthy.any():
             return Detection.silent()
         missed = self._unexpected(lines, healthy)
         if missed is None:
@@ -183,13 +183,13 @@ def _evidence(
     )
     return tuple(
         Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
-        for number, service, text in reported[:_MOST_EVIDENCE]
+        for number, service, text in reported[:_MAX_EVIDENCE]
     )
 
 
 HISTORY = 10
-MOST_TEMPLATES = 256
-MOST_WINDOWS = 20_000
+MAX_TEMPLATES = 256
+MAX_WINDOWS = 20_000
 BATCH = 128
 UPDATES = 400
 _WIDTH = 16
@@ -286,11 +286,11 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         if not count:
             return self
         # Ties by text, so that the order of episodes does not matter.
-        texts = sorted(count, key=lambda text: (-count[text], text))[:MOST_TEMPLATES]
+        texts = sorted(count, key=lambda text: (-count[text], text))[:MAX_TEMPLATES]
         numbers = {text: number + 2 for number, text in enumerate(texts)}
         network = NextTemplateNetwork(known=numbers, parameters=self._initial(len(numbers) + 2))
         windows = np.concatenate([network.windows(lines) for lines in read if len(lines.templates)])
-        windows = windows[:: -(-len(windows) // MOST_WINDOWS)]
+        windows = windows[:: -(-len(windows) // MAX_WINDOWS)]
         if self.updates:
             parameters = train(
                 network.parameters,

@@ -43,7 +43,7 @@ neural_detector = functools.partial(
 
 
 WINDOW = 8
-MOST_WINDOWS = 20_000
+MAX_WINDOWS = 20_000
 BATCH = 128
 UPDATES = 400
 DEPARTURES = (
@@ -76,7 +76,7 @@ class WindowDetector(PooledDetector):
         self.history = window - 1
 
     def _learn(self, sequences: Sequence[Matrix]) -> Any:
-        windows = thin([self._windows(one) for one in sequences], MOST_WINDOWS)
+        windows = thin([self._windows(one) for one in sequences], MAX_WINDOWS)
         parameters = self._initial(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)

@@ -15,8 +15,8 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.baselines.traces.abnormal_traces import (
-    LEAST_G,
-    LEAST_SUPPORT,
+    MIN_G,
+    MIN_SUPPORT,
     SIMILARITY,
     ObservationKind,
     Observations,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 PAPER = "Yu, Chen, Li, Wu, Zhang, Nezha, FSE 2023"
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def measure_depths_of_spans(spans: Spans) -> Ints:
     """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         has_parent = above >= 0
         if not has_parent.any():
             break
@@ -130,9 +130,9 @@ class Nezha(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_support
+    min_support
         Patterns need a larger support than this in the healthy time.
-    least_score
+    min_score
         Minimum lost share of a pattern's support, s / (s + s').
 
     References
@@ -141,9 +141,9 @@ class Nezha(TrainingFreeBaseline):
     data, FSE 2023.
     """
 
-    def __init__(self, *, least_support: int = 5, least_score: float = 0.67) -> None:
-        self.least_support = least_support
-        self.least_score = least_score
+    def __init__(self, *, min_support: int = 5, min_score: float = 0.67) -> None:
+        self.min_support = min_support
+        self.min_score = min_score
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by their best lost pattern; ties by depth."""
@@ -162,11 +162,11 @@ class Nezha(TrainingFreeBaseline):
         patterns = self._patterns(spans, events, edges, alarmed, healthy, since)
         total = patterns.healthy + patterns.since
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
-        chosen = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
+        chosen = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
         chosen[chosen] = ~follows_lost(patterns.source[chosen], patterns.target[chosen], score[chosen])
         if not chosen.any():
             return Ranking.abstain()
-        worth = score + patterns.depth / (1000 * _DEEPEST)
+        worth = score + patterns.depth / (1000 * _MAX_DEPTH)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for number in np.flatnonzero(chosen)[np.argsort(-worth[chosen], kind="stable")]:
@@ -254,11 +254,11 @@ class NezhaPatterns(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_support
+    min_support
         Minimum number of occurrences of an event in the reference.
     similarity
         Correlation of requests within a window; limits the contribution of an event.
-    least_g
+    min_g
         Minimum evidence of a pattern.
     share
         An earlier change explains a later one if it is at least this share as surprising.
@@ -272,19 +272,19 @@ class NezhaPatterns(TrainingFreeBaseline):
     def __init__(
         self,
         *,
-        least_support: int = LEAST_SUPPORT,
+        min_support: int = MIN_SUPPORT,
         similarity: float = SIMILARITY,
-        least_g: float = LEAST_G,
+        min_g: float = MIN_G,
         share: float = 0.5,
     ) -> None:
-        self.least_support = least_support
+        self.min_support = min_support
         self.similarity = similarity
-        self.least_g = least_g
+        self.min_g = min_g
         self.share = share
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence of their changes."""
-        key = ("nezha-patterns", self.least_support, self.similarity, self.least_g, self.share, alarm_ns)
+        key = ("nezha-patterns", self.min_support, self.similarity, self.min_g, self.share, alarm_ns)
         return episode.once(key, lambda: self._ranking(episode, alarm_ns))
 
     def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -342,9 +342,9 @@ class NezhaPatterns(TrainingFreeBaseline):
                 observations,
                 observations.known_ns < healthy_end_ns,
                 [observations.began_ns >= alarm_ns, observations.began_ns >= late_ns],
-                least_support=self.least_support,
+                min_support=self.min_support,
                 similarity=self.similarity,
-                least_g=self.least_g,
+                min_g=self.min_g,
             )
             contrasts.append(
                 (sort, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
@@ -374,7 +374,7 @@ class NezhaPatterns(TrainingFreeBaseline):
         """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
-            count_effective(np.array([max(float(count), self.least_support)]), self.similarity)
+            count_effective(np.array([max(float(count), self.min_support)]), self.similarity)
             for count in (
                 (is_own & (spans.end_ns < healthy_end_ns)).sum(),
                 (is_own & (spans.start_ns >= alarm_ns)).sum(),

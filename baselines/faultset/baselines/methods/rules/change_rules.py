@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
-LEAST_PERCENT = 5.0
-LEAST_SAMPLES = 3
+MIN_PERCENT = 5.0
+MIN_SAMPLES = 3
 _PAPER = "Probe of the audit of pooled leaderboards, arXiv 2606.29159"
 
 
@@ -31,7 +31,7 @@ def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     ([5.0], [250.0])
     """
     count = np.isfinite(reference).sum(axis=0)
-    usable = varies(reference) & (count >= LEAST_SAMPLES)
+    usable = varies(reference) & (count >= MIN_SAMPLES)
     filled = np.where(np.isfinite(reference), reference, 0.0)
     mean = filled.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(np.isfinite(reference), (reference - mean) ** 2, 0.0).sum(axis=0)
@@ -80,7 +80,7 @@ class RelativeChange(_ByPeaks):
 
     def rank(self, episode: EpisodeView, windows: Windows, z: Matrix, percent: Matrix) -> Ranking:
         """Rank services by percent."""
-        score = np.where((z >= SIGMAS) & (percent >= LEAST_PERCENT), percent, 0.0)
+        score = np.where((z >= SIGMAS) & (percent >= MIN_PERCENT), percent, 0.0)
         best: dict[str, float] = {}
         order = sorted(range(len(score)), key=lambda column: (-score[column], windows.series[column]))
         for column in order:

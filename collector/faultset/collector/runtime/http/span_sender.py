@@ -10,7 +10,7 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
-_MOST_WAITING = 8192
+_MAX_WAITING = 8192
 _BATCH = 1024
 _TIMEOUT_S = 2.0
 _RETRY_PAUSE_S = 0.5
@@ -53,7 +53,7 @@ class SpanSender:
     def add(self, span: RecordedSpan) -> None:
         """Add a span to the buffer; needs a running event loop."""
         waiting = self._waiting
-        if len(waiting) < _MOST_WAITING:
+        if len(waiting) < _MAX_WAITING:
             waiting.append(span)
         if self._sending is not None:
             return

@@ -169,7 +169,7 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds)}s" if seconds >= 1 and seconds == round(seconds) else f"{round(1e3 * seconds, 3):.10g}ms"
 
 
-_LONGEST = 300
+_MAX_REASON = 300
 
 
 def is_injected(experiment: Object) -> bool:
@@ -229,7 +229,7 @@ def _is_failure(event: Mapping[str, Any]) -> bool:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(text.split())[:_MAX_REASON]
 
 
 INJECTION_TIMEOUT_S = 20.0

@@ -13,7 +13,7 @@ from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, read_jaege
 
 TRACES_PER_PAGE = 1_000
 _PROBE = 50
-_FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
+_FIRST_STEP_US, _MIN_STEP_US = 12_000_000, 1
 
 
 class TracePager:
@@ -127,12 +127,12 @@ class TracePager:
             except CutAnswer:
                 count, traces = self._page, ()
             if count >= self._page:
-                if until_us - at_us <= _LEAST_STEP_US:
+                if until_us - at_us <= _MIN_STEP_US:
                     raise PlatformError(
                         f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond, or an "
                         "incomplete one; reduce the sampling rate"
                     )
-                step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
+                step_us = max(_MIN_STEP_US, (until_us - at_us) // 2)
                 continue
             yield traces
             if count < self._page // 4:

@@ -27,7 +27,7 @@ from faultset.datasets.telemetry_formats.prometheus import (
 )
 
 SAMPLES_PER_ANSWER = 150_000
-_FIRST_STEP_MS, _LEAST_STEP_MS, _MOST_STEP_MS = 60_000, 1_000, 3_600_000
+_FIRST_STEP_MS, _MIN_STEP_MS, _MAX_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
 _MS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
@@ -139,8 +139,8 @@ class SampleReader:
             except PlatformError as error:
                 if not is_too_big(error):
                     raise
-                if until_ms - at_ms > _LEAST_STEP_MS:
-                    step_ms = max(_LEAST_STEP_MS, (until_ms - at_ms) // 2)
+                if until_ms - at_ms > _MIN_STEP_MS:
+                    step_ms = max(_MIN_STEP_MS, (until_ms - at_ms) // 2)
                     continue
                 if len(families) > 1:
                     half = len(families) // 2
@@ -155,7 +155,7 @@ class SampleReader:
             count = sum(_count_samples(piece) for piece in series)
             growth = self._samples_per_answer / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
-            step_ms = min(max(step_ms, _LEAST_STEP_MS), _MOST_STEP_MS)
+            step_ms = min(max(step_ms, _MIN_STEP_MS), _MAX_STEP_MS)
             at_ms = until_ms
 
     def _range(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> list[RawSeries]:
