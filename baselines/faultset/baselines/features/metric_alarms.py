@@ -30,9 +30,9 @@ def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matr
     """
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)
-    nothing = np.zeros(windows.reference.shape, dtype=bool)
+    never_absent = np.zeros(windows.reference.shape, dtype=bool)
     absent = windows.absent if stopped else np.zeros_like(windows.absent)
-    healthy = deviations(windows.reference, mean, scale, nothing)
+    healthy = deviations(windows.reference, mean, scale, never_absent)
     since = deviations(windows.values, mean, scale, absent)
     return np.clip(healthy, -CLIP, CLIP), np.clip(since, -CLIP, CLIP)
 

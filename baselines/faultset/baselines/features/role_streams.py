@@ -243,7 +243,7 @@ def idle_share(counts: Ints) -> Matrix:
 
 def excess_surprise(hits: Ints, trials: Ints, share: Matrix) -> Matrix:
     """Return -log10 of the binomial probability of at least `hits` hits in `trials` trials at the healthy share."""
-    some = hits > 0
-    number = np.where(some, hits, 1)
+    has_hits = hits > 0
+    number = np.where(has_hits, hits, 1)
     tail = betainc(number, trials - number + 1.0, share)
-    return np.where(some, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)
+    return np.where(has_hits, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)

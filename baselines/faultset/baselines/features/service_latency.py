@@ -147,8 +147,8 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         services = [windows.series[column][0] for column in chosen]
         reference, values = windows.reference[:, chosen], windows.values[:, chosen]
     if not services or not len(reference) or not len(values):
-        nothing = np.empty((0, 0))
-        return ServiceLatency(services=(), reference=nothing, values=nothing)
+        empty = np.empty((0, 0))
+        return ServiceLatency(services=(), reference=empty, values=empty)
     mean, sd = mean_and_sd(reference)
     names = tuple(sorted(set(services)))
     mixing = (np.array(services)[:, None] == np.array(names)).astype(float)
@@ -170,9 +170,9 @@ def correlations(series: Matrix, target: Matrix) -> Matrix:
 
 def _centre(columns: Matrix) -> tuple[Matrix, Matrix]:
     """Return centred columns and their norms; 0 for a column that varies only by rounding errors."""
-    away = columns - columns.mean(axis=0)
-    size = np.sqrt((away**2).sum(axis=0))
-    return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
+    centred = columns - columns.mean(axis=0)
+    size = np.sqrt((centred**2).sum(axis=0))
+    return centred, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:

@@ -238,12 +238,12 @@ class ShapeCounts:
     """[T, L]"""
 
 
-def shape_of(beginning: str, length: int) -> str:
+def mask_beginning(beginning: str, length: int) -> str:
     """Return the beginning of a line with masked numbers and ids, without a truncated last word.
 
-    >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
+    >>> mask_beginning("server.go:124 > in Nearby id=ad32e2", 35)
     'server.go:<*> > in Nearby'
-    >>> shape_of("server.go:124 > in Nearby", 35)
+    >>> mask_beginning("server.go:124 > in Nearby", 35)
     'server.go:<*> > in Nearby'
     """
     whole = len(beginning) < length
@@ -265,7 +265,9 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     owner = owner.fill_null(-1).to_numpy().astype(np.int64)
     coded, length = _beginnings(table["message"])
-    texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
+    texts, code = np.unique(
+        [mask_beginning(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True
+    )
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     rows = (time >= start_ns) & (time < end_ns) & (owner >= 0)
     column = owner[rows] * max(1, len(texts)) + shape[rows]

@@ -232,8 +232,8 @@ class _SignatureDiagnoser(RegisteredBaseline):
         self.names_ = tuple(sorted({name for shown, _ in described for name in shown.features}))
         self.pairs_ = [pair for _, pair in described if pair is not None]
         self.classes_ = sorted(set(self.pairs_), key=str)
-        every = self._matrix([shown for shown, _ in described])
-        self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
+        matrix = self._matrix([shown for shown, _ in described])
+        self.scale_ = np.maximum(np.sqrt((matrix**2).mean(axis=0)), 1e-6) if len(matrix) else np.ones(len(self.names_))
         self.training_matrix_ = self._matrix([shown for shown, pair in described if pair is not None]) / self.scale_
         self._learn()
         return self

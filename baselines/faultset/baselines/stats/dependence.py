@@ -109,8 +109,8 @@ def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, 
     by_x, by_y = table.sum(axis=2), table.sum(axis=1)
     size = by_x.sum(axis=1)
     expected = by_x[:, :, None] * by_y[:, None, :] / np.maximum(size, 1)[:, None, None]
-    some = expected > 0
-    statistic = float(((table[some] - expected[some]) ** 2 / expected[some]).sum())
+    is_expected = expected > 0
+    statistic = float(((table[is_expected] - expected[is_expected]) ** 2 / expected[is_expected]).sum())
     free = int((((by_x > 0).sum(axis=1) - 1) * ((by_y > 0).sum(axis=1) - 1))[size > 0].sum())
     return (float(chdtrc(free, statistic)), statistic) if free > 0 else (1.0, 0.0)
 

@@ -88,9 +88,9 @@ def forest_scores(
     depths = np.empty((trees, len(rows)))
     seen = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
-        for number, (grown, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
-            ends = grown.compute_node_depths() - 1 + mean_path(grown.n_node_samples)
-            depths[number] = ends[grown.apply(rows)]
+        for number, (tree, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
+            ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
+            depths[number] = ends[tree.apply(rows)]
             seen[number, sample] = True
     weight = np.where(seen.all(axis=0), 1.0, ~seen)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
@@ -143,10 +143,10 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
     # A minimum width per varying dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
-    among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
-    np.fill_diagonal(among, 0.0)
-    model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(among)
-    return -model.score_samples(away)
+    normal_distances, distances = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
+    np.fill_diagonal(normal_distances, 0.0)
+    model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(normal_distances)
+    return -model.score_samples(distances)
 
 
 def _squared_distances(rows: Matrix, others: Matrix) -> Matrix:

@@ -113,9 +113,9 @@ def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArra
 
     If the scale is 0, values that differ from the center deviate by `FIRST_MOVE_Z`.
     """
-    away = values - center
-    moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
-    z = np.divide(away, scale, out=FIRST_MOVE_Z * np.sign(away), where=moves)
+    deviation = values - center
+    moves = np.broadcast_to(np.asarray(scale) > 0, deviation.shape)
+    z = np.divide(deviation, scale, out=FIRST_MOVE_Z * np.sign(deviation), where=moves)
     z[~np.isfinite(z)] = 0.0
     z[absent] = ABSENT_Z
     return z
@@ -192,8 +192,8 @@ def distinct(numbers: Ints) -> Distinct:
     """
     rows = len(numbers)
     if not rows:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Distinct(nothing, nothing, nothing)
+        empty = np.zeros(0, dtype=np.int64)
+        return Distinct(empty, empty, empty)
     lowest = int(numbers.min())
     width = int(numbers.max()) - lowest + 1
     if width <= max(_MIN_TABLE, rows):

@@ -32,12 +32,12 @@ RESOURCE = "episode"
 """Resource of dask workers: maximum number of concurrent episodes."""
 TOPIC = "faultset-episodes"
 """Dask topic on which workers report the phases of their episodes."""
-_LOOK_EVERY_S = 0.25
+_POLL_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerAssignment:
-    """One run of an episode, for one worker."""
+    """An episode to run on one worker."""
 
     waiting: WaitingEpisode
     destination: Destination
@@ -72,7 +72,7 @@ class EpisodeWorker:
         self._stopped: set[str] = set()
 
     def stop(self, run: str) -> None:
-        """Make the episodes of a command undo their changes and end, and start no more of them."""
+        """End the episodes of a command, with undo, and start no more of them."""
         self._stopped.add(run)
 
     def run(self, assignment: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
@@ -130,7 +130,7 @@ class EpisodeWorker:
                     lambda: assignment.run in self._stopped,
                     report,
                 ).outcome
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
         return EpisodeOutcome(episode=plan.episode, failure="stopped before it started", interrupted=True)
 
 

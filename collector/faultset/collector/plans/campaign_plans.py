@@ -12,7 +12,7 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP, FaultSpec
-from faultset.collector.load.schedule import mixes_of
+from faultset.collector.load.schedule import parse_mixes
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
@@ -61,7 +61,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         _check_platform(app, request.platform)
-        mixes_of(request.mix or app.default_mix, app)
+        parse_mixes(request.mix or app.default_mix, app)
         if request.recording_s is not None:
             continue
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults

@@ -13,10 +13,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from faultset.collector.faults.targets import (
-    code_services,
-    components_without_volumes,
-    operators,
-    replicated_frontends,
+    list_code_services,
+    list_components_without_volumes,
+    list_operators,
+    list_replicated_frontends,
 )
 from faultset.collector.platforms.hosts import Phases
 from faultset.collector.spec.app import AppSpec
@@ -86,20 +86,20 @@ def eligible_services(kind: DecoyKind, app: AppSpec) -> tuple[str, ...]:
 
 
 def _ours(app: AppSpec) -> tuple[str, ...]:
-    return code_services(app) if app.deployed is None else ()
+    return list_code_services(app) if app.deployed is None else ()
 
 
 def _rolled_out(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *operators(app)) if app.deployed is None else ()
+    return (*_ours(app), *list_operators(app)) if app.deployed is None else ()
 
 
 def _restartable(app: AppSpec) -> tuple[str, ...]:
     """Return the services whose new pods can become ready before the old ones go, and the operator."""
-    return (*code_services(app), *replicated_frontends(app), *operators(app))
+    return (*list_code_services(app), *list_replicated_frontends(app), *list_operators(app))
 
 
 def _scalable(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *components_without_volumes(app))
+    return (*_ours(app), *list_components_without_volumes(app))
 
 
 def _configured(app: AppSpec) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Environment:
     call_timeout_s: float | None = None
     call_retries: int = 0
 
-    def host_instead(self, service: str) -> str | None:
+    def find_other_host(self, service: str) -> str | None:
         """Return the host to connect to in place of a service; None for the service itself."""
         return self.hosts_instead.get(host_variable(service))
 
@@ -102,7 +102,7 @@ def _read_number(variables: Mapping[str, str], name: str) -> float:
     return 0.0
 
 
-def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def list_missing_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the variables that steps of a service require but that are not set."""
     variables = os.environ if variables is None else variables
     needed = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())

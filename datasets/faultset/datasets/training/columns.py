@@ -39,7 +39,7 @@ def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) 
 
 
 def log_lines(view: EpisodeView) -> pd.DataFrame:
-    """Return time (ns), service and template (with masked numbers and ids) of every line of a candidate."""
+    """Return time (ns), service and template (with masked numbers and ids) of every log line of a candidate service."""
     table = read_table(view, "logs", ("time", "service", "message"))
     frame = pd.DataFrame(
         {
@@ -142,9 +142,9 @@ class FeatureColumns:
     ) -> Self:
         """Return columns for a row per service and step, the same in every application and episode.
 
-        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. Deviations are
-        those of the most deviating metric of each role, of the numbers of log lines and of lines with new templates,
-        and of the number, errors and latency of calls to the service. No episode is read.
+        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. There is a
+        column for the most deviating metric of each role, for the number of log lines and of lines with new templates,
+        and for the number, errors and latency of calls to the service. No episode is read.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class FeatureColumns:
         max_templates: int = 200,
         max_edges: int = 200,
     ) -> FeatureColumns:
-        """Find the columns of some episodes.
+        """Choose the columns from training episodes.
 
         Parameters
         ----------

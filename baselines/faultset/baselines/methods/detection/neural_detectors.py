@@ -170,8 +170,8 @@ class LSTMAutoencoder(WindowDetector):
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
         parameters, center, inverse = model
-        away = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1] - center
-        return np.einsum("ij,jk,ik->i", away, inverse, away)
+        deviation = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1] - center
+        return np.einsum("ij,jk,ik->i", deviation, inverse, deviation)
 
 
 @neural_detector(

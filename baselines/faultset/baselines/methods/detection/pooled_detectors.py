@@ -306,10 +306,10 @@ class PooledPCA(PooledDetector):
 
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
-        away = (sequence - model.center) / model.scale
-        rest = np.linalg.norm(away - (away @ model.axes.T) @ model.axes, axis=1)
+        deviation = (sequence - model.center) / model.scale
+        rest = np.linalg.norm(deviation - (deviation @ model.axes.T) @ model.axes, axis=1)
         # Ignore rounding errors of vectors within the subspace.
-        return np.where(rest > ROUNDING * np.linalg.norm(away, axis=1), rest, 0.0)
+        return np.where(rest > ROUNDING * np.linalg.norm(deviation, axis=1), rest, 0.0)
 
 
 @baseline(

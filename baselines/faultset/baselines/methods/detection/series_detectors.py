@@ -77,10 +77,10 @@ def run_lengths(
         density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
         joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
-        grown = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
+        growth = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
         belief[:, 0] = hazard
-        belief[:, 1:] = grown[:, :-1]
-        belief[:, -1] += grown[:, -1]
+        belief[:, 1:] = growth[:, :-1]
+        belief[:, -1] += growth[:, -1]
         posterior[step] = belief
         mean, beta = (
             _extend_runs(mean + off / (kappa + 1), 0.0),

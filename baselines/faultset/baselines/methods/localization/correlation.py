@@ -55,8 +55,8 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
     since = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
-    away = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
-    return np.divide(away, spread, out=np.where(away > 0, np.inf, 0.0), where=spread > 0)
+    deviation = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
+    return np.divide(deviation, spread, out=np.where(deviation > 0, np.inf, 0.0), where=spread > 0)
 
 
 @baseline(

@@ -69,8 +69,8 @@ def measure_deviations(
     since = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(since):
         return {}
-    nothing = np.zeros(since.shape, dtype=bool)
-    moves = [deviations(since, reference, spread, nothing) for reference in (center, level)]
+    never_absent = np.zeros(since.shape, dtype=bool)
+    moves = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
     z = np.minimum(*(moves if upwards else np.abs(moves)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}

@@ -36,9 +36,9 @@ def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     mean = filled.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(np.isfinite(reference), (reference - mean) ** 2, 0.0).sum(axis=0)
     sd = np.sqrt(squares / np.maximum(count - 1, 1))
-    away = np.abs(np.where(np.isfinite(values), values - mean, 0.0)).max(axis=0, initial=0.0)
-    z = np.divide(away, sd, out=np.zeros(len(sd)), where=usable & (sd > 0))
-    return z, np.divide(100 * away, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
+    deviation = np.abs(np.where(np.isfinite(values), values - mean, 0.0)).max(axis=0, initial=0.0)
+    z = np.divide(deviation, sd, out=np.zeros(len(sd)), where=usable & (sd > 0))
+    return z, np.divide(100 * deviation, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
 
 
 class _ByPeaks(TrainingFreeBaseline):

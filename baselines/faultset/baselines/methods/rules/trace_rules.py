@@ -239,13 +239,13 @@ class TraceErrorsDetector(TrainingFreeBaseline):
         """Score every step after the reference by its least likely service: -log10 of the tail probability."""
         spans, steps = read_ended_spans(episode), read_steps(episode)
         names = sorted(episode.services)
-        every = steps.counts(spans.ends_ns, spans.services, len(names))
+        counts = steps.counts(spans.ends_ns, spans.services, len(names))
         failed = steps.counts(spans.ends_ns[spans.failed], spans.services[spans.failed], len(names))
-        total = every[: steps.healthy].sum(axis=0)
+        total = counts[: steps.healthy].sum(axis=0)
         if steps.healthy < MIN_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(every, ERROR_STEPS), healthy_rate)
+        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(counts, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
         surprise[span_of_recent(failed, ERROR_STEPS) < longest_burst] = 0.0

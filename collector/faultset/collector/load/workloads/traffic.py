@@ -82,7 +82,7 @@ def _parse_number(what: str, text: str, low: float, high: float) -> float:
 
 
 class RegionalDriver:
-    """A load driver that delays requests and answers as if clients were in several regions.
+    """A load driver that delays requests and responses as if clients were in several regions.
 
     Parameters
     ----------

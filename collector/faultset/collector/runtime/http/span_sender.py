@@ -92,11 +92,11 @@ class SpanSender:
             async with asyncio.timeout(_TIMEOUT_S):
                 while True:
                     try:
-                        answer = await self._client.request(self._host, self._port, head, body)
+                        response = await self._client.request(self._host, self._port, head, body)
                     except (DialError, BrokenError):
                         pass
                     else:
-                        if answer.status < 500 and answer.status not in (408, 429):
+                        if response.status < 500 and response.status not in (408, 429):
                             return
                     await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:

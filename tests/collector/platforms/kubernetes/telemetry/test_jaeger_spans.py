@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import TruncatedResponse
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import KnownTraces
 from faultset.core.errors import PlatformError
 
@@ -49,7 +49,7 @@ def test_traces_of_an_answer_that_was_too_full_or_cut_are_still_new() -> None:
     traces = [_trace(number) for number in range(4)]
     body = _body(*traces)
     assert answers.new_traces(body, "Jaeger", fewer_than=4) == (4, [])
-    with pytest.raises(CutAnswer):
+    with pytest.raises(TruncatedResponse):
         answers.new_traces(body[:-20], "Jaeger", fewer_than=MAX_TRACES)
     assert answers.new_traces(body, "Jaeger", fewer_than=MAX_TRACES) == (4, traces)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.prometheus import (
     Exemplar,
@@ -180,12 +180,12 @@ class SampleReader:
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
         warnings = answer.get("warnings")
         if warnings:
-            raise CutAnswer(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
+            raise TruncatedResponse(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
         return answer.get("data")
 
 
 def parse_series(data: Any) -> list[RawSeries]:
-    """Return the series of the answer to a range selector, including NaN and native histograms."""
+    """Return the series of the response to a range selector, including NaN and native histograms."""
     series = []
     for item in _result(data, "matrix"):
         if item.get("values"):
@@ -205,12 +205,12 @@ def _count_samples(series: RawSeries) -> int:
 def is_too_big(error: PlatformError) -> bool:
     """Return whether a smaller request may succeed."""
     text = str(error).lower()
-    return isinstance(error, CutAnswer) or any(phrase in text for phrase in _TOO_BIG)
+    return isinstance(error, TruncatedResponse) or any(phrase in text for phrase in _TOO_BIG)
 
 
 def _result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
-        raise CutAnswer(f"a Prometheus server did not answer with a {kind}")
+        raise TruncatedResponse(f"a Prometheus server did not answer with a {kind}")
     return data.get("result") or []
 
 
