@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import count_text
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.evaluation import (
     AgentEvaluation,
@@ -139,10 +140,10 @@ def evaluate(
         answers.steps.finish()
         if answers.damage:
             first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
-            counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
+            counts = f"{len(answers.damage)} of {count_text(len(scope.source.truths), 'episode')}"
             results = "the results" if folder is None else f"the results in {folder}"
             raise DataError(
-                f"{first}; {counts} episodes were damaged during the evaluation and are missing from {results}; "
+                f"{first}; damaged during the evaluation: {counts}, missing from {results}; "
                 "restore the file, then run the same command again"
             )
         return evaluation
@@ -284,6 +285,7 @@ def build_leaderboards(
             "predictions": {file.name: file.record for file in files},
             "reference_gaps": [*scope.source.reference_gaps(), *describe_skipped_series(rows)],
             **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
+            **({"unlabelled": scope.source.unlabelled} if scope.source.unlabelled else {}),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
             **({"reused_fits": answers.reused_fits} if answers.reused_fits else {}),
         },

@@ -161,6 +161,7 @@ class DatasetSource:
     folder: Path
     """Dataset folder; for a URL, a local copy of contexts and labels."""
     truths: tuple[Truth, ...]
+    """Truths of the labelled episodes; nothing can be scored in others."""
     splits: dict[str, dict[str, list[str]]]
     without_spans: frozenset[str] = frozenset()
     """Episodes without spans."""
@@ -169,6 +170,8 @@ class DatasetSource:
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
+    unlabelled: int = 0
+    """Number of episodes without a label, which are left out."""
     imported_files: Mapping[str, int] = field(default_factory=dict)
     """For imported data whose cases offer several input files: file -> number of cases read from it."""
 
@@ -182,13 +185,20 @@ class DatasetSource:
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_episodes, folders, with_gaps=url is None)
         episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _READ, read)
+        truths = tuple(facts.truth for facts in episodes if facts.truth.labelled)
+        if not truths:
+            raise DataError(
+                f"{url or root} version {dataset.version} has no labelled episode, so nothing can be scored; name the "
+                f'causes when you import it, or find suspects with "faultset diagnose {url or root}"'
+            )
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
-            truths=tuple(facts.truth for facts in episodes),
-            gaps={folder.name: facts.gaps for folder, facts in zip(folders, episodes, strict=True) if facts.gaps},
+            truths=truths,
+            unlabelled=len(episodes) - len(truths),
+            gaps={facts.truth.episode: facts.gaps for facts in episodes if facts.gaps and facts.truth.labelled},
             splits={name: dict(split) for name, split in dataset.splits.items()},
             without_spans=frozenset(
                 episode for episode, files in dataset.files.items() if _SPANS not in files or not files[_SPANS].rows
@@ -243,7 +253,7 @@ def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
 
 
 def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:
-    """Return the ground truth of each episode of a dataset.
+    """Return the ground truth of each labelled episode of a dataset.
 
     Parameters
     ----------
