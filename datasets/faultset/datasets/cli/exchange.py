@@ -15,9 +15,9 @@ from faultset.core.command_line.console import DURATION, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
-from faultset.core.printable import size_text
+from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
-from faultset.datasets.cli.telemetry import import_files, show_cost
+from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
         click.echo(f"  {examination.next}")
     errors = [issue for issue in examination.data_issues if issue.severity == "error"]
     if errors:
-        noun = "issue" if len(errors) == 1 else "issues"
-        raise DataError(f"{path} cannot be imported as it is: {len(errors)} {noun}; see the list above")
+        raise DataError(f"{path} cannot be imported as it is: {count_text(len(errors), 'issue')}; see the list above")
 
 
 @command(
@@ -117,20 +116,22 @@ def import_(
         result = import_files(paths, out, telemetry, workers=workers, skip_bad=skip_bad)
         if result is None:
             return
-    else:
-        path = _only_path(name, paths, telemetry)
-        with report_progress("cases") as progress:
-            result = import_dataset(
-                name,
-                path,
-                out,
-                workers=workers,
-                skip_bad=skip_bad,
-                input_file=input_file,
-                progress=progress,
-                announce=show_cost,
-            )
-    _show_import(result, out, as_json)
+        _show_import(result, out, as_json, next_commands(out, telemetry["at"], telemetry["incidents"]))
+        return
+    path = _only_path(name, paths, telemetry)
+    with report_progress("cases") as progress:
+        result = import_dataset(
+            name,
+            path,
+            out,
+            workers=workers,
+            skip_bad=skip_bad,
+            input_file=input_file,
+            progress=progress,
+            announce=show_cost,
+        )
+    folder = shlex.quote(str(out))
+    _show_import(result, out, as_json, f"Next:\n  faultset dataset verify {folder}\n  evaluate {folder}")
 
 
 def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
@@ -146,7 +147,7 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
     return path
 
 
-def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
+def _show_import(result: ImportResult, out: Path, as_json: bool, following: str) -> None:
     if as_json:
         show_json(
             {
@@ -162,12 +163,9 @@ def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
         click.echo(f"Skipped {key}: {reason}", err=True)
     episodes = result.episodes - len(result.left_out)
     earlier = f" and {episodes - result.written} before" if result.written < episodes else ""
-    noun = "episode" if episodes == 1 else "episodes"
-    click.echo(f"{episodes} {noun} in {out}: {result.written} written now{earlier}.")
+    click.echo(f"{count_text(episodes, 'episode')} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
-    click.echo("Next:")
-    click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
-    click.echo(f"  evaluate {shlex.quote(str(out))}")
+    click.echo(following)
 
 
 MAX_GB = 2
@@ -233,13 +231,15 @@ def export(
         return
     for reason, count in sorted(Counter(result.left_out.values()).items()):
         click.echo(f"Skipped {count}: {reason}.", err=True)
-    click.echo(f"{result.episodes} episodes in {out}.")
+    click.echo(f"{count_text(result.episodes, 'episode')} in {out}.")
+    if result.opening:
+        click.echo(f"Next:\n  {result.opening}")
 
 
 def _show_plan(plan: ExportPlan) -> None:
     number = plan.faulty + plan.healthy
     click.echo(
-        f"{number} episodes ({plan.faulty} with a fault, {plan.healthy} without), "
+        f"{count_text(number, 'episode')} ({plan.faulty} with a fault, {plan.healthy} without), "
         f"about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
         err=True,
     )
@@ -271,5 +271,8 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
         show_json(asdict(result))
         return
     state = "is published" if result.is_new else "exists already"
-    click.echo(f"Version {result.version} {state} at {result.url}: {result.copied} of {result.files} files copied.")
+    click.echo(
+        f"Version {result.version} {state} at {result.url}: {result.copied} of "
+        f"{count_text(result.files, 'file')} copied."
+    )
     click.echo(f"Next:\n  faultset dataset verify {shlex.quote(result.url)}")
