@@ -9,6 +9,7 @@ import click
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
+from faultset.core.printable import count_text
 
 _MAX_FILE_BYTES = 64 << 20
 
@@ -56,5 +57,5 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         show_json(facts | {"judged": judged, "unknown": unknown})
         return
     where = f"{judged_dataset.root}, version {judged_dataset.version}"
-    click.echo(f"{judged} episodes have a new verdict, {unknown} are still unknown: {where}.")
+    click.echo(f"{count_text(judged, 'episode')} with a new verdict, {unknown} still unknown: {where}.")
     click.echo(f"Next:\n  evaluate {shlex.quote(str(judged_dataset.root))}")
