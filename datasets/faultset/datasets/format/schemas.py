@@ -215,7 +215,7 @@ LABEL = pa.schema([
     _field("fault_type", pa.string(), "the AIOpsLab fault type, several joined; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
-    _field("parameters", pa.string(), "of the fault, or of the harmless change; by target for several faults", nullable=False),
+    _field("parameters", pa.string(), "of the fault (by target if several) or of the harmless change", nullable=False),
     _field("inject_start", TIME, "when the first change of the injection began"),
     _field("inject_done", TIME, "when the platform had accepted the last change of the injection"),
     _field("effective", TIME, "first confirmed effect of the fault on an object, a process or client requests"),
