@@ -287,7 +287,7 @@ class _Campaign:
         return replace(result, version=name)
 
     def _provenance(self, result: CampaignResult) -> dict[str, Any]:
-        """Return what the card says about how the version was collected."""
+        """Return the text of the dataset card on how the version was collected."""
         request = self.source.request
         return {
             "faultset": version("faultset"),
