@@ -233,9 +233,9 @@ def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     shortcuts = []
     for kind in cases[0].whole:
         answers = _out_of_fold(_matrix([case.whole[kind] for case in cases]), faulty, groups, seed) > 0.5
-        right = answers == faulty
-        score = (right[faulty].mean() + right[~faulty].mean()) / 2
-        errors = [_cluster_error(right[side], groups[side]) for side in (faulty, ~faulty)]
+        is_right = answers == faulty
+        score = (is_right[faulty].mean() + is_right[~faulty].mean()) / 2
+        errors = [_cluster_error(is_right[is_class], groups[is_class]) for is_class in (faulty, ~faulty)]
         shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(cases)))
     return shortcuts
 
