@@ -118,7 +118,7 @@ def latent_row(recording: Recording[Dataset], name: str) -> dict[str, Any]:
     evidence = recording.evidence()
     rows = evidence[(evidence["incident"] == name) & (evidence["check"] == "latent")]
     assert len(rows) == 1, "the new row replaces the old one"
-    return rows.iloc[0].to_dict()
+    return {str(name): value for name, value in rows.iloc[0].items()}
 
 
 def test_a_target_that_moved_is_latent_and_one_that_did_not_is_silent(judged: Dataset) -> None:
