@@ -112,9 +112,10 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
         cases += _read_cases([(episode, cluster_of(episode.id, episode.view.context.app, label.fault, label.targets))])
         steps.add()
     lengths = _choose_lengths(dataset)
-    for recording in dataset.recordings() if lengths else ():
-        with tempfile.TemporaryDirectory(prefix="faultset-cuts-") as folder:
-            cases += _read_cases(_cut(recording, lengths, Path(folder)))
+    for recording in dataset.recordings():
+        if lengths is not None:
+            with tempfile.TemporaryDirectory(prefix="faultset-cuts-") as folder:
+                cases += _read_cases(_cut(recording, lengths, Path(folder)))
         steps.add()
     return [*_detection(cases, seed), *_localization(cases, seed)]
 
