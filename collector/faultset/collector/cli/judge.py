@@ -15,7 +15,7 @@ from faultset.core.command_line.output import json_option, show_json
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
 
-_LARGEST = 64 << 20
+_MAX_FILE_BYTES = 64 << 20
 
 
 @command("judge", short_help="Judge what has no verdict yet.")
@@ -52,7 +52,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
 
     calibrations = None
     if file is not None:
-        calibrations = from_json(read_regular(file, limit_bytes=_LARGEST).decode(errors="replace"), str(file))
+        calibrations = from_json(read_regular(file, limit_bytes=_MAX_FILE_BYTES).decode(errors="replace"), str(file))
     with report_progress("episodes and recordings") as progress:
         judged_dataset = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
     facts = _count_verdicts(judged_dataset)

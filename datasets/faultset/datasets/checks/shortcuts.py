@@ -25,7 +25,7 @@ from faultset.core.errors import needs_extra
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Episode
 from faultset.datasets.recordings.cuts import CutLengths, plan_fault_cuts, plan_healthy_cuts
-from faultset.datasets.training.folds import cluster_of
+from faultset.datasets.training.folds import get_cluster_key
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -36,7 +36,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""Tolerated margin above chance of shortcuts that must score at chance."""
+"""Margin above chance that is tolerated for shortcuts that must score at chance."""
 _TREES = 200
 _SHORT_INCIDENTS = 0.1
 """Share of the incidents that are too short for the cuts of recordings."""
@@ -59,11 +59,11 @@ class Shortcut:
     """Score of a model on one kind of property."""
 
     task: Task
-    """Detect faulty episodes, or rank the services of faulty ones."""
+    """Detection of faulty episodes, or ranking of the services in them."""
     properties: str
     """Properties that the model gets."""
     must_fail: bool
-    """Whether a score above chance is a leak; properties for which it is not may reflect symptoms of faults."""
+    """Whether a score above chance is a leak. Other properties may reflect symptoms of faults."""
     score: float
     """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
     standard_error: float
@@ -109,7 +109,8 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     steps = StepCounter(len(dataset) + len(dataset.recording_files), progress)
     for episode in dataset:
         label = episode.label
-        cases += _read_cases([(episode, cluster_of(episode.id, episode.view.context.app, label.fault, label.targets))])
+        cluster = get_cluster_key(episode.id, episode.view.context.app, label.fault, label.targets)
+        cases += _read_cases([(episode, cluster)])
         steps.add()
     lengths = _choose_lengths(dataset)
     for recording in dataset.recordings():
