@@ -14,6 +14,7 @@ from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_js
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.scores import score_episodes
+from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.rows import TASKS, ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
@@ -60,8 +61,10 @@ class EvaluationStart:
 class Evaluation:
     """All answers of an evaluation and the tables computed from them."""
 
-    rows: tuple[ResultRow, ...] = field(repr=False)
-    """One row per answer."""
+    rows: tuple[ResultRow, ...] = field(default=(), repr=False)
+    """One row per answer about an episode."""
+    recordings: RecordingResults | None = None
+    """Answers of detectors on recordings."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The baselines, for the report."""
     dataset: Path | None = None
@@ -90,6 +93,7 @@ class Evaluation:
         """Return all tables with their provenance and warnings."""
         return build_leaderboard(
             self.rows,
+            recordings=self.recordings,
             digest=self.digest,
             settings=self.settings,
             seed=self.seed,
@@ -171,6 +175,8 @@ class Evaluation:
         paths = tuple(folder / name for name in FILES)
         with writing(folder):
             write_rows(self.rows, paths[0])
+            if self.recordings is not None:
+                self.recordings.write(folder)
             write_json(self.board, paths[1])
             write_markdown(self.board, paths[2])
             write_report(self.board, self.rows, self.specs, self.dataset, paths[3], policies=self.policies)

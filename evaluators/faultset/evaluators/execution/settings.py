@@ -293,10 +293,14 @@ class EvaluationScope:
     settings: EvaluationSettings = field(default_factory=EvaluationSettings)
     training: TrainingData | None = None
     """Separate training dataset; all of `source` is then tested."""
+    chosen_folds: tuple[Fold, ...] = ()
+    """The folds, if they do not follow from `settings`."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
         """Return the folds: test episodes with the training episodes of their models."""
+        if self.chosen_folds:
+            return self.chosen_folds
         if self.training is not None:
             return (self.training.fold,)
         return tuple(folds_of_split(self.settings.split, self.source.splits, self.source.truths))

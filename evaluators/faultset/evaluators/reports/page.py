@@ -84,7 +84,7 @@ def render(
     scores = score_episodes(rows, policies)
     order = episode_difficulty.episode_difficulties(board, scores)
     unsolved, headline = episode_difficulty.count_unsolved(order, scores)
-    several = any(table.app == ALL_APPS for table in board.tables)
+    several = any(table.app == ALL_APPS for table in board.episode_tables)
     others = [table for table in board.tables if table.verdict != HEADLINE and (not several or table.app == ALL_APPS)]
     strata = top_methods(_by_hard(board), scores.kinds)
     return fill_template(
@@ -120,7 +120,7 @@ def _explore_command(dataset: Path | None, results: Path) -> str:
 
 
 def _tables(board: Leaderboard, task: str) -> list[Table]:
-    return [table for table in board.tables if table.task == task and table.verdict == HEADLINE]
+    return [table for table in board.episode_tables if table.task == task and table.verdict == HEADLINE]
 
 
 def _series(board: Leaderboard) -> list[list[Table]]:

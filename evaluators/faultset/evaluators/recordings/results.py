@@ -1,0 +1,90 @@
+"""The answers of detectors on the recordings of a dataset, and what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faultset.core.files import parquet_path, replacing
+from faultset.evaluators.leaderboards.records import Table
+from faultset.evaluators.recordings.tables import build_recording_tables
+from faultset.evaluators.recordings.tracks import RecordingFacts, Track, build_tracks
+from faultset.evaluators.recordings.watches import Watch
+from faultset.evaluators.results.rows import ResultRow, write_rows
+from faultset.evaluators.scoring.thresholds import Reference
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+WATCHES_FILE, ALARMS_FILE = "watches.parquet", "alarms.parquet"
+ALARMS = pa.schema(
+    [
+        ("recording", pa.string()),
+        ("baseline", pa.string()),
+        ("kind", pa.string()),
+        ("seed", pa.int64()),
+        ("alarm_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("outcome", pa.string()),
+        ("incident", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingResults:
+    """The answers of detectors on recordings, and what is computed from them."""
+
+    rows: tuple[ResultRow, ...] = field(repr=False)
+    """One answer per detector, seed and tested watch."""
+    specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
+    """The detectors."""
+    watches: Mapping[str, Watch] = field(repr=False)
+    """Episode id -> watch."""
+    facts: Mapping[str, RecordingFacts] = field(repr=False)
+    """Recording -> its watched time and truth."""
+    split: str = ""
+    """Split of the recordings."""
+    threshold_rule: str = Reference().name
+    """Threshold policy of the detectors."""
+    digest: str = ""
+    """SHA-256 of the dataset version's file list."""
+    isolation: str = ""
+    """How detectors were isolated."""
+
+    @cached_property
+    def tracks(self) -> dict[str, list[Track]]:
+        """Detector -> its alarms and scores, by recording and seed."""
+        return build_tracks(self.rows, self.watches, self.facts)
+
+    def tables(self, seed: int) -> list[Table]:
+        """Return the tables of detectors; `seed` is that of tests that draw sign flips."""
+        return build_recording_tables(self.tracks, seed, self.threshold_rule)
+
+    def alarm_rows(self) -> Iterable[dict[str, Any]]:
+        """Yield the alarms of all detectors with their outcomes."""
+        for name, tracks in self.tracks.items():
+            for track in tracks:
+                for alarm in track.alarms:
+                    yield {
+                        "recording": track.facts.recording,
+                        "baseline": name,
+                        "kind": track.rows[0].kind,
+                        "seed": track.seed,
+                        "alarm_ns": alarm.start_ns,
+                        "end_ns": alarm.end_ns,
+                        "outcome": alarm.outcome,
+                        "incident": alarm.incident,
+                    }
+
+    def write(self, folder: Path) -> None:
+        """Write all answers and all alarms into a folder of results."""
+        write_rows(self.rows, folder / WATCHES_FILE)
+        with replacing(parquet_path(folder / ALARMS_FILE)) as temporary:
+            pq.write_table(pa.Table.from_pylist(list(self.alarm_rows()), schema=ALARMS), temporary)
