@@ -15,7 +15,7 @@ from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.scores import score_episodes
 from faultset.evaluators.recordings.results import RecordingResults
-from faultset.evaluators.results.output_folder import check_writable, writing
+from faultset.evaluators.results.output_folder import FILES, check_writable, writing
 from faultset.evaluators.results.rows import TASKS, ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
@@ -27,34 +27,6 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 _TEXT_COLUMNS = 120
-RESULTS_FILE = "results.parquet"
-FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationStart:
-    """The plan of an evaluation, reported before the first method starts."""
-
-    baselines: tuple[str, ...]
-    """Names of the baselines."""
-    episodes: int
-    """Number of tested episodes."""
-    faulty: int
-    """Number of tested episodes with a fault."""
-    answers: int
-    """Number of missing answers."""
-    workers: int
-    """Methods that run at a time."""
-    expected_s: float
-    """Estimated duration."""
-    expected_bytes: int
-    """Estimated size of the results."""
-    reused: int
-    """Answers taken from an interrupted evaluation."""
-    changed: tuple[str, ...] = ()
-    """What has changed since the last evaluation into the same folder."""
-    dashboard: str | None
-    """URL of dask's dashboard; None if bokeh is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +65,8 @@ class Evaluation:
         """Return all tables with their provenance and warnings."""
         return build_leaderboard(
             self.rows,
-            recordings=self.recordings,
+            watched=() if self.recordings is None else self.recordings.rows,
+            recorded_tables=() if self.recordings is None else self.recordings.tables(self.seed),
             digest=self.digest,
             settings=self.settings,
             seed=self.seed,

@@ -20,11 +20,11 @@ from faultset.evaluators.agent_evaluation.evaluation import (
     check_agent_names,
     read_recorded_runs,
 )
-from faultset.evaluators.evaluation import Evaluation, EvaluationStart
+from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
-from faultset.evaluators.execution.method_runs import MethodAnswers, run_methods
+from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, run_methods
 from faultset.evaluators.execution.plan import identify_codes
 from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import (

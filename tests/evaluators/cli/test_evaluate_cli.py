@@ -14,10 +14,9 @@ from click.testing import CliRunner, Result
 from faultset.baselines import Ranking, TrainingFreeBaseline, baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, open_dataset
-from faultset.evaluators import evaluation_call
+from faultset.evaluators import EvaluationStart, evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.baseline_choice import STRONGEST, choose_baselines
 from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.results.rows import read_rows

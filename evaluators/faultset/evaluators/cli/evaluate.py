@@ -19,7 +19,8 @@ from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options, text_console, wrap
 
 if TYPE_CHECKING:
-    from faultset.evaluators.evaluation import Evaluation, EvaluationStart
+    from faultset.evaluators.evaluation import Evaluation
+    from faultset.evaluators.execution.method_runs import EvaluationStart
 
 OWN_TRAINING = (
     "Predictions are scored on every episode, including any that their model was trained on; --split NAME scores them "
@@ -224,6 +225,9 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
+        # recordings and episodes are two runs
+        self._stack.close()
+        self._done, self._advance = 0, None
         from faultset.evaluators.execution.baseline_choice import count_left_out
 
         click.echo(wrap(_describe_plan(start)), err=True)

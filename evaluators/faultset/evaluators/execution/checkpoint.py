@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
+from faultset.evaluators.results.output_folder import RESULTS_FILE
 from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow, compress_rows, decompress_rows
 from faultset.evaluators.results.truth import Truth
 
@@ -62,7 +63,7 @@ class Checkpoint:
         conditions: Mapping[str, Any],
         codes: Mapping[str, str] | None = None,
         *,
-        results: str = "results.parquet",
+        results: str = RESULTS_FILE,
     ) -> None:
         self.folder = folder
         self.results = folder / results

@@ -9,17 +9,42 @@ from typing import TYPE_CHECKING
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.evaluators.evaluation import FILES, EvaluationStart
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope
-from faultset.evaluators.results.output_folder import writing
+from faultset.evaluators.results.output_folder import FILES, RECORDING_FILES, writing
 from faultset.evaluators.results.provenance import find_changed_codes
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationStart:
+    """The plan of an evaluation, reported before the first method starts."""
+
+    baselines: tuple[str, ...]
+    """Names of the baselines."""
+    episodes: int
+    """Number of tested episodes."""
+    faulty: int
+    """Number of tested episodes with a fault."""
+    answers: int
+    """Number of missing answers."""
+    workers: int
+    """Methods that run at a time."""
+    expected_s: float
+    """Estimated duration."""
+    expected_bytes: int
+    """Estimated size of the results."""
+    reused: int
+    """Answers taken from an interrupted evaluation."""
+    changed: tuple[str, ...] = ()
+    """What has changed since the last evaluation into the same folder."""
+    dashboard: str | None
+    """URL of dask's dashboard; None if bokeh is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +85,7 @@ def run_methods(
         with writing(checkpoint.folder):
             reusable = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
         changed = checkpoint.changed or find_changed_codes(checkpoint.results, checkpoint.codes)
-        hidden = [*(checkpoint.folder / name for name in FILES), checkpoint.path]
+        hidden = [checkpoint.path, *(checkpoint.folder / name for name in (*FILES, *RECORDING_FILES))]
     client = engine.connect(scope.source)
     plan = make_plan(scope, specs, engine.workers, reusable=reusable, hidden=hidden)
     if started is not None:

@@ -14,10 +14,17 @@ from faultset.agents.runs.record import AgentRun
 from faultset.agents.runs.trajectory_contents import InspectedServices
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
-from faultset.evaluators.leaderboards.records import TELEMETRY, Failure, Leaderboard, Misses, Stratum, is_headline
+from faultset.evaluators.leaderboards.records import (
+    TELEMETRY,
+    Failure,
+    Leaderboard,
+    Misses,
+    Stratum,
+    Table,
+    is_headline,
+)
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, build_curves, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, build_tables
-from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNNOTICED, Truth
 from faultset.evaluators.scoring.localization import first_rank
@@ -78,7 +85,8 @@ def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
 def build_leaderboard(
     rows: Sequence[ResultRow],
     *,
-    recordings: RecordingResults | None = None,
+    watched: Sequence[ResultRow] = (),
+    recorded_tables: Sequence[Table] = (),
     digest: str = "",
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -92,8 +100,8 @@ def build_leaderboard(
 
     Parameters
     ----------
-    recordings
-        Answers of detectors on recordings.
+    watched, recorded_tables
+        Answers of detectors on recordings, and the tables of them.
     digest
         SHA-256 of the list of files of the dataset version.
     settings
@@ -109,7 +117,6 @@ def build_leaderboard(
     reconstructions
         Methods that their papers leave partly undefined.
     """
-    watched = () if recordings is None else recordings.rows
     if not rows and not watched:
         raise ValueError("a leaderboard needs at least one row")
     policies = choose_policies([]) if policies is None else policies
@@ -127,7 +134,7 @@ def build_leaderboard(
         counts=_count_verdicts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
         tables=(
-            *(() if recordings is None else recordings.tables(seed)),
+            *recorded_tables,
             *build_tables(scores, seed, reconstructions),
         ),
         strata=build_strata(scores),

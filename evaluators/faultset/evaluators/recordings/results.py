@@ -15,14 +15,14 @@ from faultset.core.files import parquet_path, replacing
 from faultset.evaluators.leaderboards.records import Table
 from faultset.evaluators.recordings.tables import build_recording_tables
 from faultset.evaluators.recordings.tracks import RecordingFacts, Track, build_tracks
-from faultset.evaluators.recordings.watches import Watch
+from faultset.evaluators.recordings.watches import RecordingWatch
+from faultset.evaluators.results.output_folder import ALARMS_FILE, WATCHES_FILE
 from faultset.evaluators.results.rows import ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import Reference
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
-WATCHES_FILE, ALARMS_FILE = "watches.parquet", "alarms.parquet"
 ALARMS = pa.schema(
     [
         ("recording", pa.string()),
@@ -45,7 +45,7 @@ class RecordingResults:
     """One answer per detector, seed and tested watch."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The detectors."""
-    watches: Mapping[str, Watch] = field(repr=False)
+    watches: Mapping[str, RecordingWatch] = field(repr=False)
     """Episode id -> watch."""
     facts: Mapping[str, RecordingFacts] = field(repr=False)
     """Recording -> its watched time and truth."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from faultset.core.command_line.progress import Progress
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.version_files import VERSIONS
-from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.method_runs import run_methods
+from faultset.evaluators.execution.method_runs import EvaluationStart, run_methods
 from faultset.evaluators.execution.plan import identify_codes
 from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
@@ -23,9 +22,10 @@ from faultset.evaluators.leaderboards.trained_thresholds import (
     apply_training_thresholds,
     training_policy,
 )
-from faultset.evaluators.recordings.results import WATCHES_FILE, RecordingResults
+from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.tracks import RecordingFacts
 from faultset.evaluators.recordings.watch_dataset import WatchPlan
+from faultset.evaluators.results.output_folder import WATCHES_FILE
 from faultset.evaluators.results.provenance import code_version
 
 if TYPE_CHECKING:

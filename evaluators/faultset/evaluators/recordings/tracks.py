@@ -14,10 +14,12 @@ import numpy.typing as npt
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.recordings.recording import Recording
-from faultset.evaluators.recordings.watches import Watch
+from faultset.evaluators.recordings.watches import RecordingWatch
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.alarms import GAP_S, Range, list_alarms, merge_runs
 
+DECOY_S = 60
+"""An alarm belongs to a decoy if it begins at most this long after its end."""
 GAP_STEPS = 3
 """Alarms closer than this many sampling steps are one alarm."""
 HEADLINE_VERDICTS = ("manifest", "unknown")
@@ -52,11 +54,12 @@ class RecordingFacts:
     watched: tuple[Range, ...]
     incidents: tuple[ScoredIncident, ...]
     decoys: tuple[Range, ...]
+    """Harmless changes, each with the time in which an alarm belongs to it."""
     voids: tuple[Range, ...]
     step_ns: int
 
     @classmethod
-    def of(cls, recording: Recording[Any], watches: Sequence[Watch]) -> RecordingFacts:
+    def of(cls, recording: Recording[Any], watches: Sequence[RecordingWatch]) -> RecordingFacts:
         """Collect the facts of a recording and of its tested watches."""
         truth, context = recording.truth, recording.context
         watched = tuple(merge_runs(sorted((watch.start_ns, watch.end_ns) for watch in watches), 0))
@@ -81,7 +84,7 @@ class RecordingFacts:
             app=context.app,
             watched=watched,
             incidents=tuple(incidents),
-            decoys=tuple((row["start"], row["end"]) for row in truth.rows("decoys")),
+            decoys=tuple((row["start"], row["end"] + DECOY_S * SECOND_NS) for row in truth.rows("decoys")),
             voids=tuple((void.start_ns, void.end_ns) for void in truth.void_stretches),
             step_ns=round(context.sampling_step_s * SECOND_NS),
         )
@@ -227,7 +230,7 @@ def _is_inside(time_ns: int, ranges: Iterable[Range]) -> bool:
 
 
 def build_tracks(
-    rows: Iterable[ResultRow], watches: Mapping[str, Watch], facts: Mapping[str, RecordingFacts]
+    rows: Iterable[ResultRow], watches: Mapping[str, RecordingWatch], facts: Mapping[str, RecordingFacts]
 ) -> dict[str, list[Track]]:
     """Return detector -> its tracks, one per recording and seed.
 

@@ -23,9 +23,9 @@ from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.recordings.folds import fold_recordings
-from faultset.evaluators.recordings.watches import Watch, plan_healthy_watches, plan_watches, reference_ns
+from faultset.evaluators.recordings.watches import RecordingWatch, plan_healthy_watches, plan_watches, reference_ns
 
-Planner = Callable[[Recording[Dataset], Sequence[Stretch]], Iterator[Watch]]
+Planner = Callable[[Recording[Dataset], Sequence[Stretch]], Iterator[RecordingWatch]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class WatchPlan:
     """Id -> recording."""
     split: str
     """Name of the split of the recordings."""
-    tested: Mapping[int, tuple[Watch, ...]]
+    tested: Mapping[int, tuple[RecordingWatch, ...]]
     """Fold -> tested watches, by recording and time."""
-    learned: Mapping[int, tuple[Watch, ...]]
+    learned: Mapping[int, tuple[RecordingWatch, ...]]
     """Fold -> healthy watches that detectors learn from."""
 
     @classmethod
@@ -54,7 +54,7 @@ class WatchPlan:
         name, folds = fold_recordings(dataset, split)
         recordings = {recording.id: recording for recording in dataset.recordings()}
 
-        def plan(planner: Planner, stretches: Sequence[Stretch]) -> tuple[Watch, ...]:
+        def plan(planner: Planner, stretches: Sequence[Stretch]) -> tuple[RecordingWatch, ...]:
             return tuple(watch for recording in recordings.values() for watch in planner(recording, stretches))
 
         tested = {fold.number: plan(plan_watches, fold.test) for fold in folds}
@@ -69,7 +69,7 @@ class WatchPlan:
         return cls(dataset=dataset, recordings=recordings, split=name, tested=tested, learned=learned)
 
     @cached_property
-    def watches(self) -> dict[str, Watch]:
+    def watches(self) -> dict[str, RecordingWatch]:
         """Episode id -> watch."""
         every = (*self.learned.values(), *self.tested.values())
         return {watch.episode: watch for watches in every for watch in watches}

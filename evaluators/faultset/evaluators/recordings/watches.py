@@ -7,7 +7,7 @@ after an incident, as soon as the system was healthy for the length of a referen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.recordings.cuts import Cut
 from faultset.datasets.recordings.recording import Recording
 
-LEAST_REFERENCE_S, LEAST_REFERENCE_STEPS = 120.0, 36
+LEAST_REFERENCE_S, LEAST_REFERENCE_STEPS = 120.0, 24
 """A reference has at least this length and at least this many sampling steps."""
 WATCH_REFERENCES = 5
 """A watch of a healthy system lasts this many lengths of its reference."""
@@ -29,7 +29,7 @@ def reference_ns(recording: Recording[Any]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class RecordingWatch:
     """A view of a recording: a healthy reference, and the time in which a detector may raise alarms."""
 
     recording: str
@@ -50,44 +50,33 @@ class Watch:
         """Id of that episode."""
         return self.cut.episode_id(self.recording)
 
-    def is_within(self, stretches: Iterable[Stretch]) -> bool:
-        """Return whether a stretch contains all of it."""
-        return any(
-            stretch.recording == self.recording
-            and stretch.start_ns <= self.reference_start_ns
-            and self.end_ns <= stretch.end_ns
-            for stretch in stretches
-        )
 
-
-def plan_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[Watch]:
+def plan_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[RecordingWatch]:
     """Yield the watches of tested stretches of a recording in order of time.
 
     The time before the first reference of a segment is not watched.
     """
     length_ns = reference_ns(recording)
-    truth = recording.truth
+    healthy = recording.truth.healthy_stretches
     for tested in _in_segments(recording, stretches):
         starts = [
             start_ns
-            for healthy in truth.healthy_stretches
-            if (inside := healthy.within(tested.start_ns, tested.end_ns)) is not None
+            for stretch in healthy
+            if (inside := stretch.within(tested.start_ns, tested.end_ns)) is not None
             for start_ns in range(inside.start_ns + length_ns, inside.end_ns + 1, WATCH_REFERENCES * length_ns)
             if start_ns < tested.end_ns
         ]
         for start_ns, end_ns in pairwise([*starts, tested.end_ns]):
-            yield Watch(
+            yield RecordingWatch(
                 recording=recording.id,
                 reference_start_ns=start_ns - length_ns,
                 start_ns=start_ns,
                 end_ns=end_ns,
-                healthy=any(
-                    stretch.start_ns <= start_ns and end_ns <= stretch.end_ns for stretch in truth.healthy_stretches
-                ),
+                healthy=any(stretch.start_ns <= start_ns and end_ns <= stretch.end_ns for stretch in healthy),
             )
 
 
-def plan_healthy_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[Watch]:
+def plan_healthy_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[RecordingWatch]:
     """Yield healthy views of training stretches, from which detectors learn.
 
     A view has at least the length of a reference; half of it is the reference, or the usual length.
@@ -100,7 +89,7 @@ def plan_healthy_watches(recording: Recording[Any], stretches: Sequence[Stretch]
                 continue
             for begin_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WATCH_REFERENCES * length_ns):
                 end_ns = min(begin_ns + (WATCH_REFERENCES + 1) * length_ns, inside.end_ns)
-                yield Watch(
+                yield RecordingWatch(
                     recording=recording.id,
                     reference_start_ns=begin_ns,
                     start_ns=begin_ns + min(length_ns, (end_ns - begin_ns) // 2),
