@@ -152,5 +152,13 @@ class Evaluation:
                 self.recordings.write(folder)
             write_json(self.board, paths[1])
             write_markdown(self.board, paths[2])
-            write_report(self.board, self.rows, self.specs, self.dataset, paths[3], policies=self.policies)
+            write_report(
+                self.board,
+                self.rows,
+                self.specs,
+                self.dataset,
+                paths[3],
+                policies=self.policies,
+                recordings=self.recordings,
+            )
         return paths

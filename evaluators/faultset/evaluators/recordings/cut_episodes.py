@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.recordings.cuts import (
     REFERENCE_SHARE,
     CutLengths,
@@ -26,7 +28,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
 """Shortest and longest times before and after an onset."""
-_KEPT = 0.75
+_KEPT = 0.9
 """Share of the incidents that should have these times."""
 
 
@@ -40,8 +42,8 @@ class CutEpisodes:
     """Episode -> its window in a recording."""
 
     def rename(self, source: DatasetSource) -> DatasetSource:
-        """Return the source of the cuts with the name and version of their origin."""
-        return replace(source, name=Path(self.origin.root).resolve().name, version=self.origin.version)
+        """Return the source of the cuts with the identity of their origin."""
+        return replace(source, **identify_dataset(self.origin))
 
     def folds(self, split: str | None) -> tuple[Fold, ...]:
         """Return the fold of a published split of recordings; empty for all other splits.
@@ -70,6 +72,14 @@ class CutEpisodes:
         )
 
 
+def identify_dataset(dataset: Dataset) -> dict[str, str]:
+    """Return name, version and digest of a dataset as a source has them."""
+    root = Path(dataset.root).resolve()
+    listing = root / VERSIONS / f"{dataset.version}.json"
+    digest = hashlib.sha256(listing.read_bytes()).hexdigest()
+    return {"name": root.name, "version": dataset.version, "digest": digest}
+
+
 def _contains(stretches: Iterable[Stretch], window: Stretch) -> bool:
     return any(
         stretch.recording == window.recording
@@ -82,7 +92,7 @@ def _contains(stretches: Iterable[Stretch], window: Stretch) -> bool:
 def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     """Cut an episode around each incident of all recordings, and about as many without a fault.
 
-    The times before and after the onset are those that three quarters of the incidents have, within limits.
+    The times before and after the onset are those that nine tenths of the incidents have, within limits.
 
     Returns
     -------
@@ -107,7 +117,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
 
 
 def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
-    """Return the times before and after an onset that three quarters of the incidents have, within limits."""
+    """Return the times before and after an onset that nine tenths of the incidents have, within limits."""
     before, after = [], []
     for recording in recordings:
         truth = recording.truth

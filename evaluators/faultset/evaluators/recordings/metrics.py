@@ -6,12 +6,13 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.recordings.tracks import Outcome, ScoredIncident, Track, remove_ranges
+from faultset.evaluators.scoring.detection import BUFFER_S
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.intervals import (
     Estimate,
@@ -66,7 +67,7 @@ class DetectorTracks:
         for track in self.tracks:
             by_recording[track.facts.recording].append(value(track))
         means = [float(np.mean(values)) for values in by_recording.values()]
-        return clustered_mean(means, list(by_recording))
+        return replace(clustered_mean(means, list(by_recording)), k=None)
 
 
 def _collect(parts: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -197,6 +198,43 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         brief=True,
         meaning="alarms that begin in a detected incident, 1 at best",
     ): _storms,
+    _declare(
+        name="vus_pr",
+        title="VUS-PR",
+        unit="share",
+        brief=True,
+        meaning="volume under the precision-recall surface of the scores in units of the threshold; steps as in "
+        f"TSB-AD, buffer {BUFFER_S} s; mean over recordings",
+    ): lambda detector: detector.per_recording(lambda track: track.volumes.pr),
+    _declare(
+        name="vus_roc",
+        title="VUS-ROC",
+        unit="share",
+        brief=True,
+        meaning=f"volume under the ROC surface of the same scores, buffer {BUFFER_S} s; about 0.5 for a constant score",
+    ): lambda detector: detector.per_recording(lambda track: track.volumes.roc),
+    _declare(
+        name="affiliation_f1",
+        title="affiliation F1",
+        unit="share",
+        brief=True,
+        meaning="harmonic mean of affiliation precision and recall, the nearness of alarms and incidents compared with "
+        "random instants; mean over recordings",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.f1),
+    _declare(
+        name="affiliation_precision",
+        title="affiliation precision",
+        unit="share",
+        headline=False,
+        meaning="nearness of alarms to incidents",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.precision),
+    _declare(
+        name="affiliation_recall",
+        title="affiliation recall",
+        unit="share",
+        headline=False,
+        meaning="nearness of incidents to alarms",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.recall),
     _declare(
         name="recall_unnoticed",
         title="recall, unnoticed",

@@ -45,6 +45,8 @@ class RecordingResults:
     """One answer per detector, seed and tested watch."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The detectors."""
+    dataset: Path
+    """Folder of the dataset."""
     watches: Mapping[str, RecordingWatch] = field(repr=False)
     """Episode id -> watch."""
     facts: Mapping[str, RecordingFacts] = field(repr=False)
@@ -68,20 +70,16 @@ class RecordingResults:
         return build_recording_tables(self.tracks, seed, self.threshold_rule)
 
     def alarm_rows(self) -> Iterable[dict[str, Any]]:
-        """Yield the alarms of all detectors with their outcomes."""
+        """Yield the alarms of all detectors with their outcomes; one row without a time for a track without alarms."""
         for name, tracks in self.tracks.items():
             for track in tracks:
+                source = {"recording": track.facts.recording, "baseline": name, "kind": track.rows[0].kind}
+                source |= {"seed": track.seed}
                 for alarm in track.alarms:
-                    yield {
-                        "recording": track.facts.recording,
-                        "baseline": name,
-                        "kind": track.rows[0].kind,
-                        "seed": track.seed,
-                        "alarm_ns": alarm.start_ns,
-                        "end_ns": alarm.end_ns,
-                        "outcome": alarm.outcome,
-                        "incident": alarm.incident,
-                    }
+                    times = {"alarm_ns": alarm.start_ns, "end_ns": alarm.end_ns}
+                    yield {**source, **times, "outcome": alarm.outcome, "incident": alarm.incident}
+                if not track.alarms:
+                    yield source
 
     def write(self, folder: Path) -> None:
         """Write all answers and all alarms into a folder of results."""

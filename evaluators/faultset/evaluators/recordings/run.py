@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from faultset.core.command_line.progress import Progress
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.format.version_files import VERSIONS
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.method_runs import EvaluationStart, run_methods
 from faultset.evaluators.execution.plan import identify_codes
@@ -89,11 +87,12 @@ def watch_recordings(
         results = RecordingResults(
             rows=tested,
             specs=answers.specs,
+            dataset=Path(dataset.root),
             watches=plan.watches,
             facts=_collect_facts(plan),
             split=plan.split,
             threshold_rule=rule,
-            digest=hashlib.sha256((Path(dataset.root) / VERSIONS / f"{dataset.version}.json").read_bytes()).hexdigest(),
+            digest=scope.source.digest,
             isolation=answers.isolation,
         )
         if folder is not None and checkpoint is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.recordings.recording import Recording
 from faultset.evaluators.recordings.watches import RecordingWatch
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scoring.alarms import GAP_S, Range, list_alarms, merge_runs
+from faultset.evaluators.scoring.affiliation import Affiliation, affiliation
+from faultset.evaluators.scoring.alarms import GAP_S, Range, RangeVolumes, list_alarms, merge_runs, range_volumes
+from faultset.evaluators.scoring.detection import buffer_samples
 
 DECOY_S = 60
 """An alarm belongs to a decoy if it begins at most this long after its end."""
@@ -44,6 +47,12 @@ class ScoredIncident:
     counts: bool
     """Whether it is scored: it begins in watched time and overlaps no void stretch."""
 
+    @property
+    def title(self) -> str:
+        """Fault and targets."""
+        _, fault, *targets = map(str, self.cluster)
+        return f"{fault} on {', '.join(targets)}" if targets else fault
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingFacts:
@@ -51,6 +60,8 @@ class RecordingFacts:
 
     recording: str
     app: str
+    start_ns: int
+    end_ns: int
     watched: tuple[Range, ...]
     incidents: tuple[ScoredIncident, ...]
     decoys: tuple[Range, ...]
@@ -82,6 +93,8 @@ class RecordingFacts:
         return cls(
             recording=recording.id,
             app=context.app,
+            start_ns=recording.start_ns,
+            end_ns=recording.end_ns,
             watched=watched,
             incidents=tuple(incidents),
             decoys=tuple((row["start"], row["end"] + DECOY_S * SECOND_NS) for row in truth.rows("decoys")),
@@ -219,6 +232,40 @@ class Track:
             times.append(np.asarray(row.answer["times_ns"], dtype=np.int64))
             scores.append(np.asarray(row.answer["scores"], dtype=float) / unit)
         return np.concatenate(times), np.concatenate(scores)
+
+    @cached_property
+    def volumes(self) -> RangeVolumes:
+        """Volumes under the range curves of the scores; samples in other incidents and void stretches are left out."""
+        times, scores = self.samples
+        counted = [(item.start_ns, item.end_ns) for item in self.facts.counted]
+        others = [(item.start_ns, item.end_ns) for item in self.facts.incidents if item not in self.facts.counted]
+        positive = _are_inside(times, counted)
+        used = positive | ~_are_inside(times, [*others, *self.facts.voids])
+        if not counted:
+            return RangeVolumes(math.nan, math.nan)
+        if not positive.any():
+            # without scores nothing is detected at any threshold
+            return RangeVolumes(0.0, 0.0)
+        return range_volumes(positive[used], scores[used], buffer_samples(times))
+
+    @cached_property
+    def affiliation(self) -> Affiliation:
+        """Nearness of alarms and headline incidents, in watched time."""
+        faults = [
+            (self._watched_before(item.start_ns), self._watched_before(item.end_ns)) for item in self.facts.counted
+        ]
+        alarms = [(self._watched_before(a.start_ns), self._watched_before(a.end_ns)) for a in self.alarms]
+        total = sum(end - start for start, end in self.facts.watched)
+        alarms = [(start, max(end, start + 1)) for start, end in alarms]
+        return affiliation(merge_runs(sorted(faults), 0), merge_runs(alarms, 0), (0, total))
+
+
+def _are_inside(times: npt.NDArray[np.int64], ranges: Iterable[Range]) -> npt.NDArray[np.bool_]:
+    """Return which samples end in a range."""
+    inside = np.zeros(len(times), dtype=bool)
+    for start, end in ranges:
+        inside |= (times > start) & (times <= end)
+    return inside
 
 
 def _alarms_of(row: ResultRow) -> list[Range]:

@@ -22,6 +22,7 @@ from faultset.datasets.recordings.cuts import REVISION, cut_view, write_cut
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.recordings.cut_episodes import identify_dataset
 from faultset.evaluators.recordings.folds import fold_recordings
 from faultset.evaluators.recordings.watches import RecordingWatch, plan_healthy_watches, plan_watches, reference_ns
 
@@ -99,7 +100,7 @@ class WatchPlan:
         if not folder.is_dir():
             self._write(folder, progress)
         source = DatasetSource.of(open_dataset(folder))
-        return replace(source, name=Path(self.dataset.root).resolve().name, version=self.dataset.version)
+        return replace(source, **identify_dataset(self.dataset))
 
     def _key(self) -> str:
         hashes = [record.sha256 for files in self.dataset.recording_files.values() for record in files.values()]
