@@ -68,7 +68,7 @@ class Evaluation:
             watched=() if self.recordings is None else self.recordings.rows,
             recorded_tables=() if self.recordings is None else self.recordings.tables(self.seed),
             digest=self.digest,
-            settings=self.settings,
+            settings={**self.settings, **({} if self.recordings is None else {"recordings": self.recordings.summary})},
             seed=self.seed,
             policies=self.policies,
             agent_runs=self.agent_runs,

@@ -36,7 +36,12 @@ from faultset.evaluators.execution.settings import (
 from faultset.evaluators.leaderboards.trained_thresholds import apply_training_thresholds, training_policy
 from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
 from faultset.evaluators.predictions.prediction_rows import read_predictions
-from faultset.evaluators.recordings.cut_episodes import CutEpisodes, cut_recordings
+from faultset.evaluators.recordings.cut_episodes import (
+    CutEpisodes,
+    cut_recordings,
+    list_alarm_detectors,
+    list_online_alarms,
+)
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.run import watch_recordings
 from faultset.evaluators.results.output_folder import check_writable
@@ -143,13 +148,14 @@ class EvaluationCall:
     def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
         """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
         tasks = self.settings.tasks
-        detectors = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        others = [spec for spec in specs if spec.task != "detection" and spec.task in tasks]
         watched = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.engine() as engine:
             dataset.check_files(engine.workers)
-            if detectors and "detection" in tasks:
+            detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
+            if detectors:
                 watched = watch_recordings(
                     dataset,
                     detectors,
@@ -161,7 +167,6 @@ class EvaluationCall:
                 )
         if dataset.episodes:
             return self.evaluate_episodes(dataset, specs, recordings=watched)
-        others = [spec for spec in specs if spec.task != "detection" and spec.task in tasks]
         cuts = cut_recordings(dataset) if others else None
         if cuts is not None:
             return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
@@ -181,6 +186,21 @@ class EvaluationCall:
         if self.folder is not None:
             evaluation.write(self.folder)
         return evaluation
+
+    def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
+        """Return the detectors that run over recordings, with those that raise the alarms of localizers.
+
+        Detectors that learn from labels are left out.
+        """
+        from faultset.baselines.api.registry import get_baseline
+
+        if "detection" not in self.settings.tasks:
+            return []
+        chosen = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        if alarms and "detected" in self.settings.protocols:
+            names = [self.settings.alarm_detector] if self.settings.alarm_detector else list_alarm_detectors(dataset)
+            chosen += [get_baseline(name) for name in names if all(spec.name != name for spec in chosen)]
+        return chosen
 
     def evaluate_episodes(
         self,
@@ -218,6 +238,9 @@ class EvaluationCall:
             scope = define_scope(settings, source, None if read_training is None else read_training())
             if cuts is not None:
                 scope = replace(scope, chosen_folds=cuts.folds(settings.split))
+                if recordings is not None:
+                    online = list_online_alarms(cuts, recordings, scope.choose_alarm_detector)
+                    scope = replace(scope, online_alarms=online)
             scope.choose_answerable(specs)
             predicted = read_predictions(scope, files)
             acting = AgentEvaluation(scope, self.recorded)

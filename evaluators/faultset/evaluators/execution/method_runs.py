@@ -41,6 +41,8 @@ class EvaluationStart:
     """Estimated size of the results."""
     reused: int
     """Answers taken from an interrupted evaluation."""
+    recordings: int = 0
+    """Number of tested recordings; the episodes are then views of them."""
     changed: tuple[str, ...] = ()
     """What has changed since the last evaluation into the same folder."""
     dashboard: str | None

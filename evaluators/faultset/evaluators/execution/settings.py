@@ -295,6 +295,8 @@ class EvaluationScope:
     """Separate training dataset; all of `source` is then tested."""
     chosen_folds: tuple[Fold, ...] = ()
     """The folds, if they do not follow from `settings`."""
+    online_alarms: Mapping[str, int | None] = field(default_factory=dict)
+    """Episode cut out of a recording -> when the detector that raises alarms did so online; None if it did not."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:

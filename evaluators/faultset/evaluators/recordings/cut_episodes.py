@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,10 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.stretches import Stretch
-from faultset.datasets.format.version_files import VERSIONS
+from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.recordings.cuts import (
     REFERENCE_SHARE,
+    Cut,
     CutLengths,
     plan_fault_cuts,
     plan_healthy_cuts,
@@ -25,6 +24,9 @@ from faultset.datasets.recordings.cuts import (
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold, episode_labels, folds_of_split
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.settings import ALARM_DETECTOR, ALARM_DETECTOR_WITHOUT_SPANS
+from faultset.evaluators.recordings.folds import identify_dataset
+from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
 """Shortest and longest times before and after an onset."""
@@ -38,8 +40,8 @@ class CutEpisodes:
 
     dataset: Dataset
     origin: Dataset
-    stretches: Mapping[str, Stretch]
-    """Episode -> its window in a recording."""
+    cuts: Mapping[str, tuple[str, Cut]]
+    """Episode -> its recording, and its window there."""
 
     def rename(self, source: DatasetSource) -> DatasetSource:
         """Return the source of the cuts with the identity of their origin."""
@@ -57,7 +59,7 @@ class CutEpisodes:
         if published is None:
             return ()
         train, test = (
-            [episode for episode, window in self.stretches.items() if _contains(stretches, window)]
+            [episode for episode, (recording, cut) in self.cuts.items() if _contains(stretches, recording, cut)]
             for stretches in (published.train, published.test)
         )
         if not test:
@@ -72,19 +74,54 @@ class CutEpisodes:
         )
 
 
-def identify_dataset(dataset: Dataset) -> dict[str, str]:
-    """Return name, version and digest of a dataset as a source has them."""
-    root = Path(dataset.root).resolve()
-    listing = root / VERSIONS / f"{dataset.version}.json"
-    digest = hashlib.sha256(listing.read_bytes()).hexdigest()
-    return {"name": root.name, "version": dataset.version, "digest": digest}
+def list_alarm_detectors(dataset: Dataset) -> list[str]:
+    """Return the default detectors that raise alarms in the recordings of a dataset, by whether these have spans."""
+    with_spans = {
+        any(path.endswith(table_file("spans")) and record.rows for path, record in files.items())
+        for files in dataset.recording_files.values()
+    }
+    return [ALARM_DETECTOR if has_spans else ALARM_DETECTOR_WITHOUT_SPANS for has_spans in sorted(with_spans)]
 
 
-def _contains(stretches: Iterable[Stretch], window: Stretch) -> bool:
+def list_online_alarms(
+    cuts: CutEpisodes, recordings: RecordingResults, choose_detector: Callable[[str], str]
+) -> dict[str, int | None]:
+    """Return when a detector that ran online over the recordings raised an alarm in each episode.
+
+    In an episode with an incident, the alarm is the first one in the incident.
+
+    Parameters
+    ----------
+    choose_detector
+        Episode -> name of the detector; of several seeds the first is used.
+
+    Returns
+    -------
+    dict
+        Episode -> alarm in UTC nanoseconds, None without one; episodes outside of watched time are left out.
+    """
+    alarms: dict[str, int | None] = {}
+    for episode, (recording, cut) in cuts.cuts.items():
+        tracks = recordings.tracks.get(choose_detector(episode), ())
+        track = next((track for track in tracks if track.facts.recording == recording), None)
+        first_ns = cut.reference_end_ns if cut.incident is None else cut.incident.start_ns
+        if track is None or not any(start <= first_ns < end for start, end in track.facts.watched):
+            continue
+        alarms[episode] = next(
+            (
+                alarm.start_ns
+                for alarm in track.alarms
+                if first_ns <= alarm.start_ns < cut.end_ns
+                and (cut.incident is None or alarm.incident == cut.incident.incident)
+            ),
+            None,
+        )
+    return alarms
+
+
+def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
     return any(
-        stretch.recording == window.recording
-        and stretch.start_ns <= window.start_ns
-        and window.end_ns <= stretch.end_ns
+        stretch.recording == recording and stretch.start_ns <= cut.start_ns and cut.end_ns <= stretch.end_ns
         for stretch in stretches
     )
 
@@ -106,14 +143,14 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
         return None
     most = max(map(len, faults))
     windows = {
-        cut.episode_id(recording.id): Stretch(recording.id, cut.start_ns, cut.end_ns)
+        cut.episode_id(recording.id): (recording.id, cut)
         for recording, cuts in zip(recordings, faults, strict=True)
         for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, most))
     }
     hashes = sorted(record.sha256 for files in dataset.recording_files.values() for record in files.values())
     pairs = [(recording.view, recording.truth) for recording in recordings]
     folder = write_cuts(pairs, lengths, healthy=most, hashes=hashes)
-    return CutEpisodes(dataset=open_dataset(folder), origin=dataset, stretches=windows)
+    return CutEpisodes(dataset=open_dataset(folder), origin=dataset, cuts=windows)
 
 
 def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:

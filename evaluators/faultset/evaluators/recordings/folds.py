@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import CROSS
 
@@ -25,6 +28,14 @@ class RecordingFold:
     number: int
     train: tuple[Stretch, ...]
     test: tuple[Stretch, ...]
+
+
+def identify_dataset(dataset: Dataset) -> dict[str, str]:
+    """Return name, version and digest of a dataset as a source has them."""
+    root = Path(dataset.root).resolve()
+    listing = root / VERSIONS / f"{dataset.version}.json"
+    digest = hashlib.sha256(listing.read_bytes()).hexdigest()
+    return {"name": root.name, "version": dataset.version, "digest": digest}
 
 
 def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tuple[RecordingFold, ...]]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.files import parquet_path, replacing
+from faultset.core.times import SECOND_NS, duration_text
 from faultset.evaluators.leaderboards.records import Table
 from faultset.evaluators.recordings.tables import build_recording_tables
 from faultset.evaluators.recordings.tracks import RecordingFacts, Track, build_tracks
@@ -64,6 +65,22 @@ class RecordingResults:
     def tracks(self) -> dict[str, list[Track]]:
         """Detector -> its alarms and scores, by recording and seed."""
         return build_tracks(self.rows, self.watches, self.facts)
+
+    @property
+    def summary(self) -> str:
+        """What was watched and how, in one sentence."""
+        items = [item for facts in self.facts.values() for item in facts.incidents]
+        counted = sum(len(facts.counted) for facts in self.facts.values())
+        noted = sum(item.counts for item in items)
+        watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
+        references = sorted({facts.reference_s for facts in self.facts.values()})
+        spans = " to ".join(f"{seconds:g}" for seconds in dict.fromkeys((references[0], references[-1])))
+        return (
+            f"{len(self.facts)} {'recording' if len(self.facts) == 1 else 'recordings'}, {duration_text(watched_s)} "
+            f"watched with references of {spans} s, split {self.split}; {len(items)} incidents, of which clients "
+            f"noticed {counted} and not {noted - counted}, and {len(items) - noted} are not scored (void stretches, or "
+            "not watched from their start)"
+        )
 
     def tables(self, seed: int) -> list[Table]:
         """Return the tables of detectors; `seed` is that of tests that draw sign flips."""

@@ -57,6 +57,12 @@ def watch_recordings(
         No recording can be watched, or a file is damaged.
     """
     plan = WatchPlan.of(dataset, settings.split)
+    tested = {watch.recording for watches in plan.tested.values() for watch in watches}
+
+    def report_start(start: EvaluationStart) -> None:
+        if started is not None:
+            started(replace(start, recordings=len(tested)))
+
     settings = replace(
         settings,
         tasks=("detection",),
@@ -67,14 +73,14 @@ def watch_recordings(
         policies=(),
         calibrate=not all(spec.own_threshold for spec in detectors),
     )
-    scope = EvaluationScope(source=plan.source(), settings=settings, chosen_folds=plan.folds)
+    scope = EvaluationScope(source=plan.source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
         checkpoint = None
         if folder is not None:
             conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
             codes = identify_codes(detectors, settings)
             checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=WATCHES_FILE))
-        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=started, progress=progress)
+        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():
             raise error
         answers.steps.finish()

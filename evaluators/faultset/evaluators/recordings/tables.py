@@ -19,7 +19,7 @@ from faultset.evaluators.recordings.metrics import (
     estimate_metrics,
     mean_above_chance,
 )
-from faultset.evaluators.recordings.tracks import RecordingFacts, Track
+from faultset.evaluators.recordings.tracks import Track
 from faultset.evaluators.statistics.comparison import paired_difference
 
 SAME_RATE = "random alarms"
@@ -57,9 +57,7 @@ def _build_table(
     detectors: Mapping[str, DetectorTracks], app: str, group: str, seed: int, threshold_rule: str
 ) -> Table:
     entries = {name: _build_entry(name, detector, seed) for name, detector in detectors.items()}
-    methods = {
-        name: entry.against for name, entry in entries.items() if entry.kind != "control" and entry.against is not None
-    }
+    methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
     adjusted, no_p = correct_p(methods, clusters)
@@ -86,7 +84,6 @@ def _build_table(
         episodes=len(first.headline),
         clusters=clusters,
         strongest_control=SAME_RATE,
-        note=_note(facts),
         no_p=no_p,
         threshold_rule=threshold_rule,
         watched_s=sum(end - start for each in facts for start, end in each.watched) / 1e9,
@@ -108,17 +105,8 @@ def _build_entry(name: str, detector: DetectorTracks, seed: int) -> Entry:
         fit_seconds=_median(row.fit_seconds for row in rows),
         peak_bytes=_median(row.peak_bytes for row in rows),
         seeds=len({row.seed for row in rows}),
-        against=paired_difference(recalls, chances, clusters, seed) if recalls else None,
+        against=paired_difference(recalls, chances, clusters, seed) if recalls and rows[0].kind != "control" else None,
     )
-
-
-def _note(facts: Iterable[RecordingFacts]) -> str:
-    """Return how many incidents are not scored, and why."""
-    items = [item for each in facts for item in each.incidents]
-    unscored = sum(not item.counts for item in items)
-    if not unscored:
-        return ""
-    return f"{unscored} of {len(items)} incidents overlap void stretches or begin before the first reference."
 
 
 def _median(values: Iterable[float | None]) -> float:

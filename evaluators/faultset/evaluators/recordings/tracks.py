@@ -15,7 +15,7 @@ import numpy.typing as npt
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.recordings.recording import Recording
-from faultset.evaluators.recordings.watches import RecordingWatch
+from faultset.evaluators.recordings.watches import RecordingWatch, reference_ns
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.affiliation import Affiliation, affiliation
 from faultset.evaluators.scoring.alarms import GAP_S, Range, RangeVolumes, list_alarms, merge_runs, range_volumes
@@ -68,6 +68,8 @@ class RecordingFacts:
     """Harmless changes, each with the time in which an alarm belongs to it."""
     voids: tuple[Range, ...]
     step_ns: int
+    reference_s: float
+    """Length of references."""
 
     @classmethod
     def of(cls, recording: Recording[Any], watches: Sequence[RecordingWatch]) -> RecordingFacts:
@@ -100,6 +102,7 @@ class RecordingFacts:
             decoys=tuple((row["start"], row["end"] + DECOY_S * SECOND_NS) for row in truth.rows("decoys")),
             voids=tuple((void.start_ns, void.end_ns) for void in truth.void_stretches),
             step_ns=round(context.sampling_step_s * SECOND_NS),
+            reference_s=reference_ns(recording) / SECOND_NS,
         )
 
     @property

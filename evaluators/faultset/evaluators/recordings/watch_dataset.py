@@ -22,8 +22,7 @@ from faultset.datasets.recordings.cuts import REVISION, cut_view, write_cut
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.recordings.cut_episodes import identify_dataset
-from faultset.evaluators.recordings.folds import fold_recordings
+from faultset.evaluators.recordings.folds import fold_recordings, identify_dataset
 from faultset.evaluators.recordings.watches import RecordingWatch, plan_healthy_watches, plan_watches, reference_ns
 
 Planner = Callable[[Recording[Dataset], Sequence[Stretch]], Iterator[RecordingWatch]]
