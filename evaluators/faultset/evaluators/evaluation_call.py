@@ -42,6 +42,7 @@ from faultset.evaluators.recordings.cut_episodes import (
     list_alarm_detectors,
     list_online_alarms,
 )
+from faultset.evaluators.recordings.predicted_watches import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.run import watch_recordings
 from faultset.evaluators.results.output_folder import check_writable
@@ -154,22 +155,26 @@ class EvaluationCall:
             check_writable(self.folder)
         with self.engine() as engine:
             dataset.check_files(engine.workers)
+            files = [file for file in self.files if is_about_recordings(file, dataset)]
             detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
-            if detectors:
+            if detectors or files:
+                check_names(files, [spec.name for spec in detectors])
                 watched = watch_recordings(
                     dataset,
                     detectors,
                     self.settings,
                     engine,
+                    files=files,
                     folder=self.folder,
                     started=self.started,
                     progress=self.progress,
                 )
+        rest = replace(self, files=tuple(file for file in self.files if file not in files))
         if dataset.episodes:
-            return self.evaluate_episodes(dataset, specs, recordings=watched)
+            return rest.evaluate_episodes(dataset, specs, recordings=watched)
         cuts = cut_recordings(dataset) if others else None
         if cuts is not None:
-            return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
+            return rest.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
         if watched is None:
             raise DataError(
                 f"{dataset.root} has recordings only, and no incident of theirs names a faulty service with enough "

@@ -14,7 +14,6 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.recordings.cuts import (
-    REFERENCE_SHARE,
     Cut,
     CutLengths,
     plan_fault_cuts,
@@ -163,12 +162,12 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
         for incident in truth.incidents:
             first_ns = incident.inject_start_ns or incident.start_ns
             if first_ns in ends:
-                before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS / REFERENCE_SHARE)
+                before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
             after.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
     return CutLengths(before_s=_choose(before, *BEFORE_S), after_s=_choose(after, *AFTER_S))
 
 
 def _choose(values: Iterable[float], least: float, most: float) -> float:
     data = np.asarray(list(values))
-    common = float(np.quantile(data, 1 - _KEPT)) if len(data) else least
+    common = float(np.quantile(data, 1 - _KEPT, method="lower")) if len(data) else least
     return min(most, max(least, float(np.floor(common))))

@@ -20,6 +20,9 @@ from faultset.evaluators.leaderboards.trained_thresholds import (
     apply_training_thresholds,
     training_policy,
 )
+from faultset.evaluators.predictions.files import PredictionFile
+from faultset.evaluators.predictions.prediction_rows import read_predictions
+from faultset.evaluators.recordings.predicted_watches import divide_into_watches
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.tracks import RecordingFacts
 from faultset.evaluators.recordings.watch_dataset import WatchPlan
@@ -36,6 +39,7 @@ def watch_recordings(
     settings: EvaluationSettings,
     engine: MethodEngine,
     *,
+    files: Sequence[PredictionFile] = (),
     folder: Path | None = None,
     started: Callable[[EvaluationStart], None] | None = None,
     progress: Progress | None = None,
@@ -46,6 +50,8 @@ def watch_recordings(
     ----------
     detectors
         Detectors that do not need labels.
+    files
+        Prediction files about recordings.
     folder
         Folder of the results, for a checkpoint; None stores nothing.
     started, progress
@@ -71,14 +77,16 @@ def watch_recordings(
         delays=(),
         evidence=(),
         policies=(),
-        calibrate=not all(spec.own_threshold for spec in detectors),
+        calibrate=any(file.sets_threshold_in_training for file in files)
+        or not all(spec.own_threshold for spec in detectors),
     )
     scope = EvaluationScope(source=plan.source(progress), settings=settings, chosen_folds=plan.folds)
+    predicted = read_predictions(scope, [divide_into_watches(file, plan) for file in files])
     with ExitStack() as stack:
         checkpoint = None
         if folder is not None:
             conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
-            codes = identify_codes(detectors, settings)
+            codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
             checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=WATCHES_FILE))
         answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():
@@ -88,7 +96,7 @@ def watch_recordings(
         undecided = {spec.name for spec in detectors if not spec.own_threshold}
         if undecided:
             rows = apply_training_thresholds(rows, undecided, training_policy(()))
-        judged, _, rule = apply_one_rule(rows, ())
+        judged, _, rule = apply_one_rule([*rows, *predicted], ())
         tested = tuple(row for row in judged if row.protocol == "detected")
         results = RecordingResults(
             rows=tested,

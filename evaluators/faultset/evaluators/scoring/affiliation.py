@@ -26,7 +26,7 @@ _POINTS = 200
 
 
 class Affiliation(NamedTuple):
-    """Mean over the faults; NaN if undefined."""
+    """Mean over the faults; NaN without any."""
 
     precision: float
     """Over the zones with an alarm."""
@@ -58,6 +58,8 @@ def affiliation(faults: Sequence[Range], alarms: Sequence[Range], window: Range)
     >>> perfect.precision, perfect.recall
     (1.0, 1.0)
     """
+    if not faults:
+        return Affiliation(math.nan, math.nan)
     middles = [(first[1] + second[0]) / 2 for first, second in pairwise(faults)]
     precisions, recalls = [], []
     for fault, (start, end) in zip(faults, pairwise([window[0], *middles, window[1]]), strict=True):
@@ -66,8 +68,8 @@ def affiliation(faults: Sequence[Range], alarms: Sequence[Range], window: Range)
             precisions.append(_precision(fault, inside, start, end))
         recalls.append(_recall(fault, inside, start, end) if inside else 0.0)
     return Affiliation(
-        precision=float(np.mean(precisions)) if precisions else (math.nan if not faults else 0.0),
-        recall=float(np.mean(recalls)) if recalls else math.nan,
+        precision=float(np.mean(precisions)) if precisions else 0.0,
+        recall=float(np.mean(recalls)),
     )
 
 
