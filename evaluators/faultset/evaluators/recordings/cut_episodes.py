@@ -29,7 +29,7 @@ from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
 """Shortest and longest times before and after an onset."""
-_KEPT = 0.9
+_USUAL_SHARE = 0.9
 """Share of the incidents that should have these times."""
 
 
@@ -169,5 +169,5 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
 
 def _choose(values: Iterable[float], least: float, most: float) -> float:
     data = np.asarray(list(values))
-    common = float(np.quantile(data, 1 - _KEPT, method="lower")) if len(data) else least
+    common = float(np.quantile(data, 1 - _USUAL_SHARE, method="lower")) if len(data) else least
     return min(most, max(least, float(np.floor(common))))

@@ -17,7 +17,7 @@ from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.recordings.cuts import Cut
 from faultset.datasets.recordings.recording import Recording
 
-LEAST_REFERENCE_S, LEAST_REFERENCE_STEPS = 120.0, 24
+MIN_REFERENCE_S, MIN_REFERENCE_STEPS = 120.0, 24
 """A reference has at least this length and at least this many sampling steps."""
 WATCH_REFERENCES = 5
 """A watch of a healthy system lasts this many lengths of its reference."""
@@ -25,7 +25,7 @@ WATCH_REFERENCES = 5
 
 def reference_ns(recording: Recording[Any]) -> int:
     """Return the length of the references of a recording in nanoseconds."""
-    return round(max(LEAST_REFERENCE_S, LEAST_REFERENCE_STEPS * recording.context.sampling_step_s) * SECOND_NS)
+    return round(max(MIN_REFERENCE_S, MIN_REFERENCE_STEPS * recording.context.sampling_step_s) * SECOND_NS)
 
 
 @dataclass(frozen=True, kw_only=True)

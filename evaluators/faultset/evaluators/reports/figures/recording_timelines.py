@@ -14,7 +14,7 @@ SHOWN = 8
 """Detectors of a recording that are not folded."""
 EXPLORER_FILE = "explorer.html"
 """Page of the explorer that marks link to, next to the report."""
-_NARROWEST = 0.25
+_MIN_WIDTH = 0.25
 """Smallest width of a mark in percent."""
 _TICKS = 6
 _MEANINGS = {
@@ -108,7 +108,7 @@ def _mark(facts: RecordingFacts, kind: str, interval: Range, meaning: str) -> di
     return {
         "kind": kind,
         "left": round(100 * (start - facts.start_ns) / total, 3),
-        "width": round(max(_NARROWEST, 100 * (end - start) / total), 3),
+        "width": round(max(_MIN_WIDTH, 100 * (end - start) / total), 3),
         "title": f"{clock_text(seconds)} {meaning}",
         "href": f"{EXPLORER_FILE}#{quote(facts.recording)}@{seconds:.0f}",
     }
