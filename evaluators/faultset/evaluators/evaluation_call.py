@@ -22,7 +22,7 @@ from faultset.evaluators.agent_evaluation.evaluation import (
 )
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
-from faultset.evaluators.execution.checkpoint import Checkpoint
+from faultset.evaluators.execution.checkpoint import Checkpoint, checkpoint_path
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
 from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, run_methods
 from faultset.evaluators.execution.plan import identify_codes
@@ -45,7 +45,7 @@ from faultset.evaluators.recordings.cut_episodes import (
 from faultset.evaluators.recordings.predicted_watches import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.run import watch_recordings
-from faultset.evaluators.results.output_folder import check_writable
+from faultset.evaluators.results.output_folder import WATCHES_FILE, check_writable
 from faultset.evaluators.results.provenance import code_version, identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
@@ -148,15 +148,18 @@ class EvaluationCall:
 
     def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
         """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
-        tasks = self.settings.tasks
-        others = [spec for spec in specs if spec.task != "detection" and spec.task in tasks]
+        if self.options.get("train") is not None:
+            raise UsageError("a separate training dataset is only for episodes; leave it out, or cut episodes first")
+        asks_at_alarms = not dataset.episodes and any(
+            spec.task != "detection" and spec.task in self.settings.tasks for spec in specs
+        )
         watched = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.engine() as engine:
             dataset.check_files(engine.workers)
             files = [file for file in self.files if is_about_recordings(file, dataset)]
-            detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
+            detectors = self._choose_detectors(dataset, specs, alarms=asks_at_alarms)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
                 watched = watch_recordings(
@@ -169,12 +172,22 @@ class EvaluationCall:
                     started=self.started,
                     progress=self.progress,
                 )
-        rest = replace(self, files=tuple(file for file in self.files if file not in files))
+        rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
+        evaluation = rest.evaluate_others(dataset, specs, watched)
+        if self.folder is not None:
+            checkpoint_path(self.folder, WATCHES_FILE).unlink(missing_ok=True)
+        return evaluation
+
+    def evaluate_others(
+        self, dataset: Dataset, specs: Sequence[BaselineSpec], watched: RecordingResults | None
+    ) -> Evaluation:
+        """Run methods on the episodes of a dataset with recordings, or on cuts if it has none."""
         if dataset.episodes:
-            return rest.evaluate_episodes(dataset, specs, recordings=watched)
+            return self.evaluate_episodes(dataset, specs, recordings=watched)
+        others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         cuts = cut_recordings(dataset) if others else None
         if cuts is not None:
-            return rest.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
+            return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
         if watched is None:
             raise DataError(
                 f"{dataset.root} has recordings only, and no incident of theirs names a faulty service with enough "
@@ -209,7 +222,7 @@ class EvaluationCall:
 
     def evaluate_episodes(
         self,
-        dataset: str | Dataset,
+        dataset: str | Path | Dataset,
         specs: Sequence[BaselineSpec],
         *,
         recordings: RecordingResults | None = None,

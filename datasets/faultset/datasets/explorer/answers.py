@@ -54,7 +54,8 @@ def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
     if not path.is_file():
         return {}
     try:
-        rows = pq.read_table(parquet_path(path), columns=["recording", "baseline", "seed", "alarm_ns"]).to_pylist()
+        table = pq.read_table(parquet_path(path), columns=["recording", "baseline", "seed", "alarm_ns"])
+        rows: list[dict[str, Any]] = table.to_pylist()
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"{path} cannot be read as alarms ({error}); give a folder that evaluate wrote") from error
     alarms: dict[str, list[dict[str, Any]]] = defaultdict(list)

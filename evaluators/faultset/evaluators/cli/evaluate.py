@@ -160,7 +160,7 @@ def evaluate(
     significance: float | None,
     as_json: bool,
 ) -> None:
-    """Score detection, localization and root cause methods on every episode of DATASET.
+    """Score detection, localization and root cause methods on every episode and recording of DATASET.
 
     DATASET is a folder or a URL that fsspec supports. Writes results.parquet (one row per answer), leaderboard.json,
     leaderboard.md and report.html. Repeat the command to resume an interrupted evaluation.
@@ -280,6 +280,7 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
     terminal.show(board, text_console())
     click.echo(
         f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
+        + (", alarms.parquet" if evaluation.recordings is not None else "")
     )
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")

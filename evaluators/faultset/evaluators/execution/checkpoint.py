@@ -34,6 +34,11 @@ _CHANGED = {
 }
 
 
+def checkpoint_path(folder: Path, results: str = RESULTS_FILE) -> Path:
+    """Return the path of the checkpoint for a file of results."""
+    return folder / f"{Path(results).stem}.partial.arrows"
+
+
 class Checkpoint:
     """A file to which every batch of rows is appended; removed when the evaluation is complete.
 
@@ -67,7 +72,7 @@ class Checkpoint:
     ) -> None:
         self.folder = folder
         self.results = folder / results
-        self.path = folder / f"{self.results.stem}.partial.arrows"
+        self.path = checkpoint_path(folder, results)
         self._conditions = {"rows": ROWS_VERSION, **conditions}
         self.codes = dict(codes or {})
         self._lock: int | None = None

@@ -44,7 +44,7 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
     Parameters
     ----------
     split
-        A published split of the recordings. Any other name stands for the default: two folds, in which detectors learn
+        A published split of the recordings. By default, and for any other name, there are two folds: detectors learn
         from every other recording of each application and are tested on the rest, or the first part of a recording
         that is alone.
 

@@ -70,10 +70,10 @@ class DetectorTracks:
         return replace(clustered_mean(means, list(by_recording)), k=None)
 
 
-def _collect(parts: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+def _collect(values_by_name: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
     collected: defaultdict[str, list[float]] = defaultdict(list)
-    for part in parts:
-        for name, value in part.items():
+    for values in values_by_name:
+        for name, value in values.items():
             collected[name].append(value)
     return dict(collected)
 

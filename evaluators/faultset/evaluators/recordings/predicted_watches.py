@@ -25,7 +25,7 @@ def divide_into_watches(file: PredictionFile, plan: WatchPlan) -> PredictionFile
     Raises
     ------
     DataError
-        The file has no scores, or names something that is no recording of the dataset.
+        The file lacks scores, or names an unknown recording.
     """
     where = f"{plan.dataset.root} version {plan.dataset.version}"
     if file.layout is not SCORES:

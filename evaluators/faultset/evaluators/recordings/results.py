@@ -1,4 +1,4 @@
-"""The answers of detectors on the recordings of a dataset, and what is computed from them."""
+"""The answers of detectors on the recordings of a dataset, with their alarms, tables and files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALARMS = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingResults:
-    """The answers of detectors on recordings, and what is computed from them."""
+    """The answers of detectors on recordings, with their alarms, tables and files."""
 
     rows: tuple[ResultRow, ...] = field(repr=False)
     """One answer per detector, seed and tested watch."""
@@ -68,18 +68,19 @@ class RecordingResults:
 
     @property
     def summary(self) -> str:
-        """What was watched and how, in one sentence."""
+        """One sentence with the watched time, the references and the incidents."""
         items = [item for facts in self.facts.values() for item in facts.incidents]
         counted = sum(len(facts.counted) for facts in self.facts.values())
-        noted = sum(item.counts for item in items)
+        scored = sum(item.counts for item in items)
         watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
         references = sorted({facts.reference_s for facts in self.facts.values()})
         spans = " to ".join(f"{seconds:g}" for seconds in dict.fromkeys((references[0], references[-1])))
+        noun = "recording" if len(self.facts) == 1 else "recordings"
         return (
-            f"{len(self.facts)} {'recording' if len(self.facts) == 1 else 'recordings'}, {duration_text(watched_s)} "
-            f"watched with references of {spans} s, split {self.split}; {len(items)} incidents, of which clients "
-            f"noticed {counted} and not {noted - counted}, and {len(items) - noted} are not scored (void stretches, or "
-            "not watched from their start)"
+            f"{len(self.facts)} {noun}, {duration_text(watched_s)} watched with references of {spans} s, split "
+            f"{self.split}; {len(items)} incidents: clients noticed {counted} and did not notice {scored - counted}; "
+            f"{len(items) - scored} are not scored, because they overlap void stretches or began before the first "
+            "reference"
         )
 
     def tables(self, seed: int) -> list[Table]:

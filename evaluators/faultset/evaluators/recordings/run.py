@@ -53,7 +53,7 @@ def watch_recordings(
     files
         Prediction files about recordings.
     folder
-        Folder of the results, for a checkpoint; None stores nothing.
+        Folder of the results, for a checkpoint, which remains; None stores nothing.
     started, progress
         See `faultset.evaluators.evaluate`.
 
@@ -98,7 +98,7 @@ def watch_recordings(
             rows = apply_training_thresholds(rows, undecided, training_policy(()))
         judged, _, rule = apply_one_rule([*rows, *predicted], ())
         tested = tuple(row for row in judged if row.protocol == "detected")
-        results = RecordingResults(
+        return RecordingResults(
             rows=tested,
             specs=answers.specs,
             dataset=Path(dataset.root),
@@ -109,10 +109,6 @@ def watch_recordings(
             digest=scope.source.digest,
             isolation=answers.isolation,
         )
-        if folder is not None and checkpoint is not None:
-            results.write(folder)
-            checkpoint.remove()
-    return results
 
 
 def _collect_facts(plan: WatchPlan) -> dict[str, RecordingFacts]:

@@ -29,7 +29,7 @@ HEADLINE_VERDICTS = ("manifest", "unknown")
 """Verdicts of incidents in headlines: noticed by clients, or imported without a verdict."""
 Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
 """true: the first alarm in a headline incident · repeated: a further one · other: in another incident · decoy: at a
-harmless change · false: at none of these · void: in time that does not count."""
+harmless change · false: at other times · void: in time that does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class ScoredIncident:
     cluster: tuple[Hashable, ...]
     """Application, fault and targets."""
     headline: bool
-    """Whether clients noticed it, or nobody knows."""
+    """Whether clients noticed it, or it was imported without a verdict."""
     counts: bool
     """Whether it is scored: it begins in watched time and overlaps no void stretch."""
 
@@ -141,7 +141,7 @@ def remove_ranges(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Ran
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedAlarm:
-    """An alarm and what it was raised in."""
+    """An alarm with its outcome."""
 
     start_ns: int
     end_ns: int
@@ -165,7 +165,7 @@ class Track:
 
     @cached_property
     def alarms(self) -> tuple[JudgedAlarm, ...]:
-        """The alarms in order of time; those that follow each other closely, also across watches, are one."""
+        """The alarms in order of time; alarms with a short gap, even across watches, are joined."""
         raised = [alarm for row in self.rows if row.status == "ok" for alarm in _alarms_of(row)]
         detected: set[str] = set()
         judged = []
