@@ -282,7 +282,8 @@ def write_episodes(
         for episode in episodes:
             visit(episode)
             steps.add()
-    for recording in recordings if isinstance(export, RecordingLayout) else ():
-        export.write_recording(recording)
-        steps.add(count)
+    if isinstance(export, RecordingLayout):
+        for recording in recordings:
+            export.write_recording(recording)
+            steps.add(count)
     export.finish()

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.files import flush
+from faultset.core.times import utc_text
 from faultset.datasets.format.context import IMPORTED, RecordingContext, Sampling
 from faultset.datasets.format.recording_summaries import TRAINING, RecordingSummary, summarize_recording
 from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, Rows
@@ -97,11 +98,20 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
     ]
     checks = [*evidence, *_training_check(foreign)]
     counts: dict[str, int] = {}
+    started = set[str]()
     for chunk in foreign.chunks():
         tables = {table: _count(table, batches(), counts) for table, batches in chunk.tables.items()}
-        truth: dict[str, Rows] = {"incidents": list(_incidents_in(chunk, incidents)), "evidence": checks}
+        of_chunk = list(_incidents_in(chunk, incidents))
+        truth: dict[str, Rows] = {"incidents": of_chunk, "evidence": checks}
         writer.append(chunk.start_ns, chunk.end_ns, tables, truth=truth)
+        started |= {row["incident"] for row in of_chunk}
         checks = []
+    outside = [row for row in incidents if row["incident"] not in started]
+    if outside and started | counts.keys():
+        raise DataError(
+            f"an incident must start within the telemetry, but that at {utc_text(outside[0]['inject_start'])} does not; "
+            "correct its times, or leave it out"
+        )
     return sum(counts.values())
 
 

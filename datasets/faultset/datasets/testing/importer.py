@@ -192,7 +192,7 @@ def _check_valid(out: Path) -> None:
         check_content(out / EPISODES / episode, episode)
     for recording in complete_recordings(out):
         for file, _, problem in recording_problems(out / RECORDINGS / recording, recording):
-            raise DataError(f"{file}: {problem}; refuse such data")
+            raise DataError(f"recording {recording} must be valid, but {file} {problem}; refuse such data")
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
