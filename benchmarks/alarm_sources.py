@@ -33,7 +33,7 @@ DETECTORS = (
     "sli-rule-detector",
 )  # fmt: skip
 LOCALIZERS = ("simple-rca", "nsigma", "baro", "tracerca", "pdiagnose", "max-z")
-MOST_FALSE_ALARMS = 0.05
+MAX_FALSE_ALARMS = 0.05
 
 
 class DetectorAlarms(NamedTuple):
@@ -53,7 +53,7 @@ class DetectorAlarms(NamedTuple):
     @property
     def is_eligible(self) -> bool:
         """Whether the rate is below its limit."""
-        return self.unnoticed_episodes > 0 and self.false_alarms / self.unnoticed_episodes < MOST_FALSE_ALARMS
+        return self.unnoticed_episodes > 0 and self.false_alarms / self.unnoticed_episodes < MAX_FALSE_ALARMS
 
     def __str__(self) -> str:
         unnoticed = f"{self.false_alarms} of {self.unnoticed_episodes} {self.false_alarm_interval}"

@@ -37,7 +37,7 @@ from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.file_records import sha256_of
+from faultset.datasets.format.file_records import compute_sha256
 from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.format.versions import create_version, read_version, write_version_file
 from faultset.evaluators.execution.checkpoint import Checkpoint
@@ -113,7 +113,7 @@ def link_episodes(source: Path, root: Path, episodes: int) -> Path:
                 pq.write_table(rows.set_column(episode_column, rows.schema.field(episode_column), ids), path)
             else:
                 os.link(origin, path)
-            files[new][name] = replace(record, bytes=path.stat().st_size, sha256=sha256_of(path))
+            files[new][name] = replace(record, bytes=path.stat().st_size, sha256=compute_sha256(path))
     root.mkdir(exist_ok=True)
     write_version_file(root, replace(version_file, version="1.0.0", episodes=files, splits={}))
     return root

@@ -126,8 +126,8 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "circa": {"threshold": (3.0, 2.0, 5.0)},
     "epsilon-diagnosis": {"level": (0.05, 0.01, 0.1), "draws": (499, 99)},
     "microrank": {"sigmas": (1.5, 1.0, 3.0), "before": (2, 0, 5)},
-    "tracerca": {"severity": (3.0, 2.0, 5.0), "feature_rise": (0.1, 0.0, 0.3), "least_support": (0.1, 0.0, 0.3)},
-    "combined-evidence": {"least_strength": (1.0, 0.5, 2.0), "least_ratio": (0.5, 0.25, 1.0)},
+    "tracerca": {"severity": (3.0, 2.0, 5.0), "feature_rise": (0.1, 0.0, 0.3), "min_support": (0.1, 0.0, 0.3)},
+    "combined-evidence": {"min_strength": (1.0, 0.5, 2.0), "min_ratio": (0.5, 0.25, 1.0)},
 }
 """Method -> parameter -> values, the default first; other methods declare values in their registration."""
 NAMED = ("pdiagnose", "rmlad", "mksmc")

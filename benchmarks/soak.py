@@ -44,7 +44,7 @@ ALLOWED_COUNT = 4.0
 """The same for numbers of files, threads, ports, processes and temporary files."""
 FILES_BY_EPISODE = 3
 """Files that a campaign has open for each episode that runs."""
-LEAST_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
+MIN_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
 """Least number of episodes to compare all processes. With fewer episodes only the command itself is compared, because
 the processes of an episode depend on its fault and load, and those of a short evaluation have hardly started."""
 FINISHED = re.compile(r"\[\d+/\d+\] ")
@@ -238,7 +238,7 @@ def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
 
 def _figures(name_of_run: str, episodes: int, watch: Watch, command: list[str]) -> dict[str, Any]:
     wall_s = watch.run(command)
-    is_long = episodes >= LEAST_TO_COMPARE[name_of_run]
+    is_long = episodes >= MIN_TO_COMPARE[name_of_run]
     values = watch.by_episode()
     verdicts = {name: _verdict(series) for name, series in sorted(values.items())}
     return {

@@ -25,8 +25,8 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
 from faultset.datasets.dataset import Episode
 
-LEAST_SECONDS = 20
-LEAST_SHIFT_S = 5
+MIN_SECONDS = 20
+MIN_SHIFT_S = 5
 DRAWS = 2000
 HIGHEST_MEAN = 0.1
 
@@ -50,7 +50,7 @@ def overlapping_changes(latencies: Mapping[str, pd.Series]) -> list[tuple[Change
     pairs = []
     for first, second in combinations(latencies.values(), 2):
         both = pd.concat([first, second], axis=1, join="inner")
-        if len(both) > LEAST_SECONDS:
+        if len(both) > MIN_SECONDS:
             changes = np.diff(both.to_numpy(dtype="float64"), axis=0)
             pairs.append((changes[:, 0], changes[:, 1]))
     return pairs
@@ -66,7 +66,7 @@ def chance_interval(pairs: list[tuple[Changes, Changes]], rng: np.random.Generat
     means = [
         mean_correlation(
             [
-                (first, np.roll(second, rng.integers(LEAST_SHIFT_S, len(second) - LEAST_SHIFT_S + 1)))
+                (first, np.roll(second, rng.integers(MIN_SHIFT_S, len(second) - MIN_SHIFT_S + 1)))
                 for first, second in pairs
             ]
         )
@@ -95,7 +95,7 @@ def main(datasets: tuple[str, ...]) -> None:
     episodes = [dataset[name] for dataset in map(open_dataset, datasets) for name in dataset.episodes]
     pairs = overlapping_changes({episode.id: latency_by_second(episode) for episode in episodes})
     if not pairs:
-        raise SystemExit(f"no episodes overlap for more than {LEAST_SECONDS} s; collect some with -j 2 or more")
+        raise SystemExit(f"no episodes overlap for more than {MIN_SECONDS} s; collect some with -j 2 or more")
     mean = mean_correlation(pairs)
     low, high = chance_interval(pairs, np.random.default_rng(0))
     click.echo("| episodes | at a time | pairs | mean r | by chance (95 %) | undisturbed |")

@@ -44,7 +44,7 @@ CHOSEN = {
     "latency": r"^PodServerLatencyP90|^latency-90$",
 }
 """Metric of each measure: cAdvisor's, Nezha's and RCAEval's."""
-LEAST_SPANS = 8
+MIN_SPANS = 8
 
 Window = tuple[int, int]
 Values = dict[tuple[str, str], float]
@@ -113,7 +113,7 @@ class Tables:
             values[str(service), "logs"] = count / seconds
         spans = self.spans[(self.spans["time"] >= start_ns) & (self.spans["time"] < end_ns)]
         for service, rows in spans.groupby(spans["service"].astype(str)):
-            if len(rows) >= LEAST_SPANS:
+            if len(rows) >= MIN_SPANS:
                 values[str(service), "latency"] = float(rows["duration_ns"].quantile(0.9)) / 1e9
                 values[str(service), "errors"] = float((rows["status"].astype(str) == "error").mean())
         return values
@@ -157,7 +157,7 @@ class DatasetEffects:
         start_ns, end_ns = view.reference
         entries = service_groups(view, (), tables.serving)["entry"]
         at_entry = tables.spans[tables.spans["service"].astype(str).isin(entries) & (tables.spans["time"] < end_ns)]
-        if len(at_entry) >= LEAST_SPANS:
+        if len(at_entry) >= MIN_SPANS:
             for share in (0.5, 0.9):
                 self.healthy[f"entry p{share:.0%}"[:-1]].append(float(at_entry["duration_ns"].quantile(share)) / 1e6)
         for measure in ("cpu", "memory", "latency"):

@@ -23,7 +23,7 @@ from faultset.datasets.imports.formats.petshop import read_graph
 
 THRESHOLD = 5.0
 FIRST_ROW = 2
-FEWEST_NORMAL = 10
+MIN_NORMAL = 10
 
 
 def traversal(
@@ -81,7 +81,7 @@ def _deviations(normal: pd.DataFrame, issue: pd.DataFrame) -> tuple[dict[str, np
     deviations, limits = {}, {}
     for name in issue.columns:
         usual = normal[name].dropna().to_numpy() if name in normal else np.zeros(0)
-        if len(usual) < FEWEST_NORMAL:
+        if len(usual) < MIN_NORMAL:
             continue
         if np.std(usual) == 0:
             center, spread, limits[name] = usual.mean(), 1.0, 0.0

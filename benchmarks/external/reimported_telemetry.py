@@ -52,7 +52,7 @@ def _reimport(source: Dataset, episode: str, folder: Path) -> tuple[Path, Path]:
     original, texts, imported = (folder / f"{episode}-{name}" for name in ("original", "otlp", "imported"))
     shutil.copytree(source.path(episode), original / "episodes" / episode)
     create_version(original, provenance=dict(source.provenance))
-    export_dataset("otlp-json", original, texts, most_bytes=None)
+    export_dataset("otlp-json", original, texts, max_bytes=None)
     label = source.label(episode)
     assert label.onset_ns is not None  # the episode has a fault
     incident = {

@@ -41,13 +41,13 @@ from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.scoring.rankings import score_ranking
 
-LEAST_HEALTHY_S, SHOWN_S = 118, 116
+MIN_HEALTHY_S, SHOWN_S = 118, 116
 """Seconds without an effect, and how many of them become an episode."""
 ONSET_S = (25, 45)
 DELAYS_S = (0.05, 0.4)
 KINDS = ("delay", "return", "exception", "cpu")
 STORE = r"^(?:SELECT|INSERT|UPDATE|DELETE|find|Session\.|Transaction\.)"
-LEAST_SEEN = 8
+MIN_OCCURRENCES = 8
 METHODS = ("nezha-patterns", "nezha", "pdiagnose", "event-log", "loudest-log", "tracerca", "circa", "random")
 
 
@@ -133,7 +133,7 @@ def healthy_stretches(root: Path) -> list[Stretch]:
     for episode in dataset.episodes:
         label, view = dataset.label(episode), dataset.view(episode)
         end_ns = view.reference[1] + SHOWN_S * SECOND_NS
-        if label.effective_ns is None or label.effective_ns < view.reference[1] + LEAST_HEALTHY_S * SECOND_NS:
+        if label.effective_ns is None or label.effective_ns < view.reference[1] + MIN_HEALTHY_S * SECOND_NS:
             continue
         tables = {}
         for name in ("spans", "logs", "metrics"):
@@ -183,7 +183,7 @@ def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, 
     counts = pd.Series(list(zip(logs["service"].astype(str), places, strict=True)), index=logs.index)[
         usable
     ].value_counts()
-    chosen = sorted(counts[counts >= LEAST_SEEN].index)
+    chosen = sorted(counts[counts >= MIN_OCCURRENCES].index)
     service, line = chosen[int(rng.integers(len(chosen)))]
     begun = _traces_after(spans, onset_ns)
     hits = logs[(places == line) & (logs["service"] == service) & logs["trace_id"].isin(begun)]
@@ -273,7 +273,7 @@ def _drawn(stretch: Stretch, rng: np.random.Generator) -> str:
     spans = stretch.spans[(stretch.spans["time"] < stretch.view.reference[1]) & (stretch.spans["kind"] == "server")]
     counts = spans["service"].astype(str).value_counts()
     entry = stretch.view.context.workload_entry
-    names = sorted(name for name in counts[counts >= LEAST_SEEN].index if name not in (stretch.avoided, entry))
+    names = sorted(name for name in counts[counts >= MIN_OCCURRENCES].index if name not in (stretch.avoided, entry))
     return names[int(rng.integers(len(names)))]
 
 

@@ -12,7 +12,7 @@ from faultset.baselines import Ranking, TrainingFreeBaseline, baseline, read_fra
     complexity="O(L)",
 )
 class NewLines(TrainingFreeBaseline):
-    """Blame the service with most lines since the alarm of a kind that is new."""
+    """Blame the service with the most log lines of a new kind since the alarm."""
 
     def localize(self, episode, alarm_ns):
         logs = read_frame(episode, "logs", ("time", "service", "message"))

@@ -79,7 +79,7 @@ def in_own_session(code: str) -> list[str]:
 
 def test_a_process_that_gives_way_and_its_children_go_last():
     code = (
-        "import os, subprocess; from faultset.core.processes import give_way; give_way(); "
+        "import os, subprocess; from faultset.core.processes import lower_priority; lower_priority(); "
         "print(os.nice(0), int(subprocess.check_output(['nice'])))"
     )
     last = str(min(19, os.nice(0) + 10))

@@ -23,8 +23,8 @@ from faultset.datasets.validation import table_problems, written_rows_problems
 @pytest.fixture
 def hashed(monkeypatch):
     seen = []
-    real = validation.sha256_of
-    monkeypatch.setattr(validation, "sha256_of", lambda path: seen.append(path) or real(path))
+    real = validation.compute_sha256
+    monkeypatch.setattr(validation, "compute_sha256", lambda path: seen.append(path) or real(path))
     return seen
 
 

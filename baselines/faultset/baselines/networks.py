@@ -1,4 +1,4 @@
-"""Neural networks in NumPy and JAX: layers, training, and the extra that training needs."""
+"""Neural networks in NumPy and JAX: layers, training, and the check for the optional packages."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def sigmoid(xp: Any, values: Any) -> Any:
 
 def softmax(xp: Any, values: Any) -> Any:
     """Return the softmax along the last axis."""
-    grown = xp.exp(values - values.max(axis=-1, keepdims=True))
-    return grown / grown.sum(axis=-1, keepdims=True)
+    exponentials = xp.exp(values - values.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def log_softmax(xp: Any, values: Any) -> Any:
     """Return the logarithm of `softmax`."""
-    away = values - values.max(axis=-1, keepdims=True)
-    return away - xp.log(xp.exp(away).sum(axis=-1, keepdims=True))
+    centred = values - values.max(axis=-1, keepdims=True)
+    return centred - xp.log(xp.exp(centred).sum(axis=-1, keepdims=True))
 
 
 def layer_norm(xp: Any, values: Any) -> Any:
     """Apply layer normalization over the last axis, without gain and bias."""
-    away = values - values.mean(axis=-1, keepdims=True)
-    return away / xp.sqrt((away**2).mean(axis=-1, keepdims=True) + 1e-5)
+    centred = values - values.mean(axis=-1, keepdims=True)
+    return centred / xp.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
 
 
 def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Parameters:
@@ -102,15 +102,15 @@ def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, A
     before, memory = state
     gates = inputs @ cell["x"] + before @ cell["h"] + cell["b"]
     size = gates.shape[-1] // 4
-    enter, forget, new, leave = (gates[:, i * size : (i + 1) * size] for i in range(4))
-    memory = sigmoid(xp, forget) * memory + sigmoid(xp, enter) * xp.tanh(new)
-    return sigmoid(xp, leave) * xp.tanh(memory), memory
+    input_gate, forget_gate, candidate, output_gate = (gates[:, i * size : (i + 1) * size] for i in range(4))
+    memory = sigmoid(xp, forget_gate) * memory + sigmoid(xp, input_gate) * xp.tanh(candidate)
+    return sigmoid(xp, output_gate) * xp.tanh(memory), memory
 
 
 def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, Any]:
     """Return output and memory [B, H] after sequences [B, L, D]."""
-    nothing = xp.zeros((sequences.shape[0], cell["h"].shape[0]))
-    state = (nothing, nothing)
+    zeros = xp.zeros((sequences.shape[0], cell["h"].shape[0]))
+    state = (zeros, zeros)
     for step in range(sequences.shape[1]):
         state = lstm_step(xp, cell, sequences[:, step], state)
     return state
@@ -189,18 +189,20 @@ def _compile_training(
         return tuple(optimizer.init({name: start[name] for name in names}) for _, names in losses)
 
     def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
-        def update(carried: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
-            now, before = carried
+        def update(carry: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
+            current, before = carry
             chosen, done = batch
             rows_of_batch = tuple(array[chosen] for array in data)
             after = []
             for (loss, names), state in zip(losses, before, strict=True):
-                mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}
-                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, rows_of_batch, done))
-                change, state = optimizer.update(slope(mine, others), state, mine)
-                now = {**now, **optax.apply_updates(mine, change)}
+                trained, fixed = {n: current[n] for n in names}, {n: v for n, v in current.items() if n not in names}
+                gradient = jax.grad(
+                    lambda changing, constant, loss=loss: loss(jax.numpy, {**constant, **changing}, rows_of_batch, done)
+                )
+                change, state = optimizer.update(gradient(trained, fixed), state, trained)
+                current = {**current, **optax.apply_updates(trained, change)}
                 after.append(state)
-            return (now, tuple(after)), None
+            return (current, tuple(after)), None
 
         return jax.lax.scan(update, (start, states), (order, shares))[0][0]
 

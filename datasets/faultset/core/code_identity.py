@@ -23,7 +23,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|
 _SKIPPED = ("__pycache__", ".git", ".venv")
 
 
-def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
+def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
     """Return the distribution of a module: that of its plug-in, or else the one that installed the module."""
     top = module.partition(".")[0]
     name = None
@@ -43,7 +43,9 @@ def _owners() -> dict[str, list[str]]:
     return {name: list(owners) for name, owners in metadata.packages_distributions().items()}
 
 
-def files_of(module: ModuleType, distribution: metadata.Distribution | None, within: str) -> Iterator[tuple[str, Path]]:
+def list_identity_files(
+    module: ModuleType, distribution: metadata.Distribution | None, within: str
+) -> Iterator[tuple[str, Path]]:
     """Yield the name and path of every file that belongs to the identity of a module."""
     path = Path(str(module.__file__))
     top = module.__name__.partition(".")[0]
@@ -51,11 +53,11 @@ def files_of(module: ModuleType, distribution: metadata.Distribution | None, wit
         yield from _closure(module.__name__, within or OWN)
         return
     root = _import_root(module, path)
-    for unit in units_of(module, distribution):
+    for unit in list_units(module, distribution):
         yield from files_below(unit, root) if unit.is_dir() else [(unit.name, unit)]
 
 
-def units_of(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
+def list_units(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
     """Yield the package or file of a module, then its neighbours that it imports, directly or indirectly."""
     path = Path(str(module.__file__))
     root = _import_root(module, path)
@@ -209,8 +211,8 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
     if module is None or path is None or not os.path.isfile(path):
         source = _source_or_bytecode(thing)
         return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", source), ("arguments", bound)]))
-    distribution = distribution_of(module.__name__, plugin)
-    files = dict(files_of(module, distribution, within))
+    distribution = find_module_distribution(module.__name__, plugin)
+    files = dict(list_identity_files(module, distribution, within))
     content = [(name, _content(path)) for name, path in sorted(files.items())]
     owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
     return CodeIdentity(distribution=owner, digest=_digest([*content, ("arguments", bound)]))
@@ -229,7 +231,7 @@ def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
         return ()
-    return tuple(units_of(module, distribution_of(module.__name__, plugin)))
+    return tuple(list_units(module, find_module_distribution(module.__name__, plugin)))
 
 
 def path_identity(path: Path) -> CodeIdentity:

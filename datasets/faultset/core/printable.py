@@ -44,15 +44,15 @@ def quoted(value: object) -> str:
     return printable(repr(value)[:40])
 
 
-def brief(text: str, most: int = 80) -> str:
-    """Return the first words of a text in one line of at most `most` characters.
+def brief(text: str, width: int = 80) -> str:
+    """Return the first words of a text in one line of at most `width` characters.
 
     Examples
     --------
     >>> brief("the host was busy\\nall the time", 24)
     'the host was busy ...'
     """
-    return textwrap.shorten(text, most, placeholder=" ...")
+    return textwrap.shorten(text, width, placeholder=" ...")
 
 
 def size_text(size: float) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-BEHIND_OTHERS = 10
+BACKGROUND_NICENESS = 10
 """Niceness of background work."""
 _TRIES = 5
 _PAUSE_S = 0.1
@@ -44,11 +44,11 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lower the priority of this thread and everything it starts."""
-    os.nice(BEHIND_OTHERS)
+    os.nice(BACKGROUND_NICENESS)
     # if the kernel schedules by session, a process's niceness has an effect only within its session
-    set_session_nice(BEHIND_OTHERS)
+    set_session_nice(BACKGROUND_NICENESS)
 
 
 def session_nice(pid: int | None = None) -> int:
@@ -138,8 +138,8 @@ def remove_abandoned() -> None:
                 continue
             namespace, process, started = map(int, match.groups()[1:])
             with contextlib.suppress(OSError):
-                mine = not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid()
-                if mine and namespace == _namespace() and _read_start(process) != started:
+                is_own = not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid()
+                if is_own and namespace == _namespace() and _read_start(process) != started:
                     shutil.rmtree(folder, ignore_errors=True)
 
 

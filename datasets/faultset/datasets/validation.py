@@ -20,7 +20,7 @@ from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import sha256_of
+from faultset.datasets.format.file_records import compute_sha256
 from faultset.datasets.format.labels import Label, evidence_table, read_journal, read_label
 from faultset.datasets.format.row_order import order_of
 from faultset.datasets.format.schemas import TRUTH_TABLES, time_column
@@ -313,7 +313,7 @@ def record_problem(path: Path, record: FileRecord, stamp: FileStamp) -> str | No
     """Return how a file differs from its record in a version; None if it does not."""
     if stamp.bytes != record.bytes:
         return f"has {stamp.bytes} bytes instead of {record.bytes}"
-    if sha256_of(path) != record.sha256:
+    if compute_sha256(path) != record.sha256:
         return "has changed since the version was created (SHA-256 differs)"
     return None
 

@@ -1,4 +1,4 @@
-"""The step that the generic ones cannot say: a price with a discount for groups."""
+"""A step that the generic steps cannot express: a price with a group discount."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.collector.runtime.steps import Step
 
 
 class Price(Step):
-    """Price of a number of tickets, `discount` less from `group` tickets on."""
+    """Price of some tickets, reduced by the share `discount` if there are at least `group`."""
 
     keyword = "price"
     single: float

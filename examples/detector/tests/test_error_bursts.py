@@ -5,7 +5,7 @@ from faultset.baselines.testing import CHECKS, BaselineTrial
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_it_keeps_to_the_contract(check):
+def test_it_meets_the_contract(check):
     CHECKS[check](BaselineTrial(get_baseline("error-bursts")))
 
 

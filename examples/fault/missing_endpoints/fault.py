@@ -1,7 +1,7 @@
 """A Service without endpoints: it selects pods that do not exist."""
 
 from faultset.collector.faults.registry import fault
-from faultset.collector.faults.targets import networked_services
+from faultset.collector.faults.targets import list_networked_services
 
 
 def selects_wrong_pods(platform, target, parameters, before):
@@ -14,7 +14,7 @@ def selects_wrong_pods(platform, target, parameters, before):
     "missing-endpoints",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=networked_services,
+    targets=list_networked_services,
     check=selects_wrong_pods,
     root_cause_kind="Service",
 )

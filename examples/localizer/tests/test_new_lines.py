@@ -1,5 +1,5 @@
 from faultset.baselines.testing import check_baseline
 
 
-def test_it_keeps_to_the_contract():
+def test_it_meets_the_contract():
     check_baseline("new-lines")

@@ -1,4 +1,4 @@
-"""A metric for localizers: how many services an operator examines in vain."""
+"""A metric for localizers: how many services an engineer examines in vain."""
 
 from __future__ import annotations
 

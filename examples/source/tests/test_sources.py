@@ -34,7 +34,7 @@ def listening() -> Iterator[socket.socket]:
 
 
 def test_probes_pass_the_check_of_sources(listening: socket.socket) -> None:
-    rows = check_source(Probes, platform=Platform(listening.getsockname()), least_rows=2)
+    rows = check_source(Probes, platform=Platform(listening.getsockname()), min_rows=2)
     assert set(rows["service"].to_pylist()) == {"frontend"}
     assert all(0 < value < 1 for value in rows["connect_s"].to_pylist())
 
@@ -42,10 +42,10 @@ def test_probes_pass_the_check_of_sources(listening: socket.socket) -> None:
 def test_a_refused_connection_is_null(listening: socket.socket) -> None:
     address = listening.getsockname()
     listening.close()
-    rows = check_source(Probes, platform=Platform(address), least_rows=2)
+    rows = check_source(Probes, platform=Platform(address), min_rows=2)
     assert set(rows["connect_s"].to_pylist()) == {None}
 
 
 def test_the_load_of_the_machine_passes_the_check_of_sources() -> None:
-    rows = check_source("host-load", least_rows=2)
+    rows = check_source("host-load", min_rows=2)
     assert all(value >= 0 for value in rows["value"].to_pylist())

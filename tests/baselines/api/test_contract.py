@@ -48,7 +48,7 @@ def trial_of(name: str) -> BaselineTrial:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(spec)) for name, spec in SPECS.items()])
-def test_it_keeps_to_the_contract(name: str) -> None:
+def test_it_meets_the_contract(name: str) -> None:
     if name in LACKING:
         pytest.skip(f"the extra {EXTRA} is not installed")
     trial, wrong = trial_of(name), {}

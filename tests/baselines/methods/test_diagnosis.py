@@ -14,7 +14,7 @@ import pytest
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.controls import ConstantPair
-from faultset.baselines.methods.diagnosis import MOST_Z, describe_fault
+from faultset.baselines.methods.diagnosis import MAX_Z, describe_fault
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -66,7 +66,7 @@ def test_the_sign_of_a_deviation_is_kept(moved) -> None:
     up, down = features(moved("geo", MEMORY, 3.0)), features(moved("geo", MEMORY, 0.3))
     assert up["memory, suspect"] > 3
     assert down["memory, suspect"] < -3
-    assert abs(up["memory, suspect"]) <= np.log1p(MOST_Z) + 1e-9
+    assert abs(up["memory, suspect"]) <= np.log1p(MAX_Z) + 1e-9
 
 
 def test_the_signature_does_not_depend_on_the_service_that_deviates(moved) -> None:

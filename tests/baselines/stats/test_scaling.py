@@ -109,7 +109,7 @@ def test_a_healthy_score_passes_the_limit_about_as_often_as_promised() -> None:
 def test_the_limit_is_never_below_what_the_reference_reached() -> None:
     scores = np.array([0.0] * 100 + [9.0])
     assert reference_limit(scores) >= 9.0
-    assert reference_limit(scores, least=20.0) == 20.0
+    assert reference_limit(scores, minimum=20.0) == 20.0
 
 
 def test_bonferroni_keeps_three_sigma_for_one_series() -> None:

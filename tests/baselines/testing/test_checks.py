@@ -88,7 +88,7 @@ class LooksAhead(TrainingFreeBaseline):
         return Detection.from_scores(times, np.full(len(times), float(len(lines))), 0.5)
 
 
-def test_an_abstaining_localizer_keeps_to_the_contract() -> None:
+def test_an_abstaining_localizer_meets_the_contract() -> None:
     check_baseline(spec_of(Undecided))
 
 

@@ -53,7 +53,7 @@ def on_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers inside this process are one worker for us, on a machine that has room."""
     host = EpisodeHost(8, use=lambda window_s: CpuUse(waiting_share=0.0, free_cores=8.0), stagger_s=0.0)
     worker = EpisodeWorker(host)
-    monkeypatch.setattr(worker_episodes, "this_worker", lambda most=1: worker)
+    monkeypatch.setattr(worker_episodes, "this_worker", lambda max_concurrent=1: worker)
 
 
 @contextmanager

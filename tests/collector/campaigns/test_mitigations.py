@@ -12,7 +12,7 @@ from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.executors import CampaignProgress
 from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_mitigations, read_mitigations
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.mitigation.messages import MitigationResult, OraclePartResult, RepairOrder
+from faultset.collector.mitigation.messages import MitigationResult, RepairCheckResult, RepairOrder
 from faultset.collector.mitigation.repairs import MITIGATION_PHASES, REPAIRS, repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
@@ -35,7 +35,7 @@ def result_of(order: RepairOrder, succeeds: bool, after: tuple[str, ...]) -> Mit
     return MitigationResult(
         repair=order.name,
         success=succeeds,
-        parts=(OraclePartResult(part="fault", ok=succeeds, detail="" if succeeds else "still there"),),
+        parts=(RepairCheckResult(part="fault", ok=succeeds, detail="" if succeeds else "still there"),),
         commands=(),
         manifest=True,
         mitigated_s=20.5 if succeeds else None,

@@ -13,7 +13,7 @@ from scipy import stats
 from faultset.collector.apps import load_apps
 from faultset.collector.episodes.harmless_changes import REPLACING, DecoySchedule, disturb
 from faultset.collector.episodes.health import unready_workloads
-from faultset.collector.faults.deployments import container_of
+from faultset.collector.faults.deployments import get_container
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
 from faultset.collector.plans.decoys import DECOY_KINDS, Decoy, draw_decoys, eligible_services
 from faultset.collector.platforms.fake import FakePlatform
@@ -158,7 +158,7 @@ def test_rollouts_use_healthy_tags_each_only_once(tmp_path: Path) -> None:
 
 
 def readiness_delay_s(platform: FakePlatform, service: str) -> int:
-    return container_of(platform, service)["readinessProbe"]["initialDelaySeconds"]
+    return get_container(platform, service)["readinessProbe"]["initialDelaySeconds"]
 
 
 @pytest.mark.parametrize("fault", ["slow-build", "short-timeout"])

@@ -83,7 +83,9 @@ def test_old_measurements_are_forgotten() -> None:
 def test_a_group_is_not_busy_while_others_use_the_idle_cores() -> None:
     assert CpuUse(waiting_share=0.2, free_cores=0.0).is_busy
     assert not CpuUse(waiting_share=0.2, free_cores=0.0, is_shared=True).is_busy
+    assert CpuUse(waiting_share=0.2, free_cores=0.0, is_shared=True).has_room()
     assert CpuUse(waiting_share=0.9, free_cores=0.0, is_shared=True).is_busy
+    assert not CpuUse(waiting_share=0.9, free_cores=0.0, is_shared=True).has_room()
 
 
 def test_the_pressure_is_that_of_the_control_group_if_there_is_one(

@@ -72,5 +72,5 @@ for child in children:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, start_new_session=True
     )
     coordinator, relay, telemetry = map(int, ended.stdout.split())
-    assert (coordinator, relay, telemetry) == (process.BEHIND_CLIENTS, 0, process.BEHIND_CLIENTS)
-    assert process.BEHIND_CLIENTS > 0
+    assert (coordinator, relay, telemetry) == (process.MONITORING_NICENESS, 0, process.MONITORING_NICENESS)
+    assert process.MONITORING_NICENESS > 0

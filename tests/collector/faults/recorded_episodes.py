@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from faultset.collector.apps import load_app
-from faultset.collector.runtime.app_code import persona_of
+from faultset.collector.runtime.app_code import load_persona
 from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.datasets.format.labels import read_evidence, read_label
 from faultset.datasets.views import EpisodeView
@@ -21,7 +21,7 @@ class RecordedEpisode:
     def __init__(self, path: Path):
         self.view, self.label, self.evidence = EpisodeView(path), read_label(path), read_evidence(path)
         self.app = load_app(self.view.context.app)
-        self.persona = persona_of(self.app)
+        self.persona = load_persona(self.app)
         self.target: str = self.label.targets[0]
         self.parameters = self.label.parameters
         self.onset = pd.to_datetime(int(self.label.inject_start_ns or 0), utc=True)

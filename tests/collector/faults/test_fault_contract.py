@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import AppSpec, app_names, load_app
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import FaultSpec, faults
-from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
+from faultset.collector.mitigation.judge import HealthyState, RepairJudge
 from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
@@ -99,7 +99,7 @@ def test_the_described_strengths_of_a_flag_are_those_drawn(name: str, tmp_path: 
 
 def status_of(platform: FakePlatform, service: str) -> dict[str, Any]:
     """The state of the container of a service's newest pod."""
-    name = pods_of(platform, service)[-1]["metadata"]["name"]
+    name = list_pods(platform, service)[-1]["metadata"]["name"]
     return platform.objects["Pod", name]["status"]["containerStatuses"][0]
 
 
@@ -144,7 +144,7 @@ def runs_the_new_image(platform: FakePlatform, target: str, parameters: Mapping[
 
 
 def waits_for_a_node(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         platform.objects["Pod", pod["metadata"]["name"]]["status"]["phase"] = "Pending"
 
 
@@ -158,7 +158,7 @@ def waits_for_its_claim(platform: FakePlatform, target: str, parameters: Mapping
 
 
 def is_not_ready(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         platform.objects["Pod", pod["metadata"]["name"]]["status"]["conditions"] = [
             {"type": "Ready", "status": "False"}
         ]
@@ -175,7 +175,7 @@ def one_pod_runs_the_new_image(platform: FakePlatform, target: str, parameters: 
 
 def wants_a_key(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
     """The new pod waits for a variable or a file, or ends without a variable; without a folder's file it runs."""
-    pod, status = pods_of(platform, target)[-1], status_of(platform, target)
+    pod, status = list_pods(platform, target)[-1], status_of(platform, target)
     if parameters["use"] == "variable":
         status["state"] = {"waiting": {"reason": "CreateContainerConfigError"}}
     elif parameters["use"] == "file":
@@ -282,7 +282,7 @@ def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, a
     if spec.name not in ("cpu-hog", "cpu-throttle"):  # their effects need samples, and their checks read no object
         EFFECTS.get(spec.name, no_effect)(platform, target, parameters)
     platform.named = {key for key in healthy.desired.objects if key[1] == target}
-    oracle = MitigationOracle(
+    judge = RepairJudge(
         platform,
         spec,
         target,
@@ -291,15 +291,15 @@ def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, a
         healthy=healthy,
         unhealthy_requests=lambda start_ns, end_ns: "",
     )
-    oracle.read(0, 1)
+    judge.read(0, 1)
     needed = platform.named & healthy.desired.objects.keys()
     assert needed
     for kind, name in needed:
         complete = platform.simulation
         platform.simulation = pickle.loads(pickle.dumps(complete))
         platform.simulation.store.remove(kind, name)
-        oracle.begin_window()
-        details = {part.part: part.detail for part in oracle.read(0, 1)}
+        judge.begin_window()
+        details = {part.part: part.detail for part in judge.read(0, 1)}
         assert f"{kind} {name} is missing" in details["presence"]
         platform.simulation = complete
     platform.journal.close()

@@ -13,7 +13,7 @@ from tests.collector.faults.conftest import Recorded
 UNFELT = ("invalid-toleration", "invalid-security-context", "unknown-update-strategy", "wrong-operator-image")
 """Faults that leave what runs as it is."""
 
-FEWEST_CALLS = 40
+MIN_CALLS = 40
 """Calls of an operation in the phase of the fault, below which a share of them that fails may say nothing."""
 
 
@@ -50,7 +50,7 @@ def test_the_fault_shows_at_the_client_or_at_its_target(name: str, recorded: Rec
         verdict, details = episode.label.verdict, episode.evidence["detail"].astype(str)
         is_open = verdict == "unknown" and details.str.contains(UNCALIBRATED, regex=False).any()
         # one operation that is seldom called, with a share of its calls disturbed: too few requests to tell
-        is_rare = "path" in episode.parameters and episode.calls_of_path() < FEWEST_CALLS
+        is_rare = "path" in episode.parameters and episode.calls_of_path() < MIN_CALLS
         shown.append(is_open or is_rare or verdict in ("manifest", "latent"))
     # of several episodes one may have a fault that was drawn weak
     assert any(shown)

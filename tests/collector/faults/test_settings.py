@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.faults.settings import NeededKey, configured_services, needed_keys, sharing_services
+from faultset.collector.faults.settings import NeededKey, list_configured_services, list_needed_keys, sharing_services
 from faultset.collector.runtime.app_code import read_app
 from tests.collector.spec.features.test_configuration import SHOP
 
@@ -19,16 +19,16 @@ requests:"""
 
 def test_keys_are_needed_that_containers_name_or_steps_read() -> None:
     app = read_app(SHOP.replace("\nrequests:", MORE), "shop.yaml")
-    assert needed_keys(app, "web") == (
+    assert list_needed_keys(app, "web") == (
         NeededKey("settings", "currency", "variable"),
         NeededKey("settings", "currency", "group"),
         NeededKey("settings", "offers.json", "file"),
     )
-    assert configured_services(app) == ("web",)
+    assert list_configured_services(app) == ("web",)
     assert sharing_services(app, "web") == ("other",)
 
 
 def test_a_folders_file_is_needed_when_a_step_reads_it() -> None:
     mounted = "/etc/shop: {config: settings, items: {offers.json: today.json}}"
     text = SHOP.replace(mounted, "/etc/shop: {config: settings}").replace("shop/today.json", "shop/offers.json")
-    assert needed_keys(read_app(text, "shop.yaml"), "web")[-1] == NeededKey("settings", "offers.json", "folder")
+    assert list_needed_keys(read_app(text, "shop.yaml"), "web")[-1] == NeededKey("settings", "offers.json", "folder")

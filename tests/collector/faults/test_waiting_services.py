@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
@@ -38,9 +38,9 @@ def log(platform: FakePlatform, pod: str, level: str, message: str, age_s: float
 def test_an_error_line_of_the_new_pod_confirms_the_fault(
     platform: FakePlatform, fault: str, target: str, parameters: dict[str, object]
 ) -> None:
-    pod, check = pod_of(platform, "url-shorten-service"), faults()[fault].check
+    pod, check = get_pod_name(platform, "url-shorten-service"), faults()[fault].check
     platform.objects["Pod", pod]["status"]["containerStatuses"][0]["image"] = "faultset/app:1.0.0"
-    log(platform, pod_of(platform, "text-service"), "error", "of another service")
+    log(platform, get_pod_name(platform, "text-service"), "error", "of another service")
     log(platform, pod, "info", "Starting")
     log(platform, pod, "error", "long ago", age_s=300.0)
     observe = faults()[fault].observe

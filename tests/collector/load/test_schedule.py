@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.load.schedule import Schedule, mixes_of
+from faultset.collector.load.schedule import Schedule, parse_mixes
 from faultset.core.errors import UsageError
 
 
@@ -48,8 +48,8 @@ def test_a_mix_becomes_another_over_its_time() -> None:
 
 
 def test_a_mix_that_the_application_lacks_is_refused() -> None:
-    assert mixes_of("default..standard", load_app("hotel")) == ("default", "standard")
+    assert parse_mixes("default..standard", load_app("hotel")) == ("default", "standard")
     with pytest.raises(UsageError, match='unknown workload mix "standrad"'):
-        mixes_of("default..standrad", load_app("hotel"))
+        parse_mixes("default..standrad", load_app("hotel"))
     with pytest.raises(UsageError, match="may change only once"):
-        mixes_of("default..standard..default", load_app("hotel"))
+        parse_mixes("default..standard..default", load_app("hotel"))

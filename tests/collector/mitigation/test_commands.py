@@ -179,7 +179,7 @@ def test_a_manifest_of_a_kind_that_is_not_known_is_refused(kubectl: Kubectl, tmp
     (tmp_path / "foo.yaml").write_text("kind: Foo\nmetadata: {name: x}\n")
     (tmp_path / "list.yaml").write_text("kind: [Foo]\nmetadata: {name: x}\n")
     assert "foo do not belong to the application" in kubectl.run("kubectl apply -f foo.yaml").output
-    assert "must hold objects" in kubectl.run("kubectl apply -f list.yaml").output
+    assert "must contain objects" in kubectl.run("kubectl apply -f list.yaml").output
 
 
 def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
@@ -194,8 +194,8 @@ def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
     assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo created"
     assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo configured (no change)"
     assert "is not the application's" in kubectl.run("kubectl apply -f new.yaml").output
-    assert kubectl.run("kubectl apply -f broken.yaml").output == "Refused: broken.yaml is no YAML; correct it."
-    assert "must hold objects" in kubectl.run("kubectl apply -f other.yaml").output
+    assert kubectl.run("kubectl apply -f broken.yaml").output == "Refused: broken.yaml is not YAML; correct it."
+    assert "must contain objects" in kubectl.run("kubectl apply -f other.yaml").output
     os.symlink("/etc/passwd", tmp_path / "link.yaml")
     assert "links are not followed" in kubectl.run("kubectl apply -f link.yaml").output
 

@@ -70,7 +70,7 @@ def test_a_json_patch_replaces_one_place() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "sentence"),
     [
-        ("{", "merge", "neither JSON nor YAML"),
+        ("{", "merge", "must be JSON or YAML"),
         ("[]", "merge", "a merge patch is a mapping"),
         ("3", "strategic", "a strategic patch is a mapping"),
         ('[{"op": "remove", "path": "/no/such"}]', "json", "cannot be applied"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.monitoring.spool import RateLimiter, Spool, SpooledEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.core.errors import UsageError
 
 
@@ -64,7 +64,7 @@ def test_refusals_and_partial_answers_are_requested_again(spool: Spool, body: by
 
 def test_half_an_answer_is_not_kept(spool: Spool) -> None:
     endpoint = SpooledEndpoint(_Server(b'{"data":[{"traceID":', b'{"data":[]}'), spool)
-    with pytest.raises(CutAnswer, match="incomplete JSON"):
+    with pytest.raises(TruncatedResponse, match="incomplete JSON"):
         endpoint.body("/api/traces")
     assert endpoint.get("/api/traces") == {"data": []}
 

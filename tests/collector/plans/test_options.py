@@ -14,7 +14,7 @@ from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.core.errors import UsageError
 
 OPTIONS = campaign_options()
-RANGES = [option for option in OPTIONS.values() if option.option.most is not None]
+RANGES = [option for option in OPTIONS.values() if option.option.maximum is not None]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -40,9 +40,9 @@ def test_a_request_has_every_option() -> None:
 
 @pytest.mark.parametrize("option", RANGES, ids=lambda option: option.flag)
 def test_a_number_out_of_its_range_is_refused_with_the_range(option: NamedOption) -> None:
-    assert option.option.most is not None
-    values: Any = {"faults": ["noop"], "apps": ["hotel"], option.name: option.option.most + 1}
-    with pytest.raises(UsageError, match=f"--{option.flag} must be from {option.option.least:g} to"):
+    assert option.option.maximum is not None
+    values: Any = {"faults": ["noop"], "apps": ["hotel"], option.name: option.option.maximum + 1}
+    with pytest.raises(UsageError, match=f"--{option.flag} must be from {option.option.minimum:g} to"):
         plan_campaign(make_request(**values))
 
 

@@ -230,10 +230,10 @@ def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> 
     ("change", "sentence"),
     [
         ({"concurrent": 3}, "--concurrent must be from 1 to 2, but is 3"),
-        ({"faults": ("pod-kill",)}, "needs two different faults, but of --faults only pod-kill is for hotel"),
+        ({"faults": ("pod-kill",)}, "needs two different faults, but only pod-kill of --faults applies to hotel"),
         (
             {"faults": ("pod-kill", "network-loss"), "targets": ("geo",)},
-            "fault network-loss needs a partner on another target in hotel, but no other fault fits",
+            "fault network-loss needs a partner on another target in hotel, but there is none",
         ),
         (
             {"faults": ("pod-kill", "revoke-auth"), "targets": ("geo", "mongodb-geo")},

@@ -18,7 +18,7 @@ from faultset.collector.plans.recording_plan import (
     LENGTH_SPREAD,
     draw_recording_decoys,
     least_gap_s,
-    most_incidents,
+    max_incidents,
 )
 from faultset.collector.plans.requests import make_request
 from faultset.core.errors import UsageError
@@ -120,7 +120,7 @@ def test_plans_that_cannot_work_are_refused(options: dict[str, Any], message: st
 
 def test_most_incidents_are_those_that_fit() -> None:
     phases = plan().phases
-    most = most_incidents(7200, phases)
+    most = max_incidents(7200, phases)
     plan(recording_s=7200.0, incidents=most)
     with pytest.raises(UsageError, match=f"at most {most} "):
         plan(recording_s=7200.0, incidents=most + 1)

@@ -16,9 +16,9 @@ from faultset.collector.platforms.impairments import (
     Course,
     Delay,
     Schedule,
-    course_of,
     draw_course,
-    impairment_record,
+    encode_impairment,
+    parse_course,
 )
 from faultset.collector.platforms.journal import Journal
 
@@ -58,7 +58,7 @@ def test_intervals_are_in_order_and_end_with_the_fault(course: Course) -> None:
 
 def test_the_share_of_requests_follows_the_course_that_the_parameters_say() -> None:
     parameters = {"pod": "geo-1", "share": 0.4, "on_s": 3.0, "off_s": 2.0}
-    assert course_of(parameters) == Course(on_s=3.0, off_s=2.0)
+    assert parse_course(parameters) == Course(on_s=3.0, off_s=2.0)
     rule = Abort(share=0.4, on_s=3.0, off_s=2.0)
     assert [rule.share_at(at_s) for at_s in (0.0, 2.9, 3.1, 5.1)] == [0.4, 0.4, 0.0, 0.4]
 
@@ -72,7 +72,7 @@ def test_a_drawn_course_is_of_its_kind_and_fits_into_the_fault(schedule: Schedul
         assert [kind for kind, is_so in kinds.items() if is_so] == [schedule] * (schedule != "constant")
         # the onset is up to a fifth of the baseline late, so that 36 s of 45 are certain
         assert max(course.rise_s, course.on_s + course.off_s, course.delay_s) < 36.0
-        assert course_of(course.as_parameters()) == course
+        assert parse_course(course.as_parameters()) == course
 
 
 @pytest.mark.parametrize(("name", "schedule"), [(n, s) for n, spec in faults().items() for s in spec.schedules])
@@ -82,7 +82,7 @@ def test_a_fault_that_can_change_over_time_impairs_and_labels_it_so(name: str, s
     platform.deploy()
     course = draw_course(schedule, 45.0, np.random.default_rng(1))
     parameters = spec.inject_with(platform, spec.targets(app)[0], np.random.default_rng(2), course)
-    assert course_of(parameters) == course
+    assert parse_course(parameters) == course
     (impairment,) = platform.impairments.values()
     assert [impairment.intensity_at(at_s) for at_s in range(40)] == [course.intensity_at(at_s) for at_s in range(40)]
 
@@ -98,5 +98,5 @@ def test_without_a_schedule_faults_do_what_they_did_and_constant_ones_have_no_co
 
 
 def test_what_does_not_change_is_not_written_down() -> None:
-    assert impairment_record(Delay(latency_s=0.2)) == {"kind": "delay", "latency_s": 0.2, "jitter_s": 0.0}
-    assert impairment_record(Delay(latency_s=0.2, rise_s=9.0))["rise_s"] == 9.0
+    assert encode_impairment(Delay(latency_s=0.2)) == {"kind": "delay", "latency_s": 0.2, "jitter_s": 0.0}
+    assert encode_impairment(Delay(latency_s=0.2, rise_s=9.0))["rise_s"] == 9.0

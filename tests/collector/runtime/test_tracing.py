@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags, TraceState
 
-from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder, Tracing, fail, headers_of
+from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder, Tracing, build_headers, fail
 
 CONTEXT = SpanContext(0xABC, 0xDEF, True, TraceFlags(1), TraceState([("a", "b")]))
 
@@ -72,7 +72,7 @@ def test_the_root_decides_for_a_whole_trace_whether_it_is_kept(sampling: float, 
     assert sum(span.is_recording() for span, _ in roots) == kept
     for root, context in roots:
         client = tracing.client("/geo.Geo/Nearby", context, {})
-        server, _ = tracing.server("/geo.Geo/Nearby", headers_of(client), {})
+        server, _ = tracing.server("/geo.Geo/Nearby", build_headers(client), {})
         assert client.is_recording() == server.is_recording() == root.is_recording()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.testing import check_fault
 
@@ -40,7 +40,7 @@ def steady(platform, target, rng):
 
 def killing(platform, target, rng):
     """Kill without having declared it."""
-    platform.kill(pods_of(platform, target)[0]["metadata"]["name"])
+    platform.kill(list_pods(platform, target)[0]["metadata"]["name"])
     return {}
 
 

@@ -35,7 +35,7 @@ class Unlike(FakeSource):
 
 
 def test_a_source_that_keeps_its_promises_passes() -> None:
-    check_platform_source(FakeSource("events", ROWS), 5, 25, least_rows=2)
+    check_platform_source(FakeSource("events", ROWS), 5, 25, min_rows=2)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_source_that_keeps_its_promises_passes() -> None:
 )
 def test_a_broken_promise_is_named(source: FakeSource, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
-        check_platform_source(source, 5, 20 if isinstance(source, Unbounded) else 25, least_rows=1)
+        check_platform_source(source, 5, 20 if isinstance(source, Unbounded) else 25, min_rows=1)
 
 
 class Ticks(SampledSource):
@@ -94,7 +94,7 @@ class Fresh(Ticks):
 
 
 def test_an_added_source_that_keeps_its_promises_passes() -> None:
-    rows = check_source(Ticks, least_rows=3)
+    rows = check_source(Ticks, min_rows=3)
     assert rows["number"].to_pylist() == list(range(1, len(rows) + 1))
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from faultset.core.errors import UsageError
-from faultset.core.reading.yaml_documents import MOST_LEVELS, parse_yaml
+from faultset.core.reading.yaml_documents import MAX_LEVELS, parse_yaml
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
@@ -50,4 +50,4 @@ def test_depth_is_found_without_recursion_in_c() -> None:
     code = "from faultset.core.reading.yaml_documents import parse_yaml; parse_yaml('[' * 10**6, 'x')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert f"deeper than {MOST_LEVELS}" in done.stderr
+    assert f"deeper than {MAX_LEVELS}" in done.stderr

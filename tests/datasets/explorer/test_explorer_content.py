@@ -11,7 +11,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.explorer.content import content_json, episode_content
 from faultset.datasets.explorer.health import (
     FAILING,
-    MOST_STEPS,
+    MAX_STEPS,
     NO_CALLS,
     OK,
     SILENT,
@@ -35,7 +35,7 @@ def test_a_long_view_gets_few_steps_of_whole_sampling_intervals(write_episode):
     assert TimeGrid.of(context).steps == 100
     long = context.__class__(**{**vars(context), "view_end_ns": START + 1441 * SECOND})
     grid = TimeGrid.of(long)
-    assert (grid.step_s, grid.steps <= MOST_STEPS, grid.steps * grid.step_s >= 1441) == (4.0, True, True)
+    assert (grid.step_s, grid.steps <= MAX_STEPS, grid.steps * grid.step_s >= 1441) == (4.0, True, True)
 
 
 def test_numbers_keep_four_digits_and_json_gets_no_nan():

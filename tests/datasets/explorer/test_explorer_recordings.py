@@ -44,7 +44,7 @@ def test_alarms_of_a_method_are_one_lane(recording: Recording[Any]) -> None:
 
 
 def test_calls_are_counted_over_the_ends_of_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explored, "MOST_STEPS", 40)
+    monkeypatch.setattr(explored, "MAX_STEPS", 40)
     writer = RecordingWriter(tmp_path, context())
     for number in (0, 1):
         calls = spans([(number * 600 + second, 0.5 + second / 100) for second in (1, 2, 40)]).to_pandas()

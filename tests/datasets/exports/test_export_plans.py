@@ -28,7 +28,7 @@ def run(*arguments: object) -> Result:
 def test_the_expected_size_is_about_the_size(layout: str, tmp_path: Path):
     plans: list[ExportPlan] = []
     options = ExportOptions(roles=["cpu", "latency"])
-    done = export_dataset(layout, SAMPLE, tmp_path / "out", options=options, most_bytes=None, announce=plans.append)
+    done = export_dataset(layout, SAMPLE, tmp_path / "out", options=options, max_bytes=None, announce=plans.append)
     (plan,) = plans
     size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert size / 2 - DESCRIPTIONS < plan.expected_bytes < size * 2 + DESCRIPTIONS
@@ -38,7 +38,7 @@ def test_the_expected_size_is_about_the_size(layout: str, tmp_path: Path):
 
 
 def test_a_large_export_is_refused_without_yes_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(command, "MOST_GB", 0.001)
+    monkeypatch.setattr(command, "MAX_GB", 0.001)
     result = run(SAMPLE, tmp_path / "out", "--as", "windows")
     assert result.exit_code == 2
     assert "10 episodes (7 with a fault, 3 without), about" in result.stderr

@@ -10,7 +10,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.file_records import sha256_of
+from faultset.datasets.format.file_records import compute_sha256
 from faultset.datasets.format.schemas import SCHEMA_VERSION
 from faultset.datasets.format.version_files import VersionFile
 from faultset.datasets.format.versions import (
@@ -52,7 +52,7 @@ def test_a_version_records_every_file(example_root):
         assert files.keys() == present
         for name, record in files.items():
             assert record.bytes == (folder / name).stat().st_size
-            assert record.sha256 == sha256_of(folder / name)
+            assert record.sha256 == compute_sha256(folder / name)
             assert (record.rows is not None) == name.endswith(".parquet")
 
 

@@ -370,7 +370,7 @@ def test_spans_without_microseconds_start_at_their_milliseconds(source, out):
 
 
 def test_an_import_keeps_the_frame_that_methods_ask_for_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(frame_cache, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(frame_cache, "MIN_CACHED_BYTES", 0)
     zenodo_case(tmp_path / "foreign")
     dataset = imported(tmp_path / "foreign", tmp_path / "out")
     view = dataset.view(only(dataset))

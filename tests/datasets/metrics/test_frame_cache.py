@@ -18,7 +18,7 @@ from faultset.datasets.views import EpisodeView
 
 @pytest.fixture(autouse=True)
 def _small_files_too(monkeypatch):
-    monkeypatch.setattr(frame_cache, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(frame_cache, "MIN_CACHED_BYTES", 0)
 
 
 def view_of(root: Path) -> EpisodeView:
@@ -69,6 +69,6 @@ def test_verification_takes_no_notice_of_kept_frames(example_copy):
 
 
 def test_small_episodes_keep_nothing(example_copy, monkeypatch):
-    monkeypatch.setattr(frame_cache, "FEWEST_BYTES", 1 << 20)
+    monkeypatch.setattr(frame_cache, "MIN_CACHED_BYTES", 1 << 20)
     view_of(example_copy).wide(1.0)
     assert not frames(example_copy)

@@ -167,7 +167,7 @@ def test_a_call_counts_when_it_has_ended(dataset: Dataset, columns: FeatureColum
 
 
 def test_unknown_templates_are_counted_together(dataset: Dataset):
-    few = FeatureColumns.of([dataset.view(dataset.episodes[0])], modalities=("logs",), most_templates=1)
+    few = FeatureColumns.of([dataset.view(dataset.episodes[0])], modalities=("logs",), max_templates=1)
     view = dataset.view(dataset.episodes[1])
     values = step_features(view, few).values
     other = [place for (_, text), place in few.positions("logs").items() if text == OTHER_LINES]
@@ -312,7 +312,7 @@ def test_arrays_have_the_order_and_shapes_of_scikit_learn(dataset: Dataset, colu
     np.testing.assert_array_equal(groups, np.concatenate([b.groups for b in batches]))
     assert {*labels.tolist()} == {0, 1}
     with pytest.raises(UsageError, match=r"take 0\.\d GB, more than the limit of 0\.0 GB"):
-        windows.arrays(most_bytes=1000)
+        windows.arrays(max_bytes=1000)
 
 
 def test_arrays_leave_out_what_has_no_known_label(dataset: Dataset, columns: FeatureColumns):

@@ -21,7 +21,7 @@ GEO: dict[str, Any] = {"faults": "target-port", "apps": "hotel", "targets": "geo
 
 
 @pytest.mark.slow
-def test_an_agent_repairs_a_live_service_which_the_oracle_confirms(run: Run) -> None:
+def test_an_agent_repairs_a_live_service_which_the_judge_confirms(run: Run) -> None:
     outputs = [
         called("kubectl", command="kubectl get svc geo -o yaml | grep -i port"),
         called("kubectl", command="kubectl -n kube-system delete pod --all"),
@@ -33,7 +33,7 @@ def test_an_agent_repairs_a_live_service_which_the_oracle_confirms(run: Run) -> 
     assert log.samples
     (sample,) = log.samples
     assert sample.error is None, sample.error.traceback
-    score = (sample.scores or {})["oracle"]
+    score = (sample.scores or {})["repaired"]
     assert score.value == 1.0, score.explanation
     commands = (score.metadata or {})["commands"]
     assert [one["status"] for one in commands] == ["done", "refused", "done"]

@@ -106,8 +106,8 @@ class Detection:
     @classmethod
     def silent(cls, threshold: float = 0.0) -> Self:
         """Return an answer without samples and without an alarm."""
-        nothing = np.empty(0)
-        return cls.from_scores(nothing.astype(np.int64), nothing, threshold)
+        empty = np.empty(0)
+        return cls.from_scores(empty.astype(np.int64), empty, threshold)
 
     def at_threshold(self, threshold: float) -> Detection:
         """Return the same scores with a different threshold."""

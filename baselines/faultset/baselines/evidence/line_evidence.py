@@ -18,11 +18,11 @@ from faultset.datasets.log_masks import mask_column
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-MOST_COUNTED = 20.0
+MAX_EFFECTIVE_LINES = 20.0
 """Maximum effective number of lines, because lines with one cause occur together."""
-FEWEST_EXPECTED = 5.0
+MIN_EXPECTED = 5.0
 QUIETER = 0.5
-_FEWEST_STRETCHES = 3
+_MIN_STRETCHES = 3
 _LN10 = float(np.log(10.0))
 
 
@@ -44,7 +44,7 @@ def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: floa
     [3.6, 0.0, -1.2]
     """
     total = before + since
-    share = np.minimum(1.0, MOST_COUNTED / np.maximum(total, 1.0))
+    share = np.minimum(1.0, MAX_EFFECTIVE_LINES / np.maximum(total, 1.0))
     expected = total * since_s / (before_s + since_s)
     g = _term(since, expected) + _term(before, total - expected)
     return np.sign(since - expected) * share * g / _LN10
@@ -99,7 +99,7 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
         table["time"], _codes(table["service"], names), len(names), episode, alarm_ns
     )
     expected = before * since_s / before_s
-    frequent = expected >= FEWEST_EXPECTED
+    frequent = expected >= MIN_EXPECTED
     quiet = frequent & (since < QUIETER * _count_fewest(table, names, episode, since_s))
     if quiet.sum() * 2 > frequent.sum():
         return []
@@ -132,7 +132,7 @@ def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since
     """
     start_ns, end_ns = episode.reference
     stretches = int((end_ns - start_ns) / 1e9 // since_s)
-    if stretches < _FEWEST_STRETCHES:
+    if stretches < _MIN_STRETCHES:
         return np.zeros(len(names))
     stretch = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
     owner = _codes(table["service"], names)

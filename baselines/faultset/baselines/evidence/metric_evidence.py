@@ -27,7 +27,7 @@ WEIGHTS = {"traffic": 0.25, "network": 0.5}
 """Weights of roles that change with the load."""
 BLOCKS = 5
 """Minimum number of blocks in the reference, if it has enough samples."""
-MOST_FREEDOM = 4
+MAX_DEGREES_OF_FREEDOM = 4
 """Maximum degrees of freedom, because real metrics have heavy tails."""
 STOPPED = 0.8
 SILENCE = 4.0
@@ -138,7 +138,7 @@ def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[M
         moved = deviations(blocks, level, scale, present)
         z = np.where(np.sign(z) == np.sign(moved), np.sign(z) * np.minimum(np.abs(z), np.abs(moved)), 0.0)
     largest = np.take_along_axis(z, np.abs(z).argmax(axis=0)[None], axis=0)[0]
-    return largest, max(1, min(MOST_FREEDOM, len(healthy) - 1)), len(blocks)
+    return largest, max(1, min(MAX_DEGREES_OF_FREEDOM, len(healthy) - 1)), len(blocks)
 
 
 def _medians(rows: Matrix, length: int) -> Matrix:

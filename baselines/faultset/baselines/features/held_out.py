@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 FOLDS = 4
-LEAST_SAMPLES = 2 * FOLDS
+MIN_SAMPLES = 2 * FOLDS
 CLIP = 100.0
 Rows = npt.NDArray[np.intp]
 Score = Callable[[Matrix, Matrix], Matrix]
@@ -53,14 +53,14 @@ def hold_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
     return scores
 
 
-def divide_by_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
+def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Matrix, float]:
     """Divide the deviations of each column by the largest in its reference.
 
     Parameters
     ----------
     normal, values
         [n, p] and [T, p], not negative.
-    least
+    minimum
         Smallest limit of a column.
 
     Returns
@@ -73,8 +73,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matr
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):
-        held_out[block] = (normal[block] / normal[rest].max(axis=0, initial=least)).max(axis=1, initial=0.0)
-    return values / normal.max(axis=0, initial=least), reference_limit(held_out, least=1.0)
+        held_out[block] = (normal[block] / normal[rest].max(axis=0, initial=minimum)).max(axis=1, initial=0.0)
+    return values / normal.max(axis=0, initial=minimum), reference_limit(held_out, minimum=1.0)
 
 
 def remove_spikes(z: Matrix) -> Matrix:
@@ -136,7 +136,7 @@ def read_held_out(episode: EpisodeView) -> HeldOut | None:
 
 
 def _held_out(windows: Windows) -> HeldOut | None:
-    if windows.empty or len(windows.reference) < LEAST_SAMPLES:
+    if windows.empty or len(windows.reference) < MIN_SAMPLES:
         return None
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)

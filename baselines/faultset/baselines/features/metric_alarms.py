@@ -30,19 +30,19 @@ def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matr
     """
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)
-    nothing = np.zeros(windows.reference.shape, dtype=bool)
+    never_absent = np.zeros(windows.reference.shape, dtype=bool)
     absent = windows.absent if stopped else np.zeros_like(windows.absent)
-    healthy = deviations(windows.reference, mean, scale, nothing)
+    healthy = deviations(windows.reference, mean, scale, never_absent)
     since = deviations(windows.values, mean, scale, absent)
     return np.clip(healthy, -CLIP, CLIP), np.clip(since, -CLIP, CLIP)
 
 
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 
 
 def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
     """Return the series that deviate most in one row as evidence."""
-    order = np.argsort(-np.abs(z[row]), kind="stable")[:_MOST_EVIDENCE]
+    order = np.argsort(-np.abs(z[row]), kind="stable")[:_MAX_EVIDENCE]
     return tuple(
         Evidence(
             service=windows.series[column][0],
@@ -259,9 +259,9 @@ def queue_features(flags: Flags, services: list[str], window: int = 10, *, movin
     )
 
 
-def flag_dense_steps(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
+def flag_dense_steps(features: QueueFeatures, density_limit: float, *, min_series: int = 2) -> Flags:
     """Flag steps with several flagged series and a queue that is denser than normal."""
-    return np.asarray((features.distinct >= least_series) & (features.density > density_limit))
+    return np.asarray((features.distinct >= min_series) & (features.density > density_limit))
 
 
 def reference_density(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from faultset.baselines.features.held_out import CLIP, LEAST_SAMPLES, HeldOut, hold_out_deviations
+from faultset.baselines.features.held_out import CLIP, MIN_SAMPLES, HeldOut, hold_out_deviations
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
@@ -119,7 +119,7 @@ def read_role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
 def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
     windows = detection_windows(episode)
-    if not windows.series or len(windows.reference) < LEAST_SAMPLES:
+    if not windows.series or len(windows.reference) < MIN_SAMPLES:
         return None
     mean, sd = mean_and_sd(windows.reference)
     later = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
@@ -243,7 +243,7 @@ def idle_share(counts: Ints) -> Matrix:
 
 def excess_surprise(hits: Ints, trials: Ints, share: Matrix) -> Matrix:
     """Return -log10 of the binomial probability of at least `hits` hits in `trials` trials at the healthy share."""
-    some = hits > 0
-    number = np.where(some, hits, 1)
+    has_hits = hits > 0
+    number = np.where(has_hits, hits, 1)
     tail = betainc(number, trials - number + 1.0, share)
-    return np.where(some, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)
+    return np.where(has_hits, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)

@@ -27,7 +27,7 @@ FROM_SPANS = (
     "have the healthy mean.",
 )
 """Departure from the paper shared by all methods that use these latencies."""
-LEAST_FILLED = 0.5
+MIN_FILLED_SHARE = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
 
@@ -136,7 +136,7 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
         in_test_window = ends > alarm_ns - 2 * calls.step_ns
-        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
+        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= MIN_FILLED_SHARE if healthy.any() else [False]
         chosen = np.flatnonzero(enough)
         services = [calls.services[column] for column in chosen]
         reference, values = calls.seconds[healthy][:, chosen], calls.seconds[in_test_window][:, chosen]
@@ -147,8 +147,8 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         services = [windows.series[column][0] for column in chosen]
         reference, values = windows.reference[:, chosen], windows.values[:, chosen]
     if not services or not len(reference) or not len(values):
-        nothing = np.empty((0, 0))
-        return ServiceLatency(services=(), reference=nothing, values=nothing)
+        empty = np.empty((0, 0))
+        return ServiceLatency(services=(), reference=empty, values=empty)
     mean, sd = mean_and_sd(reference)
     names = tuple(sorted(set(services)))
     mixing = (np.array(services)[:, None] == np.array(names)).astype(float)
@@ -170,9 +170,9 @@ def correlations(series: Matrix, target: Matrix) -> Matrix:
 
 def _centre(columns: Matrix) -> tuple[Matrix, Matrix]:
     """Return centred columns and their norms; 0 for a column that varies only by rounding errors."""
-    away = columns - columns.mean(axis=0)
-    size = np.sqrt((away**2).sum(axis=0))
-    return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
+    centred = columns - columns.mean(axis=0)
+    size = np.sqrt((centred**2).sum(axis=0))
+    return centred, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:

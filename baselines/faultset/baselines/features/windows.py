@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 FILL_STEPS = 2
-MOST_MISSING = 0.2
-LEAST_HEALTHY = 2
+MAX_MISSING_SHARE = 0.2
+MIN_HEALTHY = 2
 """Healthy samples that a spread needs."""
 _SERVICE, _METRIC = 0, 1
 """Levels of the columns of a wide frame."""
@@ -133,7 +133,7 @@ def _windows(
     windows: Windows = episode.once(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_constant=keep_constant)
     )
-    comparable = not windows.empty and len(windows.reference) >= LEAST_HEALTHY
+    comparable = not windows.empty and len(windows.reference) >= MIN_HEALTHY
     episode.note_skipped_series(windows.left_out, comparable=comparable)
     return windows
 
@@ -192,12 +192,12 @@ def cut_windows(
     reference_end_ns: int,
     values_start_ns: int,
     services: Collection[str] | None = None,
-    most_missing: float = MOST_MISSING,
+    max_missing_share: float = MAX_MISSING_SHARE,
     keep_constant: bool = True,
 ) -> Windows:
     """Split a wide frame, indexed by the start of each step, into reference and test window.
 
-    Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `most_missing` of their
+    Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `max_missing_share` of their
     reference is missing, or if they never move and `keep_still` is false. One missing sample is tolerated if two are
     left, because samples that are a second late skip a step. Columns are sorted.
     """
@@ -213,7 +213,7 @@ def cut_windows(
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
     chance_gap = _longest_chance_gap(present[healthy])
-    usable = _is_complete(present[healthy], most_missing)
+    usable = _is_complete(present[healthy], max_missing_share)
     if not keep_constant:
         usable &= ~_is_constant(raw, present)
     if not usable.all():
@@ -246,11 +246,11 @@ def _fill_gaps(
     return filled, gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
 
 
-def _is_complete(present: npt.NDArray[np.bool_], most_missing: float) -> npt.NDArray[np.bool_]:
+def _is_complete(present: npt.NDArray[np.bool_], max_missing_share: float) -> npt.NDArray[np.bool_]:
     """Return which columns of the reference have enough samples."""
     rows = len(present)
     count = present.sum(axis=0)
-    return (count >= min(rows, LEAST_HEALTHY)) & (count >= rows - max(1, most_missing * rows)) & (rows > 0)
+    return (count >= min(rows, MIN_HEALTHY)) & (count >= rows - max(1, max_missing_share * rows)) & (rows > 0)
 
 
 def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:

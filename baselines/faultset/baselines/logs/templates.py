@@ -222,8 +222,8 @@ def counts_by(
 
 BEGINNINGS = (64, 40, 24, 16)
 PROBED = 4000
-MOST_DIFFERENT = 1000
-MOST_SHAPES = 2000
+MAX_DISTINCT = 1000
+MAX_SHAPES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,12 +238,12 @@ class ShapeCounts:
     """[T, L]"""
 
 
-def shape_of(beginning: str, length: int) -> str:
+def mask_beginning(beginning: str, length: int) -> str:
     """Return the beginning of a line with masked numbers and ids, without a truncated last word.
 
-    >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
+    >>> mask_beginning("server.go:124 > in Nearby id=ad32e2", 35)
     'server.go:<*> > in Nearby'
-    >>> shape_of("server.go:124 > in Nearby", 35)
+    >>> mask_beginning("server.go:124 > in Nearby", 35)
     'server.go:<*> > in Nearby'
     """
     whole = len(beginning) < length
@@ -265,7 +265,9 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     owner = owner.fill_null(-1).to_numpy().astype(np.int64)
     coded, length = _beginnings(table["message"])
-    texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
+    texts, code = np.unique(
+        [mask_beginning(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True
+    )
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     rows = (time >= start_ns) & (time < end_ns) & (owner >= 0)
     column = owner[rows] * max(1, len(texts)) + shape[rows]
@@ -273,7 +275,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     lines = np.bincount(index, minlength=len(columns))
     row = (time[rows] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + index, minlength=steps * len(columns)).reshape(steps, -1)
-    frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
+    frequent = np.sort(np.argsort(-lines, kind="stable")[:MAX_SHAPES])
     return ShapeCounts(
         shapes=tuple((names[code // len(texts)], str(texts[code % len(texts)])) for code in columns[frequent].tolist()),
         ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
@@ -286,7 +288,7 @@ def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
-        if len(_encode_texts(probe, longer).dictionary) <= MOST_DIFFERENT:
+        if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:
             length = longer
             break
     return _encode_texts(messages, length), length

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0
-MOST_Z = 50.0
+MAX_Z = 50.0
 # Topics of error lines, by words that clients, drivers and runtimes of all languages use.
 TOPICS: Mapping[str, str] = {
     "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
@@ -96,7 +96,7 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
     late = windows.times_ns > late_ns
     level = np.median(z[late], axis=0) if late.any() else np.zeros(z.shape[1])
     gone = windows.absent[late].mean(axis=0) > 0.5 if late.any() else np.zeros(z.shape[1], dtype=bool)
-    level = np.clip(np.where(gone, 0.0, level), -MOST_Z, MOST_Z)
+    level = np.clip(np.where(gone, 0.0, level), -MAX_Z, MAX_Z)
     names, owner = np.unique(windows.services, return_inverse=True)
     roles, role = np.unique([catalogue.role_of(metric) for _, metric in windows.series], return_inverse=True)
     table = np.zeros((len(names), len(roles)))
@@ -232,8 +232,8 @@ class _SignatureDiagnoser(RegisteredBaseline):
         self.names_ = tuple(sorted({name for shown, _ in described for name in shown.features}))
         self.pairs_ = [pair for _, pair in described if pair is not None]
         self.classes_ = sorted(set(self.pairs_), key=str)
-        every = self._matrix([shown for shown, _ in described])
-        self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
+        matrix = self._matrix([shown for shown, _ in described])
+        self.scale_ = np.maximum(np.sqrt((matrix**2).mean(axis=0)), 1e-6) if len(matrix) else np.ones(len(self.names_))
         self.training_matrix_ = self._matrix([shown for shown, pair in described if pair is not None]) / self.scale_
         self._learn()
         return self

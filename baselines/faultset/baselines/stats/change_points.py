@@ -74,9 +74,9 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
             - log_det / 2
             - (freedom + dims) / 2 * np.log1p(gain * distance)
         )
-        grown = weight * np.exp(density - density.max())
-        total = grown.sum()
-        weight = np.concatenate([[hazard], (1 - hazard) * grown / total])
+        weights = weight * np.exp(density - density.max())
+        total = weights.sum()
+        weight = np.concatenate([[hazard], (1 - hazard) * weights / total])
         length = np.concatenate([[0], length + 1])
         widened = 1 + gain * distance
         inverse = inverse - (gain / widened)[:, None, None] * pulled[:, :, None] * pulled[:, None, :]
@@ -93,10 +93,10 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
     return RunLengths(probability=probability)
 
 
-LEAST_EXCESSES = 10
+MIN_EXCESSES = 10
 _GRID = 33
 _ZOOMS = 4
-_LEAST_GAMMA = 1e-8
+_MIN_GAMMA = 1e-8
 
 
 def fit_pareto(excesses: Matrix) -> tuple[float, float]:
@@ -125,7 +125,7 @@ def fit_pareto(excesses: Matrix) -> tuple[float, float]:
         left, right = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
         candidates = np.linspace(left, right, 9)
         candidates = candidates[np.abs(candidates) > 1e-12]
-    if fit[0] <= -1.0 or abs(fit[1]) < _LEAST_GAMMA:
+    if fit[0] <= -1.0 or abs(fit[1]) < _MIN_GAMMA:
         return 0.0, mean
     return fit[1], fit[2] * mean
 
@@ -137,7 +137,7 @@ def tail_quantile(level: float, threshold: float, gamma: float, sigma: float, sa
     (16.9857, 15.9915)
     """
     rarity = level * samples / max(excesses, 1)
-    if abs(gamma) < _LEAST_GAMMA:
+    if abs(gamma) < _MIN_GAMMA:
         return threshold - sigma * float(np.log(rarity))
     return threshold + sigma / gamma * (rarity**-gamma - 1)
 
@@ -175,7 +175,7 @@ class Spot:
     def limit(self) -> float:
         """Return the value above which an observation is extreme."""
         count = len(self._excesses)
-        if count < LEAST_EXCESSES:
+        if count < MIN_EXCESSES:
             return self.otherwise
         quantile = tail_quantile(self.level, self.tail_begins, self.gamma, self.sigma, self.samples, count)
         return max(self.tail_begins, quantile)

@@ -109,8 +109,8 @@ def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, 
     by_x, by_y = table.sum(axis=2), table.sum(axis=1)
     size = by_x.sum(axis=1)
     expected = by_x[:, :, None] * by_y[:, None, :] / np.maximum(size, 1)[:, None, None]
-    some = expected > 0
-    statistic = float(((table[some] - expected[some]) ** 2 / expected[some]).sum())
+    is_expected = expected > 0
+    statistic = float(((table[is_expected] - expected[is_expected]) ** 2 / expected[is_expected]).sum())
     free = int((((by_x > 0).sum(axis=1) - 1) * ((by_y > 0).sum(axis=1) - 1))[size > 0].sum())
     return (float(chdtrc(free, statistic)), statistic) if free > 0 else (1.0, 0.0)
 
@@ -200,7 +200,7 @@ def _distances(series: Matrix) -> Matrix:
     return np.abs(series[:, :, None] - series[:, None, :])
 
 
-MOST_CAUSES = 3
+MAX_CAUSES = 3
 
 Lagged = tuple[int, int]
 """(series, steps ago)"""
@@ -230,8 +230,8 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
 
     Notes
     -----
-    The cost is O(k²·lags·n) for the candidates, plus O(k²) regressions on at most 2·MOST_CAUSES columns. Candidates are
-    tested given up to `MOST_CAUSES` of the strongest, and only those that remain are tested as delayed links.
+    The cost is O(k²·lags·n) for the candidates, plus O(k²) regressions on at most 2·MAX_CAUSES columns. Candidates are
+    tested given up to `MAX_CAUSES` of the strongest, and only those that remain are tested as delayed links.
 
     References
     ----------
@@ -239,7 +239,7 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
     Advances 5, 2019.
     """
     samples, count = series.shape
-    if samples <= 2 * lags + 2 * MOST_CAUSES + 3:
+    if samples <= 2 * lags + 2 * MAX_CAUSES + 3:
         return LaggedLinks(causes=((),) * count, links=frozenset())
     causes = tuple(_candidates(series, target, lags, candidate_level) for target in range(count))
     links: set[tuple[int, int]] = set()
@@ -271,10 +271,10 @@ def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[L
     y = series[lags:, target]
     strength = np.abs(_correlations(delayed, y))
     near = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
-    for size in range(1, MOST_CAUSES + 1):
+    for size in range(1, MAX_CAUSES + 1):
         near.sort(key=lambda index: (-strength[index], names[index]))
         dependent: list[int] = []
-        for index in near[: MOST_CAUSES * 4]:
+        for index in near[: MAX_CAUSES * 4]:
             conditions = [other for other in near if other != index][:size]
             correlation = abs(partial_correlation(delayed[:, index], y, delayed[:, conditions]))
             strength[index] = min(strength[index], correlation)
@@ -282,7 +282,7 @@ def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[L
                 dependent.append(index)
         near = dependent
     near.sort(key=lambda index: (-strength[index], names[index]))
-    return tuple(names[index] for index in near[:MOST_CAUSES])
+    return tuple(names[index] for index in near[:MAX_CAUSES])
 
 
 def _shift_series(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:

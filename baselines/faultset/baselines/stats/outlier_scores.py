@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sklearn.covariance import MinCovDet
 
 STILL = 0.05
-_LARGEST = np.iinfo(np.int32).max
+_MAX_SEED = np.iinfo(np.int32).max
 
 
 def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
@@ -88,9 +88,9 @@ def forest_scores(
     depths = np.empty((trees, len(rows)))
     seen = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
-        for number, (grown, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
-            ends = grown.compute_node_depths() - 1 + mean_path(grown.n_node_samples)
-            depths[number] = ends[grown.apply(rows)]
+        for number, (tree, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
+            ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
+            depths[number] = ends[tree.apply(rows)]
             seen[number, sample] = True
     weight = np.where(seen.all(axis=0), 1.0, ~seen)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
@@ -111,13 +111,13 @@ def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iter
     of_tree = np.random.RandomState(0)
     depth = math.ceil(math.log2(size))
     model = ExtraTreeRegressor(max_features=1, splitter="random", max_depth=depth, random_state=of_tree)
-    for number in np.random.RandomState(seed).randint(_LARGEST, size=trees):
+    for number in np.random.RandomState(seed).randint(_MAX_SEED, size=trees):
         # scikit-learn uses the same seed for the tree and for its sample.
         of_tree.seed(number)
         sample_without_replacement(features, features, random_state=of_tree)
         sample = np.sort(sample_without_replacement(samples, size, random_state=of_tree))
         of_tree.seed(number)
-        of_tree.seed(of_tree.randint(_LARGEST))
+        of_tree.seed(of_tree.randint(_MAX_SEED))
         yield model.fit(rows[sample], noise[sample], check_input=False).tree_, sample
 
 
@@ -143,10 +143,10 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
     # A minimum width per varying dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
-    among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
-    np.fill_diagonal(among, 0.0)
-    model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(among)
-    return -model.score_samples(away)
+    normal_distances, distances = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
+    np.fill_diagonal(normal_distances, 0.0)
+    model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(normal_distances)
+    return -model.score_samples(distances)
 
 
 def _squared_distances(rows: Matrix, others: Matrix) -> Matrix:
@@ -163,15 +163,15 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 
     center = normal.mean(axis=0)
     moved, moving = points - center, varies(normal)
-    least = STILL**2
+    minimum = STILL**2
     squared = np.zeros(len(points))
     if moving.any():
         covariance, shrinkage = ledoit_wolf(normal[:, moving] - center[moving], assume_centered=True)
         mean_variance = normal[:, moving].var(axis=0).mean()
-        covariance = covariance + least * np.eye(len(covariance))
+        covariance = covariance + minimum * np.eye(len(covariance))
         squared = (moved[:, moving] * np.linalg.solve(covariance, moved[:, moving].T).T).sum(axis=1)
-        least += float(shrinkage * mean_variance)
-    squared = squared + (moved[:, ~moving] ** 2).sum(axis=1) / least
+        minimum += float(shrinkage * mean_variance)
+    squared = squared + (moved[:, ~moving] ** 2).sum(axis=1) / minimum
     return np.sqrt(np.maximum(squared, 0.0))
 
 

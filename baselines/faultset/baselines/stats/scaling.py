@@ -113,9 +113,9 @@ def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArra
 
     If the scale is 0, values that differ from the center deviate by `FIRST_MOVE_Z`.
     """
-    away = values - center
-    moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
-    z = np.divide(away, scale, out=FIRST_MOVE_Z * np.sign(away), where=moves)
+    deviation = values - center
+    moves = np.broadcast_to(np.asarray(scale) > 0, deviation.shape)
+    z = np.divide(deviation, scale, out=FIRST_MOVE_Z * np.sign(deviation), where=moves)
     z[~np.isfinite(z)] = 0.0
     z[absent] = ABSENT_Z
     return z
@@ -148,7 +148,7 @@ def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None 
     return -float(stdtrit(samples - 1, tail) * np.sqrt(1 + 1 / samples))
 
 
-def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL) -> float:
+def reference_limit(scores: Matrix, *, minimum: float = 0.0, level: float = LEVEL) -> float:
     """Return a limit that healthy samples exceed with probability `level`, and no held-out score exceeds.
 
     It is Student's prediction interval, or the largest held-out score if that is higher.
@@ -157,9 +157,9 @@ def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL)
     4.64
     """
     if len(scores) < 2:
-        return max(least, float(scores.max(initial=0.0)))
+        return max(minimum, float(scores.max(initial=0.0)))
     sigmas = bonferroni_sigmas(1, level=level, samples=len(scores))
-    return max(least, float(scores.max()), float(scores.mean() + sigmas * scores.std(ddof=1)))
+    return max(minimum, float(scores.max()), float(scores.mean() + sigmas * scores.std(ddof=1)))
 
 
 def trusted_input() -> AbstractContextManager[None]:
@@ -170,7 +170,7 @@ def trusted_input() -> AbstractContextManager[None]:
 
 
 Ints = npt.NDArray[np.int64]
-_LEAST_TABLE = 1 << 12
+_MIN_TABLE = 1 << 12
 
 
 class Distinct(NamedTuple):
@@ -192,11 +192,11 @@ def distinct(numbers: Ints) -> Distinct:
     """
     rows = len(numbers)
     if not rows:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Distinct(nothing, nothing, nothing)
+        empty = np.zeros(0, dtype=np.int64)
+        return Distinct(empty, empty, empty)
     lowest = int(numbers.min())
     width = int(numbers.max()) - lowest + 1
-    if width <= max(_LEAST_TABLE, rows):
+    if width <= max(_MIN_TABLE, rows):
         key = numbers - lowest
         first = _first_rows(key, width)
         present = np.flatnonzero(first >= 0)

@@ -104,10 +104,10 @@ def healthy_share(groups: Ints, flags: Flags, healthy_rows: Flags) -> Matrix:
     return (hits / np.maximum(count, 1))[groups]
 
 
-LEAST_SUPPORT = 5
+MIN_SUPPORT = 5
 SIMILARITY = 0.05
 # 99 % quantile of chi-square with one degree of freedom.
-LEAST_G = 6.63
+MIN_G = 6.63
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +176,9 @@ def compare_patterns(
     healthy: Flags,
     windows: Sequence[Flags],
     *,
-    least_support: int = LEAST_SUPPORT,
+    min_support: int = MIN_SUPPORT,
     similarity: float = SIMILARITY,
-    least_g: float = LEAST_G,
+    min_g: float = MIN_G,
 ) -> PatternComparison:
     """Compare the targets of each source in the healthy time and since the alarm.
 
@@ -189,7 +189,7 @@ def compare_patterns(
     windows
         [n] flags of each window since the alarm. The window with the largest change counts, so that late faults stand
         out.
-    least_support
+    min_support
         Sources with fewer healthy observations are skipped.
     """
     source = distinct(seen.source).code
@@ -197,9 +197,9 @@ def compare_patterns(
     _, example, code = distinct(source * width + seen.target)
     of_source = source[example]
     before, before_all = _count_by_source(code, source, healthy, of_source)
-    most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
+    most_frequent = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
     order = np.argsort(before, kind="stable")
-    most[of_source[order]] = order
+    most_frequent[of_source[order]] = order
     shrink = count_effective(before_all, similarity) / np.maximum(before_all, 1.0)
     best = np.zeros(len(example))
     surprise = np.zeros(len(example))
@@ -208,16 +208,16 @@ def compare_patterns(
         now, now_all = _count_by_source(code, source, window, of_source)
         shrink_now = count_effective(now_all, similarity) / np.maximum(now_all, 1.0)
         cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
-        g = np.where((before_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
+        g = np.where((before_all >= min_support) & (now_all > 0), g_statistic(*cells), 0.0)
         rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
         better = (g > best) & (rise > 0)
         best = np.where(better, g, best)
-        surprise = np.where(better & (g > least_g), rise, surprise)
+        surprise = np.where(better & (g > min_g), rise, surprise)
         counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
     return PatternComparison(
         code=code,
         example=example,
-        expected_row=example[most[of_source]],
+        expected_row=example[most_frequent[of_source]],
         g=best,
         surprise=surprise,
         counts=counts,
@@ -382,8 +382,8 @@ def _observe_slowness(
     )
 
 
-def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, least: int = 3) -> Matrix:
-    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `least` known rows."""
+def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, min_rows: int = 3) -> Matrix:
+    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `min_rows` known rows."""
     group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
     order = np.lexsort([spent_ns[healthy_rows], group[healthy_rows]])
@@ -391,7 +391,7 @@ def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, least: in
     begin = np.searchsorted(sorted_groups, np.arange(size))
     count = np.bincount(sorted_groups, minlength=size)
     limit = np.full(size, np.inf)
-    enough = np.flatnonzero(count >= least)
+    enough = np.flatnonzero(count >= min_rows)
     row = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
     limit[enough] = np.maximum(SLOW_FACTOR * spent[row], SLOW_LEAST_NS)
     return limit[group]

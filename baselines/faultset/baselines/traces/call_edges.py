@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SUSTAINED = 3
-LEAST_FILLED = 0.5
+MIN_FILLED_SHARE = 0.5
 MEASURES = ("seconds", "errors", "calls")
 
 
@@ -78,7 +78,7 @@ def _read(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     ends_ns = start_ns + step_ns * np.arange(1, steps + 1)
     is_healthy = ends_ns <= min(episode.reference[1], alarm_ns)
     busy = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))
-    chosen = np.flatnonzero(busy >= LEAST_FILLED)
+    chosen = np.flatnonzero(busy >= MIN_FILLED_SHARE)
     count, took, failed = count[:, chosen], took[:, chosen], failed[:, chosen]
     return CallEdges(
         pairs=tuple(

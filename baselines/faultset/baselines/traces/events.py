@@ -1,4 +1,4 @@
-"""Events within requests: starts and ends of spans, log lines, calls of services and their answers.
+"""Events within requests: starts and ends of spans, log lines, calls to services and their responses.
 
 As Nezha proposes, metrics, logs and traces become events. An event belongs to a span. Methods that use patterns compare
 which events follow each other within a span.
@@ -30,7 +30,7 @@ _CODE_LOCATION = (
 
 @dataclass(frozen=True, kw_only=True)
 class LogEvents:
-    """[n] lines of recorded spans, in the order of the table."""
+    """[n] log lines that belong to recorded spans, in the order of the table."""
 
     span: Ints
     """Row of the span."""
@@ -91,7 +91,7 @@ _WORDS = ("begin", "log", "call", "answer of", "end")
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """[n] events, sorted by span and time; each span has a begin and an end event."""
+    """[n] events, sorted by span and time; each span has a start and an end event."""
 
     span: Ints
     """Row of the span."""
@@ -99,9 +99,9 @@ class Events:
     kind: Ints
     """One of `BEGIN`, `LOG`, `CALL`, `RETURN`, `END`."""
     failed: Flags
-    """Whether the span ended, or the call was answered, with an error."""
+    """Whether the span ended, or the call returned, with an error."""
     service: Ints
-    """Service that is called or answers; the span's service for other events; -1 if unknown."""
+    """Called service for calls and responses; the span's service for other events; -1 if unknown."""
     detail: Ints
     """Log statement of a line, operation of any other event."""
     statements: tuple[str, ...]
@@ -113,7 +113,7 @@ class Events:
 
     @property
     def key(self) -> Ints:
-        """Return a number per event that is the same for equal events."""
+        """Return a number per event; equal events have equal numbers."""
         width = max(len(self.statements), len(self.operations)) + 1
         return ((self.kind * 2 + self.failed) * (len(self.names) + 1) + self.service + 1) * width + self.detail + 1
 
@@ -139,8 +139,8 @@ class Clients:
 def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
     """Return which spans represent a call: they name a peer, or contain only one call of another service.
 
-    If no peer is named, most spans of the same name must contain only a call. A span without an answer is then
-    recognised by its name.
+    A span that names no peer represents a call if most spans of the same name contain only a call. This also covers
+    spans without a response.
     """
     logged = np.zeros(len(spans), dtype=bool)
     logged[logs.span] = True
@@ -148,7 +148,7 @@ def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
     below = np.flatnonzero(spans.parent >= 0)
     foreign = below[spans.service[spans.parent[below]] != spans.service[below]]
     answer = np.full(len(spans), -1)
-    # The first answer counts.
+    # The first response counts.
     answer[spans.parent[foreign[::-1]]] = foreign[::-1]
     only = (children == 1) & (answer >= 0) & ~logged
     silent = (children == 0) & ~logged
@@ -170,13 +170,13 @@ def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
 
 
 def build_span_events(spans: Spans, logs: LogEvents) -> Events:
-    """Return begin, log lines and end of every span, without its child spans."""
-    return _sorted(spans, logs, _borders(spans, np.arange(len(spans)), logs))
+    """Return the start, log lines and end of every span, without events of its child spans."""
+    return _sort_events(spans, logs, _build_boundary_events(spans, np.arange(len(spans)), logs))
 
 
 def build_code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
-    """Return the events of spans in which code runs, with their calls and the answers."""
-    parts = _borders(spans, np.flatnonzero(~clients.is_client), logs)
+    """Return the events of spans in which code runs, with their calls and the responses."""
+    parts = _build_boundary_events(spans, np.flatnonzero(~clients.is_client), logs)
     child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])
     shown = np.where(clients.answer[child] >= 0, clients.answer[child], child)
     called = np.where(clients.is_client[child], clients.called[child], spans.service[child])
@@ -188,13 +188,13 @@ def build_code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events
     parts.append((spans.parent[child], spans.start_ns[child], CALL, no_failure, called, operation))
     failed = spans.error[child] | (answerable & ~answered)
     parts.append((spans.parent[child], spans.end_ns[child], RETURN, failed, called, operation))
-    return _sorted(spans, logs, parts)
+    return _sort_events(spans, logs, parts)
 
 
-_Part = tuple[Ints, Ints, int, Flags, Ints, Ints]
+_EventColumns = tuple[Ints, Ints, int, Flags, Ints, Ints]
 
 
-def _borders(spans: Spans, rows: Ints, logs: LogEvents) -> list[_Part]:
+def _build_boundary_events(spans: Spans, rows: Ints, logs: LogEvents) -> list[_EventColumns]:
     no_failure = np.zeros(len(rows), dtype=bool)
     # A line may have a time after the end of its span.
     last = spans.end_ns.copy()
@@ -206,7 +206,7 @@ def _borders(spans: Spans, rows: Ints, logs: LogEvents) -> list[_Part]:
     return [begin, lines, end]
 
 
-def _sorted(spans: Spans, logs: LogEvents, parts: list[_Part]) -> Events:
+def _sort_events(spans: Spans, logs: LogEvents, parts: list[_EventColumns]) -> Events:
     span, time_ns, failed, service, detail = (
         np.concatenate([part[column] for part in parts]) for column in (0, 1, 3, 4, 5)
     )

@@ -19,7 +19,7 @@ from faultset.collector.agent.protocol import AgentError
 OUT, IN = "FAULTSET-OUT", "FAULTSET-IN"
 HANDLE = "fa17:"
 KINDS = ("loss", "partition", "delay")
-MOST_LATENCY_S = 60.0
+MAX_LATENCY_S = 60.0
 _JUMPS = (f"-A OUTPUT -j {OUT}", f"-A INPUT -j {IN}")
 _QUEUE_PACKETS = 100_000
 
@@ -42,18 +42,18 @@ def read_impairment(request: Any) -> NetworkImpairment:
         case "loss":
             return NetworkImpairment(kind="loss", probability=_read_number(request, "probability", 0.0, 1.0))
         case "delay":
-            jitter_s = _read_number(request, "jitter_s", -1.0, MOST_LATENCY_S) if request.get("jitter_s") else 0.0
+            jitter_s = _read_number(request, "jitter_s", -1.0, MAX_LATENCY_S) if request.get("jitter_s") else 0.0
             return NetworkImpairment(
-                kind="delay", latency_s=_read_number(request, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
+                kind="delay", latency_s=_read_number(request, "latency_s", 0.0, MAX_LATENCY_S), jitter_s=jitter_s
             )
     return NetworkImpairment(kind="partition")
 
 
-def _read_number(request: Mapping[str, Any], name: str, above: float, most: float) -> float:
+def _read_number(request: Mapping[str, Any], name: str, above: float, maximum: float) -> float:
     value = request.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (above < value <= most):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (above < value <= maximum):
         raise AgentError(
-            f"{name} of {request['kind']} must be above {max(above, 0):g} and at most {most:g}, got {value!r}"
+            f"{name} of {request['kind']} must be above {max(above, 0):g} and at most {maximum:g}, got {value!r}"
         )
     return float(value)
 

@@ -1,8 +1,8 @@
 """The program that impairs pods, on a node or inside a pod; the collector calls it by exec.
 
 The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which asks
-`watch` through a socket in the container and prints the answer: a JSON object, or `{"error": SENTENCE}` if the request
-is refused. Requests never use the pod's network, which may be cut.
+`watch` through a socket in the container and prints the response: a JSON object, or `{"error": SENTENCE}` for a refused
+request. Requests never use the pod's network, which may be cut.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Verbs:
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request, or an error if it is refused."""
+        """Return the response to a request, or an error if it is refused."""
         arguments = dict(request)
         verb = self.table.get(arguments.pop("verb", ""))
         if verb is None:

@@ -21,7 +21,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import sha256_of
+from faultset.datasets.format.file_records import compute_sha256
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.table_folders import TELEMETRY, table_file
 from faultset.datasets.format.version_files import VERSIONS, FileRecord
@@ -30,9 +30,9 @@ from faultset.datasets.remote.file_systems import fetch, fetch_present, is_url
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder
 
 _CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
-_READ = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
+_CAMPAIGN_FILES = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
-_TOGETHER = 500
+_FILES_PER_FETCH = 500
 PAUSES_S = (5.0, 30.0)
 """Pauses before a worker tries again to copy an episode."""
 
@@ -137,8 +137,8 @@ class FolderDestination(Destination):
 class UrlDestination(Destination):
     """A dataset at a URL, with a local copy on each machine that runs episodes.
 
-    The local copy has the layout of a dataset. It holds running episodes completely, and context and truth of
-    episodes at the URL, which the campaign reads. Where the two differ, the URL wins.
+    The local copy has the layout of a dataset. It contains all files of running episodes, and the context and truth of
+    episodes at the URL, because the campaign reads them. Where the two differ, the URL wins.
     """
 
     url: str
@@ -203,7 +203,7 @@ class UrlDestination(Destination):
         remote_files = self._files(records)
         for episode in complete_episodes(self.folder):
             path = self.folder / EPISODES / episode
-            # either another run was faster, or the URL has lost the episode
+            # another run has stored the episode first, or the URL no longer has it
             if (episode in remote_files) == (path / TELEMETRY).exists():
                 shutil.rmtree(path)
         self.add_finished(complete_episodes(self.folder))
@@ -289,16 +289,16 @@ class UrlDestination(Destination):
         digests = {
             f"{episode}/{name}": records[name].sha256
             for episode, records in files.items()
-            for name in _READ
+            for name in _CAMPAIGN_FILES
             if name in records
         }
         due = [
             name
             for name, digest in digests.items()
-            if not (folder / name).is_file() or sha256_of(folder / name) != digest
+            if not (folder / name).is_file() or compute_sha256(folder / name) != digest
         ]
-        for first in range(0, len(due), _TOGETHER):
-            contents = fetch(f"{self.location}/{EPISODES}", due[first : first + _TOGETHER], digests)
+        for first in range(0, len(due), _FILES_PER_FETCH):
+            contents = fetch(f"{self.location}/{EPISODES}", due[first : first + _FILES_PER_FETCH], digests)
             for name, content in contents.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)

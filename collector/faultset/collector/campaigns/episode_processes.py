@@ -262,7 +262,7 @@ class EpisodeHost:
 
     Parameters
     ----------
-    most
+    max_concurrent
         Maximum number of concurrent episodes.
     use
         Returns the CPU use of this machine over the given number of seconds; measured by default.
@@ -271,11 +271,11 @@ class EpisodeHost:
     """
 
     def __init__(
-        self, most: int, *, use: Callable[[float], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
+        self, max_concurrent: int, *, use: Callable[[float], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
     ) -> None:
-        self.most, self._stagger_s = most, stagger_s
-        self._limit = HostLimit(most)
-        self._core_groups = split_cores(most)
+        self.max_concurrent, self._stagger_s = max_concurrent, stagger_s
+        self._limit = HostLimit(max_concurrent)
+        self._core_groups = split_cores(max_concurrent)
         self._use = use or CpuPressure().use
         self._running: dict[int, RunningEpisode] = {}
         self._last_start = 0.0
@@ -289,7 +289,7 @@ class EpisodeHost:
             reason = self._limit.reason_to_wait(state)
             has_paused = not self._running or now_s - self._last_start >= self._stagger_s
             # before the first measurement, waiting is normal and not reported
-            is_reported = state.running < self.most and state.use is not None
+            is_reported = state.running < self.max_concurrent and state.use is not None
             return Room(is_free=has_paused and not reason, held_back=reason if is_reported else "", use=state.use)
 
     def start(
@@ -308,7 +308,7 @@ class EpisodeHost:
             cores = min(
                 self._core_groups, key=lambda group: sum(episode.cores == group for episode in self._running.values())
             )
-            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program, cores)
+            episode = RunningEpisode.start(waiting, root, self.max_concurrent, settings, lock, program, cores)
             self._running[id(episode)] = episode
             self._last_start = time.monotonic()
             return episode

@@ -26,7 +26,7 @@ HOST_ATTEMPTS = 6
 PAUSE_S = 20.0
 """Pause before a disturbed episode is repeated on a busy host, per attempt so far."""
 
-_LEAST_SUCCESSES_FOR_ONE_MORE = 2
+_MIN_SUCCESSES_FOR_ONE_MORE = 2
 _DEPLOYED = frozenset({Phase.NEW, Phase.DEPLOY})
 _STARTING = _DEPLOYED | {Phase.WARMUP}
 
@@ -164,19 +164,19 @@ class HostLimit:
 
     Parameters
     ----------
-    most
+    max_concurrent
         Largest limit.
     clock
         Returns monotonic seconds.
     """
 
-    def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._limit, self._succeeded = most, most, 0
+    def __init__(self, max_concurrent: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_concurrent, self._limit, self._succeeded = max_concurrent, max_concurrent, 0
         self._clock, self._lowered_s = clock, -math.inf
 
     def reason_to_wait(self, host: HostState) -> str:
         """Return why no further episode may start on the host now; empty when one may."""
-        if host.running >= self._most:
+        if host.running >= self._max_concurrent:
             return f"{host.running} episodes already run"
         if host.running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
@@ -194,8 +194,8 @@ class HostLimit:
                 self._limit, self._lowered_s = max(1, self._limit - max(1, self._limit // 4)), self._clock()
         elif not outcome.failure:
             self._succeeded += 1
-            if self._succeeded >= max(self._limit, _LEAST_SUCCESSES_FOR_ONE_MORE):
-                self._limit, self._succeeded = min(self._most, self._limit + 1), 0
+            if self._succeeded >= max(self._limit, _MIN_SUCCESSES_FOR_ONE_MORE):
+                self._limit, self._succeeded = min(self._max_concurrent, self._limit + 1), 0
 
 
 _LONGEST_REASON = 240

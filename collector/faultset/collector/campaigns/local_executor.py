@@ -51,7 +51,7 @@ class LocalExecutor:
         self.root = root
         self._host, self._settings, self._lock, self._program = host, settings, lock, program
         self._remove_lost = remove_lost
-        self._threads = ThreadPoolExecutor(max_workers=host.most, thread_name_prefix="episode")
+        self._threads = ThreadPoolExecutor(max_workers=host.max_concurrent, thread_name_prefix="episode")
         self._running: dict[Future[EpisodeResult], WaitingEpisode] = {}
         self._stopping = Event()
 

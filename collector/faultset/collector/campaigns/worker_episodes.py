@@ -32,12 +32,12 @@ RESOURCE = "episode"
 """Resource of dask workers: maximum number of concurrent episodes."""
 TOPIC = "faultset-episodes"
 """Dask topic on which workers report the phases of their episodes."""
-_LOOK_EVERY_S = 0.25
+_POLL_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerAssignment:
-    """One run of an episode, for one worker."""
+    """An episode to run on one worker."""
 
     waiting: WaitingEpisode
     destination: Destination
@@ -72,43 +72,43 @@ class EpisodeWorker:
         self._stopped: set[str] = set()
 
     def stop(self, run: str) -> None:
-        """Make the episodes of a command undo their changes and end, and start no more of them."""
+        """End the episodes of a command, with undo, and start no more of them."""
         self._stopped.add(run)
 
-    def run(self, order: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
+    def run(self, assignment: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
         """Run an assignment; errors are reported in the outcome."""
         began = time.monotonic()
         try:
-            with translate_resource_errors(order.destination.folder):
-                outcome = self._outcome(order, report)
+            with translate_resource_errors(assignment.destination.folder):
+                outcome = self._outcome(assignment, report)
         except FaultsetError as error:
             outcome = EpisodeOutcome(
-                episode=order.waiting.plan.episode,
+                episode=assignment.waiting.plan.episode,
                 failure=str(error),
                 retriable=not isinstance(error, DataError),
                 exit_code=error.exit_code,
             )
         return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - began)
 
-    def _outcome(self, order: WorkerAssignment, report: Report) -> EpisodeOutcome:
-        destination, episode = order.destination, order.waiting.plan.episode
+    def _outcome(self, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
+        destination, episode = assignment.destination, assignment.waiting.plan.episode
         root = destination.folder
-        if not destination.has_campaign(order.campaign):
+        if not destination.has_campaign(assignment.campaign):
             raise DataError(
                 f"the worker must see the dataset in {destination.location}, but found no file of the campaign there. "
                 "Use storage that all machines share, or a URL"
             )
         if outcome := destination.outcome(episode):
             return outcome
-        platform = order.waiting.plan.platform
+        platform = assignment.waiting.plan.platform
         # a later run tries again to undo what cannot be undone now; this episode goes on
         with suppress(FaultsetError, OSError):
             remove_abandoned_runs(
-                root, lambda name: open_host(name, order.settings) if name == platform else None, RemovalResult()
+                root, lambda name: open_host(name, assignment.settings) if name == platform else None, RemovalResult()
             )
         folder = WorkerFolder.make(root, episode)
         try:
-            outcome = self._run_in(folder, order, report)
+            outcome = self._run_in(folder, assignment, report)
             if outcome.failure or outcome.interrupted:
                 machine = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
                 return replace(outcome, failure=outcome.failure + machine, logs=folder.keep_logs(root, outcome.logs))
@@ -117,20 +117,20 @@ class EpisodeWorker:
         finally:
             folder.remove()
 
-    def _run_in(self, folder: WorkerFolder, order: WorkerAssignment, report: Report) -> EpisodeOutcome:
-        plan = order.waiting.plan
-        host = open_host(plan.platform, order.settings)
+    def _run_in(self, folder: WorkerFolder, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
+        plan = assignment.waiting.plan
+        host = open_host(plan.platform, assignment.settings)
         report("waiting")
-        while order.run not in self._stopped:
-            episode = self._host.start(order.waiting, folder.path, order.settings, program=order.program)
+        while assignment.run not in self._stopped:
+            episode = self._host.start(assignment.waiting, folder.path, assignment.settings, program=assignment.program)
             if episode is not None:
                 return self._host.follow(
                     episode,
                     lambda name: remove_lost_episode(folder.path, name, host),
-                    lambda: order.run in self._stopped,
+                    lambda: assignment.run in self._stopped,
                     report,
                 ).outcome
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
         return EpisodeOutcome(episode=plan.episode, failure="stopped before it started", interrupted=True)
 
 
@@ -138,16 +138,16 @@ _worker: EpisodeWorker | None = None
 _creation = threading.Lock()
 
 
-def this_worker(most: int = 1) -> EpisodeWorker:
-    """Return the worker of this process; the first call creates it for `most` concurrent episodes."""
+def this_worker(max_concurrent: int = 1) -> EpisodeWorker:
+    """Return the worker of this process; the first call creates it for `max_concurrent` concurrent episodes."""
     global _worker
     with _creation:
         if _worker is None:
-            _worker = EpisodeWorker(EpisodeHost(most))
+            _worker = EpisodeWorker(EpisodeHost(max_concurrent))
         return _worker
 
 
-def run_on_dask(order: WorkerAssignment) -> EpisodeRun:
+def run_on_dask(assignment: WorkerAssignment) -> EpisodeRun:
     """Run an assignment as a dask task; the worker's resource, not its threads, limits the concurrency."""
     from distributed import get_worker, secede
 
@@ -155,8 +155,8 @@ def run_on_dask(order: WorkerAssignment) -> EpisodeRun:
     episodes = this_worker(int(worker.state.total_resources.get(RESOURCE, 1)))
     # release the thread, but keep the resource until the episode ends
     secede()
-    key = (order.run, order.waiting.plan.episode)
-    return episodes.run(order, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
+    key = (assignment.run, assignment.waiting.plan.episode)
+    return episodes.run(assignment, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
 
 
 def stop_here(run: str) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Calibrate the latent test: measure how much the telemetry of services changes without a fault.
 
-    Each combination of application, platform, load and sampling interval gets its own limit, which 1 % of at least
-    300 windows of services in plain episodes exceed. With fewer windows it gets no limit, and faults that clients do
-    not notice have the verdict unknown. The file of --out has the measured limits, and the limits of this release for
+    Each combination of application, platform, load and sampling interval gets its own limit: the 99 % quantile of at
+    least 300 windows of services in plain episodes. With fewer windows there is no limit, and faults that clients do
+    not notice have the verdict unknown. The file of --out contains the measured limits, and this release's limits for
     all other combinations.
 
     \b

@@ -10,7 +10,7 @@ import click
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
 
-_LARGEST = 64 << 20
+_MAX_FILE_BYTES = 64 << 20
 
 
 @command("judge", short_help="Judge episodes again with a newer calibration.")
@@ -42,7 +42,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
 
     calibrations = None
     if file is not None:
-        calibrations = from_json(read_regular(file, limit_bytes=_LARGEST).decode(errors="replace"), str(file))
+        calibrations = from_json(read_regular(file, limit_bytes=_MAX_FILE_BYTES).decode(errors="replace"), str(file))
     with report_progress("episodes") as progress:
         judged_dataset = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
     judged = judged_dataset.provenance["judged_from"]["judged"]

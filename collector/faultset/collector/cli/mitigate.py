@@ -197,7 +197,7 @@ _COLUMNS = {
 
 def _row(attempt: Mitigation) -> dict[str, Any]:
     result = attempt.result
-    wrong = [check for check in result.parts if not check.ok] if result else []
+    failed_checks = [check for check in result.parts if not check.ok] if result else []
     return {
         "app": attempt.plan.app,
         "fault": attempt.plan.fault,
@@ -207,10 +207,10 @@ def _row(attempt: Mitigation) -> dict[str, Any]:
         "work": None if attempt.order.mitigator is None or result is None else _work(result.mitigator or {}),
         "mitigated_s": result.mitigated_s if result and not result.after else None,
         "repair_s": result.repair_s if result else None,
-        "wrong": attempt.failure or "; ".join(f"{check.part}: {check.detail}" for check in wrong),
+        "wrong": attempt.failure or "; ".join(f"{check.part}: {check.detail}" for check in failed_checks),
     }
 
 
 def _work(record: Mapping[str, Any]) -> str:
-    """Describe the end of an operator's work in a few words."""
+    """Describe in a few words how the repairing program ended."""
     return f"{record.get('status')}, {record.get('tool_calls')} calls"

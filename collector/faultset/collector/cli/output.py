@@ -124,7 +124,7 @@ def _order(plan: Plan) -> tuple[str, bool, str, str]:
     return plan.app, plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name or ""
 
 
-MOST_FALSE_POSITIVES = 0.05
+MAX_FALSE_POSITIVES = 0.05
 """Warn if the latent test fires on more than this share of healthy services; it is calibrated for 1 %."""
 
 
@@ -211,7 +211,7 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
             if services
             else f"; the latent test is {UNCALIBRATED}"
         )
-        if sli or latent > MOST_FALSE_POSITIVES * services:
+        if sli or latent > MAX_FALSE_POSITIVES * services:
             sentence += (
                 ", which is more than chance; see truth/evidence.parquet, and collect again "
                 "with --fresh on a machine with less other work or with fewer --jobs"

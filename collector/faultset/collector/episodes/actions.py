@@ -142,7 +142,7 @@ class EpisodeActions:
             raise UnexplainedRequestChange(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
-        wrong = health_problem(
+        problem = health_problem(
             self.platform,
             start_ns,
             end_ns,
@@ -150,9 +150,9 @@ class EpisodeActions:
             now_ns=self._clock.time_ns(),
             rolling_out=self.record.rolled_out_services,
         )
-        self.record.add_evidence("health", self.plan.app, not wrong, f"{when}: {wrong or 'healthy'}")
-        if wrong:
-            raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
+        self.record.add_evidence("health", self.plan.app, not problem, f"{when}: {problem or 'healthy'}")
+        if problem:
+            raise PlatformError(f"{self.plan.app} was not healthy {when}: {problem}")
         _log.info("%s is healthy %s", self.plan.app, when)
 
     def make_decoys(self) -> None:
@@ -244,14 +244,14 @@ class EpisodeActions:
         began_ns = self._clock.time_ns()
         while True:
             self._pressure.sample()
-            wrong = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.least_rate_rps)
-            if wrong is None:
+            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.least_rate_rps)
+            if problem is None:
                 break
             if self._interrupted():
                 raise PlatformError("interrupted during the recovery")
             self._watchdog.check()
             if self._clock.monotonic_ns() > deadline_ns:
-                raise PlatformError(f"{self.plan.app} did not recover within {timeout_s:.0f} s: {wrong}")
+                raise PlatformError(f"{self.plan.app} did not recover within {timeout_s:.0f} s: {problem}")
             self._clock.sleep(1.0)
         self.record.healthy_again_ns = self._clock.time_ns()
         _log.info("%s is healthy again", self.plan.app)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.collector.faults.pods import pod_of
-from faultset.collector.faults.targets import code_services, operators
+from faultset.collector.faults.pods import get_pod_name
+from faultset.collector.faults.targets import list_code_services, list_operators
 from faultset.collector.platforms.base import NotSupported, Platform
 
 _ROLLED_OUT, _RESTARTED = (2, 5), (1, 3)
@@ -21,7 +21,7 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
         Whether anything was changed; applications that others deployed stay unchanged.
     """
     app = platform.app
-    services = [*code_services(app), *operators(app)] if app.deployed is None else []
+    services = [*list_code_services(app), *list_operators(app)] if app.deployed is None else []
     if not services:
         return False
     order = [str(service) for service in rng.permutation(services)]
@@ -32,7 +32,7 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
     # other services, because the new pod of a rollout may not run yet
     for service in order[rolled_out : rolled_out + restarted]:
         try:
-            platform.kill(pod_of(platform, service))
+            platform.kill(get_pod_name(platform, service))
         except NotSupported:
             break
     return True

@@ -69,7 +69,7 @@ class FaultSteps:
 def recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, least_rate_rps: float) -> str | None:
     """Return why the application has not recovered since the undo began; None if it has."""
     window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
-    wrong = unready_workloads(platform)
-    if wrong or now_ns - began_ns < window_ns:
-        return wrong or "too few requests"
+    problem = unready_workloads(platform)
+    if problem or now_ns - began_ns < window_ns:
+        return problem or "too few requests"
     return health_problem(platform, max(now_ns - window_ns, began_ns), now_ns, least_rate_rps, now_ns=now_ns) or None

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.deployments import container_of, order_restart, patch_container
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.deployments import get_container, patch_container, trigger_restart
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.faults.stores import administer, flush_caches
 from faultset.collector.faults.targets import (
-    code_services,
-    databases,
-    logic_services,
-    networked_services,
-    replicated_frontends,
+    list_code_services,
+    list_databases,
+    list_logic_services,
+    list_networked_services,
+    list_replicated_frontends,
 )
 from faultset.collector.plans.decoys import Decoy, DecoyKind, eligible_services
 from faultset.collector.platforms.base import EpisodePlatform, Platform
@@ -88,7 +88,7 @@ class DecoySchedule:
         """Return whether a decoy that replaces pods harms no client and leaves the fault of its service in effect."""
         app = self._platform.app
         is_probed = app.deployed is None or service in app.components
-        if not is_probed and not container_of(self._platform, service).get("readinessProbe"):
+        if not is_probed and not get_container(self._platform, service).get("readinessProbe"):
             return False
         fault = self._faults.get(service)
         if fault is None:
@@ -101,7 +101,7 @@ class DecoySchedule:
         if kind in ("scale-out", "replica-restart"):
             # the pods that are removed are unready or the newest, and a fault that is repeated hits the newest
             is_in_kept_pods = fault.gray or not fault.ends_with_pods
-            return is_in_kept_pods and fault.repeat_s is None and bool(pods_of(self._platform, service))
+            return is_in_kept_pods and fault.repeat_s is None and bool(list_pods(self._platform, service))
         return not fault.ends_with_pods and (kind == "restart" or self._runs_healthy_build(service))
 
     def _runs_healthy_build(self, service: str) -> bool:
@@ -109,7 +109,7 @@ class DecoySchedule:
         app = self._platform.app
         if app.deployed is not None or service in app.components:
             return True
-        tag = container_of(self._platform, service)["image"].rpartition(":")[2]
+        tag = get_container(self._platform, service)["image"].rpartition(":")[2]
         return tag in draw_builds(app.variation.seed).healthy
 
 
@@ -136,7 +136,7 @@ def _remove_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str,
 
 def _delete_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any] | None:
     """Delete the newest pod while the others serve."""
-    pods = pods_of(platform, service)
+    pods = list_pods(platform, service)
     if len(pods) < 2:
         return None
     pod = pods[-1]["metadata"]["name"]
@@ -174,7 +174,7 @@ def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str
     """Run a pod that uses CPU time on the node, as a batch job does."""
     name = _batch_pod(decoy)
     milli_cores = 50 + decoy.seed % 200
-    image = next(pod["spec"]["containers"][0]["image"] for pod in pods_of(platform, service))
+    image = next(pod["spec"]["containers"][0]["image"] for pod in list_pods(platform, service))
     container = {
         "name": "batch",
         "image": image,
@@ -206,8 +206,8 @@ _STEPS: Mapping[DecoyKind, Mapping[int, _Step]] = {
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
     """Make one harmless change: more load, which clients may notice, or a rollout of another healthy build."""
-    services = code_services(platform.app) if platform.app.deployed is None else ()
-    services = services or replicated_frontends(platform.app)
+    services = list_code_services(platform.app) if platform.app.deployed is None else ()
+    services = services or list_replicated_frontends(platform.app)
     if rng.random() < 0.5 or not services:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
@@ -220,7 +220,7 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
     """Restart pods, flush caches or rewrite objects as faults do, without harm."""
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
-        store = str(rng.choice(databases(platform.app)))
+        store = str(rng.choice(list_databases(platform.app)))
         administer(platform, store, REWRITE_PASSWORD)
         caches = flush_caches(platform, store)
         for consumer in filter(platform.app.has_deployment, platform.app.consumers(store)):
@@ -228,8 +228,8 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
         return {"sham": "account-rewritten", "store": store, "flushed": caches}
     app = platform.app
     restartable, rewritable = (
-        logic_services(app) or replicated_frontends(app),
-        networked_services(app) or app.components,
+        list_logic_services(app) or list_replicated_frontends(app),
+        list_networked_services(app) or app.components,
     )
     service = str(rng.choice(restartable if kind == 1 and restartable else rewritable))
     if kind == 1 and restartable:
@@ -245,7 +245,7 @@ def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {}
-    repository = container_of(platform, service)["image"].rpartition(":")[0]
+    repository = get_container(platform, service)["image"].rpartition(":")[0]
     _, *others = draw_builds(platform.app.variation.seed).healthy
     image = f"{repository}:{others[number % len(others)]}"
     patch_container(platform, service, image=image)
@@ -267,7 +267,7 @@ def _scale(platform: Platform, service: str, step: int) -> dict[str, Any]:
 def _restart(platform: Platform, service: str) -> None:
     operator = platform.app.operator
     if operator is None or service not in operator.components:
-        order_restart(platform, service)
+        trigger_restart(platform, service)
         return
     change = {"spec": {service: {"annotations": {"kubectl.kubernetes.io/restartedAt": rfc3339(time.time_ns())}}}}
     platform.patch(operator.resource.kind, operator.resource.name, change)

@@ -16,7 +16,7 @@ from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.05
 """More than the background errors of any healthy application."""
-LEAST_COMPLETION = 0.9
+MIN_COMPLETION = 0.9
 LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000
 
@@ -94,7 +94,7 @@ def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps:
     if len(failed) > LARGEST_ERROR_RATE * len(requests):
         return f"{len(failed)} of {len(requests)} requests failed: {_most_frequent(failed)}"
     answered = int(outcome.isin(["ok", "http_error"]).sum())
-    if answered < LEAST_COMPLETION * len(requests):
+    if answered < MIN_COMPLETION * len(requests):
         return f"only {answered} of {len(requests)} requests were answered"
     p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
     if p95_ns > LARGEST_P95_NS:

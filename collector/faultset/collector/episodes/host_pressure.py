@@ -15,7 +15,7 @@ import psutil
 
 BUSY_SHARE = 0.8
 """A machine is busy if processes wait for CPU for this share of the time."""
-LEAST_FREE_CORES = 0.1
+MIN_FREE_CORES = 0.1
 """A machine is busy if fewer cores are free."""
 CORES_OF_AN_EPISODE = 0.4
 """Free cores that one more episode requires; it needs 0.25 on average, and more in bursts."""
@@ -58,7 +58,7 @@ class CpuUse:
     def is_busy(self) -> bool:
         """Whether the machine, or this control group, is short of CPU."""
         # cores that other groups use at a lower weight are free for this one
-        return self.waiting_share >= BUSY_SHARE or (not self.is_shared and self.free_cores < LEAST_FREE_CORES)
+        return self.waiting_share >= BUSY_SHARE or (not self.is_shared and self.free_cores < MIN_FREE_CORES)
 
     def has_room(self, without_load: int = 0) -> bool:
         """Return whether there is enough CPU for one more episode.
@@ -69,7 +69,7 @@ class CpuUse:
             Number of running episodes whose load has not started.
         """
         needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
-        return self.waiting_share < BUSY_SHARE and self.free_cores >= needed
+        return self.waiting_share < BUSY_SHARE and (self.is_shared or self.free_cores >= needed)
 
     def __str__(self) -> str:
         return f"{self.free_cores:.1f} cores are free, processes wait {self.waiting_share:.0%} of the time"

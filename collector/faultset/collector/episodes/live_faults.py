@@ -8,7 +8,7 @@ from faultset.collector.episodes.health import EpisodeWatchdog, requests_between
 from faultset.collector.episodes.recording import LiveRecording
 from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord
 from faultset.collector.episodes.state_machine import EpisodeMachine
-from faultset.collector.mitigation.oracle import LiveFault
+from faultset.collector.mitigation.judge import LiveFault
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.verdicts.client_requests import ComparisonWindows, sli_tests
 from faultset.core.errors import PlatformError

@@ -35,19 +35,19 @@ from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.files import translate_resource_errors
-from faultset.core.processes import BEHIND_OTHERS, die_with_parent, give_way, session_nice, set_session_nice
+from faultset.core.processes import BACKGROUND_NICENESS, die_with_parent, lower_priority, session_nice, set_session_nice
 
 REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
-LEAST_FREE_BYTES = 64 * 2**20
-BEHIND_CLIENTS = 5
+MIN_FREE_BYTES = 64 * 2**20
+MONITORING_NICENESS = 5
 """Niceness of monitoring processes; gives them a third of the CPU share of services."""
 
 
 def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
     """Run the assigned plan; exit with 0 if an outcome was reported."""
     # the start must not slow other episodes
-    set_session_nice(BEHIND_OTHERS)
+    set_session_nice(BACKGROUND_NICENESS)
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
     send = _sender()
     _log_by(send)
@@ -90,7 +90,7 @@ def _prioritise_services() -> None:
         with suppress(psutil.NoSuchProcess):
             is_monitoring = process == this_process or process.name() == "telemetry"
             if session_nice(process.pid):
-                set_session_nice(BEHIND_CLIENTS if is_monitoring else 0, process.pid)
+                set_session_nice(MONITORING_NICENESS if is_monitoring else 0, process.pid)
 
 
 def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
@@ -132,7 +132,7 @@ def _run(
             _prioritise_services()
         elif phase is Phase.COLLECT:
             # writing files must not slow other episodes
-            give_way()
+            lower_priority()
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 
     sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
@@ -199,7 +199,7 @@ def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Pat
     failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
     try:
-        if shutil.disk_usage(root).free < LEAST_FREE_BYTES:
+        if shutil.disk_usage(root).free < MIN_FREE_BYTES:
             return None
         failed.parent.mkdir(exist_ok=True)
         shutil.copytree(

@@ -18,7 +18,7 @@ from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, View
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.base import EpisodePlatform
-from faultset.collector.platforms.impairments import Course, course_of
+from faultset.collector.platforms.impairments import Course, parse_course
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import EarlyReader, NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
@@ -220,7 +220,7 @@ def _build_cause(fault: FaultRecord, app: AppSpec) -> dict[str, Any]:
 
 
 def _describe_fault(fault: FaultRecord, end_ns: int) -> dict[str, Any]:
-    course = course_of(fault.parameters) if fault.spec.schedules else Course()
+    course = parse_course(fault.parameters) if fault.spec.schedules else Course()
     begin_ns = fault.inject_done_ns if course.changes else fault.inject_start_ns
     return {
         "fault": fault.spec.name,

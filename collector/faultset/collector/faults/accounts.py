@@ -7,14 +7,14 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import order_restart
+from faultset.collector.faults.deployments import trigger_restart
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import (
-    account_of,
     administer,
     consumer_fails,
     consumers_before,
     flush_caches,
+    get_account,
     restart_consumers,
     service_before,
     service_fails,
@@ -22,11 +22,11 @@ from faultset.collector.faults.stores import (
     stores_with_capability,
 )
 from faultset.collector.faults.targets import (
-    consumed_brokers,
-    consumer_names,
-    databases_with_password,
-    databases_without_password,
-    written_stores,
+    list_consumed_brokers,
+    list_consumer_names,
+    list_databases_with_password,
+    list_databases_without_password,
+    list_written_stores,
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.stores.driver import (
@@ -46,7 +46,7 @@ def _change_account(platform: Platform, target: str, change: AdminChange) -> dic
     administer(platform, target, change)
     caches = flush_caches(platform, target)
     return {
-        "account": account_of(platform.app, target),
+        "account": get_account(platform.app, target),
         "flushed": caches,
         "restarted": restart_consumers(platform, target),
     }
@@ -66,7 +66,7 @@ _CONSUMERS_FAIL = {
     **_CONSUMERS_FAIL,
     fault_type="Misconfiguration",
     paper_number=1,
-    targets=databases_without_password,
+    targets=list_databases_without_password,
 )
 def auth_missing(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Require a new password for an account, then restart its consumers, which use the old one."""
@@ -78,8 +78,8 @@ def auth_missing(platform: Platform, target: str, rng: Generator) -> Parameters:
     **_CONSUMERS_FAIL,
     fault_type="Authentication Issue",
     paper_number=3,
-    targets=stores_with_capability("rights", databases_with_password),
-    also_accepted=consumer_names,
+    targets=stores_with_capability("rights", list_databases_with_password),
+    also_accepted=list_consumer_names,
 )
 def revoke_auth(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Revoke all rights of the database account, then restart its consumers."""
@@ -91,8 +91,8 @@ def revoke_auth(platform: Platform, target: str, rng: Generator) -> Parameters:
     **_CONSUMERS_FAIL,
     fault_type="Network/Storage Issue",
     paper_number=4,
-    targets=databases_with_password,
-    also_accepted=consumer_names,
+    targets=list_databases_with_password,
+    also_accepted=list_consumer_names,
 )
 def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delete the account with which the database is used, then restart its consumers."""
@@ -101,7 +101,7 @@ def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parame
 
 def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
     """Return the databases into which a service logs in with a password; for `also_accepted` too."""
-    return tuple(store for store in app.stores(service) if store in databases_with_password(app))
+    return tuple(store for store in app.stores(service) if store in list_databases_with_password(app))
 
 
 def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Leave out the last character of a password in the Secret, and restart the pods that read it."""
     app = platform.app
     store = next(iter(stores_with_password(app, target)))
-    order_restart(platform, target, recreate=True)
+    trigger_restart(platform, target, recreate=True)
     used = password_key(app, store)
     password = decoded(platform.get("Secret", used.secret)["data"][used.key])
     platform.change_secret(used, password[:-1], copied_from=store_password_key(app, store))
@@ -146,14 +146,14 @@ def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any
     "read-only-account",
     system_level="Application",
     fault_type="Authentication Issue",
-    targets=stores_with_capability("rights", written_stores),
+    targets=stores_with_capability("rights", list_written_stores),
     check=refuses_writes,
     needs=("exec", "runtime"),
 )
 def read_only_account(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Revoke the right to write from the account with which the application uses a store."""
     administer(platform, target, REVOKE_WRITING)
-    return {"account": account_of(platform.app, target)}
+    return {"account": get_account(platform.app, target)}
 
 
 def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -166,11 +166,11 @@ def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, 
     "consumer-stopped",
     system_level="Application",
     fault_type="Authentication Issue",
-    targets=consumed_brokers,
+    targets=list_consumed_brokers,
     check=refuses_consumers,
     needs=("exec", "runtime"),
 )
 def consumer_stopped(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Revoke the right to consume from the application's account; it can still publish."""
     administer(platform, target, REVOKE_CONSUMING)
-    return {"account": account_of(platform.app, target)}
+    return {"account": get_account(platform.app, target)}

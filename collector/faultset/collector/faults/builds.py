@@ -9,16 +9,21 @@ from typing import Any
 from numpy.random import Generator
 
 from faultset.collector.faults.deployments import (
-    container_of,
     draw_build,
+    get_container,
     patch_container,
     roll_out_build,
     runs_new_image,
 )
 from faultset.collector.faults.intensities import either, percent_between
-from faultset.collector.faults.pods import container_status, last_end, last_error_line, pod_of, pods_of
+from faultset.collector.faults.pods import container_status, get_pod_name, last_end, last_error_line, list_pods
 from faultset.collector.faults.registry import Parameters, fault
-from faultset.collector.faults.targets import calling_services, logic_services, networked_services, store_users
+from faultset.collector.faults.targets import (
+    list_calling_services,
+    list_logic_services,
+    list_networked_services,
+    list_store_users,
+)
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_ready
 from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
@@ -35,7 +40,7 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
         return None
     if ended := last_end(status):
         return f"{target} runs {status['image']} and exited with code {ended['exitCode']}"
-    line = last_error_line(platform, pod_of(platform, target))
+    line = last_error_line(platform, get_pod_name(platform, target))
     return f"{target} runs {status['image']} and logs: {line}" if line is not None else None
 
 
@@ -44,7 +49,7 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
     system_level="Application",
     fault_type="Misconfiguration",
     paper_number=5,
-    targets=store_users,
+    targets=list_store_users,
     check=new_build_fails,
     needs=("runtime",),
 )
@@ -57,7 +62,7 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     "slow-build",
     system_level="Application",
     fault_type="Code Defect",
-    targets=networked_services,
+    targets=list_networked_services,
     check=runs_new_image,
     intensity=f"{either(f'{slow.wait_s:g} s at {100 * slow.waiting_share:g} %' for slow in SLOWED)} of the requests",
     needs=("runtime",),
@@ -71,7 +76,7 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     "failing-build",
     system_level="Application",
     fault_type="Code Defect",
-    targets=networked_services,
+    targets=list_networked_services,
     check=runs_new_image,
     intensity=f"{either(f'{100 * defect.failing_share:g}' for defect in FAILING)} % of the requests",
     needs=("runtime",),
@@ -85,7 +90,7 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     "connection-pool-exhausted",
     system_level="Application",
     fault_type="Code Defect",
-    targets=calling_services,
+    targets=list_calling_services,
     check=runs_new_image,
     intensity=f"a pool of {either(defect.pool_size for defect in KEEPING)}, of which "
     f"{percent_between(defect.kept_share for defect in KEEPING)} of the calls keep a connection 2 to 5 s",
@@ -98,7 +103,7 @@ def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -
 
 def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the running pod was started with the wrong command."""
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         command = pod["spec"]["containers"][0].get("command", [])
         if command[-1:] == [parameters["program"]] and pod["status"].get("phase") == "Running":
             return f"pod {pod['metadata']['name']} runs {' '.join(command)}"
@@ -110,21 +115,21 @@ def runs_another_program(platform: Platform, target: str, parameters: Mapping[st
     system_level="Application",
     fault_type="Network/Storage Issue",
     paper_number=15,
-    targets=logic_services,
+    targets=list_logic_services,
     check=runs_another_program,
     needs=("runtime",),
 )
 def wrong_binary(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Start another service's program in the target's container."""
-    command = container_of(platform, target)["command"]
-    program = str(rng.choice([name for name in logic_services(platform.app) if name != target]))
+    command = get_container(platform, target)["command"]
+    program = str(rng.choice([name for name in list_logic_services(platform.app) if name != target]))
     patch_container(platform, target, recreate=True, command=[*command[:-1], program])
     return {"program": program}
 
 
 def runs_with_good_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether one pod runs the bad build and another does not."""
-    ready = [pod for pod in pods_of(platform, target) if is_ready(pod)]
+    ready = [pod for pod in list_pods(platform, target) if is_ready(pod)]
     bad = [pod for pod in ready if _runs(pod, parameters["image"])]
     if bad and len(ready) > len(bad):
         return f"{bad[0]['metadata']['name']} runs {parameters['image']} next to {len(ready) - len(bad)} good pods"
@@ -135,7 +140,7 @@ def runs_with_good_pods(platform: Platform, target: str, parameters: Mapping[str
     "one-bad-replica",
     system_level="Application",
     fault_type="Code Defect",
-    targets=networked_services,
+    targets=list_networked_services,
     check=runs_with_good_pods,
     at_one_pod=True,
     intensity=f"one pod of two to four, failing or waiting at {percent_between(_SHARES)} of its requests",
@@ -148,7 +153,7 @@ def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Paramete
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
     what = f"{replicas} pods of {target}"
     platform.wait(lambda: _ready_pods(platform, target) >= replicas, timeout_s=_SCALED_S, what=what)
-    pod = pods_of(platform, target)[0]
+    pod = list_pods(platform, target)[0]
     containers = copy.deepcopy(pod["spec"]["containers"])
     containers[0]["image"] = build["image"]
     platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
@@ -156,7 +161,7 @@ def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Paramete
 
 
 def _ready_pods(platform: Platform, target: str) -> int:
-    return sum(is_ready(pod) for pod in pods_of(platform, target))
+    return sum(is_ready(pod) for pod in list_pods(platform, target))
 
 
 def _runs(pod: Object, image: str) -> bool:
@@ -178,7 +183,7 @@ def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[s
     system_level="Application",
     fault_type="Code Defect",
     category="symptomatic",
-    targets=logic_services,
+    targets=list_logic_services,
     check=was_killed_for_memory,
     intensity="9, 12 or 15 MiB/s",
     needs=("runtime",),

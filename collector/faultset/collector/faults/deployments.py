@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.pods import container_status, pods_of
+from faultset.collector.faults.pods import container_status, list_pods
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.builds import Defects, draw_builds
 from faultset.collector.spec.app import AppSpec
@@ -24,11 +24,11 @@ RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
-def order_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
-    """Replace a Deployment's pods as `kubectl rollout restart` does, now and at the undo.
+def trigger_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
+    """Replace a Deployment's pods like `kubectl rollout restart`, now and again during the undo.
 
-    A fault that changes files or Secrets of pods orders the restart first. Its undo then comes last, and the new pods
-    read the restored content.
+    A fault that changes files or Secrets of pods must trigger the restart before the change. The undo then restarts the
+    pods after it has restored the content.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def is_restarted(platform: Platform, deployment: str) -> bool:
     )
 
 
-def changed_containers(deployment: Object, **fields: Any) -> list[dict[str, Any]]:
+def replace_container_fields(deployment: Object, **fields: Any) -> list[dict[str, Any]]:
     """Return the Deployment's containers with fields of the first one replaced."""
     containers = copy.deepcopy(deployment["spec"]["template"]["spec"]["containers"])
     containers[0].update(fields)
@@ -62,17 +62,17 @@ def patch_container(platform: Platform, target: str, *, recreate: bool = False, 
 def _replace_pods(platform: Platform, name: str, metadata: Mapping[str, Any], *, recreate: bool, **fields: Any) -> None:
     """Change a Deployment's template and draw how long its new pods take to become ready."""
     deployment = platform.get("Deployment", name)
-    fields = {**readiness_probe(platform.app, deployment), **fields}
+    fields = {**build_readiness_probe(platform.app, deployment), **fields}
     template: dict[str, Any] = {"metadata": metadata} if metadata else {}
     if fields:
-        template["spec"] = {"containers": changed_containers(deployment, **fields)}
+        template["spec"] = {"containers": replace_container_fields(deployment, **fields)}
     change: dict[str, Any] = {"template": template}
     if recreate:
         change["strategy"] = RECREATE
     platform.patch("Deployment", name, {"spec": change})
 
 
-def readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
+def build_readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
     """Return the field that delays the readiness of new pods; empty if it must not be set."""
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     probe = container.get("readinessProbe")
@@ -89,7 +89,7 @@ def readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
 
 def set_variables(platform: Platform, target: str, values: Mapping[str, str], *, recreate: bool = False) -> None:
     """Set environment variables of the Deployment's first container; its pods are replaced."""
-    variables = copy.deepcopy(container_of(platform, target).get("env", []))
+    variables = copy.deepcopy(get_container(platform, target).get("env", []))
     unchanged = [variable for variable in variables if variable["name"] not in values]
     added = [{"name": name, "value": value} for name, value in values.items()]
     patch_container(platform, target, recreate=recreate, env=[*unchanged, *added])
@@ -98,7 +98,7 @@ def set_variables(platform: Platform, target: str, values: Mapping[str, str], *,
 def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a running pod has the values of `parameters["variables"]`."""
     expected: Mapping[str, str] = parameters["variables"]
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         variables = pod["spec"]["containers"][0].get("env", [])
         runs = any(
             "running" in status.get("state", {}) for status in pod.get("status", {}).get("containerStatuses", [])
@@ -125,7 +125,7 @@ def roll_out_build(
 def draw_build(platform: Platform, target: str, rng: np.random.Generator, choices: Sequence[Defects]) -> dict[str, Any]:
     """Draw a defect; return the image with it and the defect's values."""
     defects = choices[int(rng.integers(len(choices)))]
-    repository = container_of(platform, target)["image"].rpartition(":")[0]
+    repository = get_container(platform, target)["image"].rpartition(":")[0]
     tag = draw_builds(platform.app.variation.seed).tag_with(defects)
     values = {name: value for name, value in asdict(defects).items() if value}
     return {"image": f"{repository}:{tag}", "defects": values}
@@ -139,6 +139,6 @@ def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any
     return None
 
 
-def container_of(platform: Platform, target: str) -> dict[str, Any]:
+def get_container(platform: Platform, target: str) -> dict[str, Any]:
     """Return the first container in the Deployment's template."""
     return platform.get("Deployment", target)["spec"]["template"]["spec"]["containers"][0]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from faultset.collector.faults.deployments import is_restarted, order_restart
+from faultset.collector.faults.deployments import is_restarted, trigger_restart
 from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import FaultType, fault
 from faultset.collector.platforms.base import Platform
@@ -123,7 +123,7 @@ def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
     """
     settings = _settings(platform)
     if settings.provider is not None:
-        order_restart(platform, settings.provider)
+        trigger_restart(platform, settings.provider)
     data = platform.get("ConfigMap", settings.config_map).get("data") or {}
     try:
         text = set_variant(data.get(settings.file, ""), name, variant)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 
 
-def drawn_between(rng: np.random.Generator, least: float, most: float, *, digits: int = 3) -> float:
+def drawn_between(rng: np.random.Generator, minimum: float, maximum: float, *, digits: int = 3) -> float:
     """Return a number between two positive ones, uniform on a logarithmic scale."""
-    return round(math.exp(rng.uniform(math.log(least), math.log(most))), digits)
+    return round(math.exp(rng.uniform(math.log(minimum), math.log(maximum))), digits)
 
 
 def percent_between(shares: Iterable[float]) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 from numpy.random import Generator
 
 from faultset.collector.faults.intensities import drawn_between, percent_between
-from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import (
-    called_services,
-    running_services,
-    stores_of_requests,
-    with_stores_of_requests,
+    add_stores_of_requests,
+    list_called_services,
+    list_running_services,
+    list_stores_of_requests,
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, Loss, Partition
@@ -39,7 +39,7 @@ _PACKETS = {
     "network-loss",
     **_PACKETS,
     paper_number=8,
-    targets=with_stores_of_requests(running_services),
+    targets=add_stores_of_requests(list_running_services),
     schedules=("gradual", "intermittent", "delayed"),
     intensity=f"{percent_between(_LOSS_SHARES)} of the packets",
     gray=True,
@@ -47,7 +47,7 @@ _PACKETS = {
 )
 def network_loss(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Lose a share of the packets that the pod sends."""
-    pod, probability = pod_of(platform, target), drawn_between(rng, *_LOSS_SHARES)
+    pod, probability = get_pod_name(platform, target), drawn_between(rng, *_LOSS_SHARES)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Loss(probability=probability, **over_time))
     return {"pod": pod, "probability": probability, **over_time}
@@ -56,7 +56,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 @fault(
     "network-delay",
     **_PACKETS,
-    targets=running_services,
+    targets=list_running_services,
     schedules=("gradual", "intermittent", "delayed"),
     intensity="60 to 500 ms",
     gray=True,
@@ -64,7 +64,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 )
 def network_delay(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay all packets that the pod sends."""
-    pod, latency_s = pod_of(platform, target), drawn_between(rng, 0.06, 0.5)
+    pod, latency_s = get_pod_name(platform, target), drawn_between(rng, 0.06, 0.5)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}
@@ -73,7 +73,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 @fault(
     "network-jitter",
     **_PACKETS,
-    targets=with_stores_of_requests(running_services),
+    targets=add_stores_of_requests(list_running_services),
     schedules=("gradual", "intermittent", "delayed"),
     intensity="0 to twice 25 to 150 ms",
     gray=True,
@@ -81,7 +81,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 )
 def network_jitter(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay each packet that the pod sends by a random time, up to twice the mean."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.15)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
@@ -91,13 +91,13 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
 @fault(
     "network-partition",
     **_PACKETS,
-    targets=with_stores_of_requests(running_services),
+    targets=add_stores_of_requests(list_running_services),
     schedules=("intermittent", "delayed"),
     needs=("partition",),
 )
 def network_partition(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Drop all packets to and from the pod."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Partition(**over_time))
     return {"pod": pod, **over_time}
@@ -106,7 +106,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
 @fault(
     "bandwidth-limit",
     **_PACKETS,
-    targets=with_stores_of_requests(called_services),
+    targets=add_stores_of_requests(list_called_services),
     schedules=("intermittent", "delayed"),
     intensity="2 to 12 kB/s",
     gray=True,
@@ -114,7 +114,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
 )
 def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Limit the pod to a few kilobytes a second, so that its answers queue."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
@@ -124,14 +124,14 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
 @fault(
     "slow-store",
     **_PACKETS,
-    targets=stores_of_requests,
+    targets=list_stores_of_requests,
     intensity="25 to 300 ms",
     gray=True,
     needs=("delay",),
 )
 def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delay all answers of a store, as a slow disk does."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.3)
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
     return {"pod": pod, "latency_s": latency_s}

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import container_of, patch_container
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.deployments import get_container, patch_container
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import FaultyObject, Parameters, fault
 from faultset.collector.faults.targets import (
-    components,
-    components_without_volumes,
-    first_component_with_volumes,
-    operators,
+    list_components,
+    list_components_without_volumes,
+    list_first_component_with_volumes,
+    list_operators,
 )
 from faultset.collector.faults.workloads import waits_for_image
 from faultset.collector.platforms.base import Platform
@@ -91,7 +91,7 @@ REPLICAS = 100_000
 def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the StatefulSet has that size and a pod cannot be scheduled."""
     replicas = platform.get("StatefulSet", target)["spec"]["replicas"]
-    waiting = [pod["metadata"]["name"] for pod in pods_of(platform, target) if is_unschedulable(pod)]
+    waiting = [pod["metadata"]["name"] for pod in list_pods(platform, target) if is_unschedulable(pod)]
     if replicas != parameters["replicas"] or not waiting:
         return None
     return f"StatefulSet {target} wants {replicas} replicas, and no node has room for pod {waiting[-1]}"
@@ -109,7 +109,7 @@ _RESOURCE = {
     **_RESOURCE,
     fault_type="Operation Error",
     paper_number=11,
-    targets=components_without_volumes,
+    targets=list_components_without_volumes,
     check=has_too_many_replicas,
     dormant_reason="the new pods stay pending, and the old ones keep running",
 )
@@ -122,7 +122,7 @@ def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parame
     "invalid-toleration",
     **_RESOURCE,
     fault_type="Misconfiguration",
-    targets=components,
+    targets=list_components,
     check=is_refused,
     observe=now_ns,
     dormant_reason="the API server refuses the operator's change, and the old pods keep running",
@@ -138,7 +138,7 @@ def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Param
     "invalid-security-context",
     **_RESOURCE,
     fault_type="Misconfiguration",
-    targets=components,
+    targets=list_components,
     check=is_refused,
     observe=now_ns,
     dormant_reason="the API server refuses the operator's change, and the old pods keep running",
@@ -159,7 +159,7 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
     "unknown-update-strategy",
     **_RESOURCE,
     fault_type="Misconfiguration",
-    targets=components,
+    targets=list_components,
     check=has_unknown_strategy,
     dormant_reason="the operator replaces an unknown strategy by its default",
 )
@@ -178,7 +178,7 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
         for claim in platform.list("PersistentVolumeClaim", {platform.app.label_key: target})
         if claim["spec"].get("storageClassName") == storage_class and claim.get("status", {}).get("phase") == "Pending"
     ]
-    pods = pods_of(platform, target)
+    pods = list_pods(platform, target)
     if not claims or not pods or pods[-1].get("status", {}).get("phase") != "Pending":
         return None
     return f"claim {claims[0]} of class {storage_class} and pod {pods[-1]['metadata']['name']} are Pending"
@@ -188,7 +188,7 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
     "nonexistent-storage-class",
     **_RESOURCE,
     fault_type="Dependency Problem",
-    targets=first_component_with_volumes,
+    targets=list_first_component_with_volumes,
     check=waits_for_volume,
 )
 def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -200,13 +200,13 @@ def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -
     "wrong-operator-image",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=operators,
+    targets=list_operators,
     check=waits_for_image,
     dormant_reason="the custom resource has no operator, but its workloads keep running",
 )
 def wrong_operator_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Misspell the operator's image in its Deployment; the old pod stops before the new one starts."""
-    repository, colon, tag = container_of(platform, target)["image"].rpartition(":")
+    repository, colon, tag = get_container(platform, target)["image"].rpartition(":")
     image = f"{repository}{repository[-1]}{colon}{tag}"
     patch_container(platform, target, recreate=True, image=image)
     return {"image": image}

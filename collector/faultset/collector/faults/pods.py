@@ -10,14 +10,14 @@ from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
-def pods_of(platform: Platform, service: str) -> list[Object]:
+def list_pods(platform: Platform, service: str) -> list[Object]:
     """Return the pods of a service that are not being deleted, newest last."""
     pods = platform.list("Pod", {platform.app.label_key: service})
     alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"])
 
 
-def pod_of(platform: Platform, service: str) -> str:
+def get_pod_name(platform: Platform, service: str) -> str:
     """Return the name of the newest pod of a service.
 
     Raises
@@ -25,7 +25,7 @@ def pod_of(platform: Platform, service: str) -> str:
     PlatformError
         The service has no pod.
     """
-    pods = pods_of(platform, service)
+    pods = list_pods(platform, service)
     if not pods:
         raise PlatformError(f"{service} has no pod to act on")
     return pods[-1]["metadata"]["name"]
@@ -33,7 +33,7 @@ def pod_of(platform: Platform, service: str) -> str:
 
 def container_status(platform: Platform, service: str) -> dict[str, Any]:
     """Return the status of the newest pod's first container, or an empty dict when there is none."""
-    pods = pods_of(platform, service)
+    pods = list_pods(platform, service)
     statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
     return statuses[0] if statuses else {}
 

@@ -10,9 +10,9 @@ from numpy.random import Generator
 
 from faultset.collector.faults.intensities import drawn_between, percent_between
 from faultset.collector.faults.network import is_impaired
-from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.registry import Parameters, fault
-from faultset.collector.faults.targets import called_services, callers_of
+from faultset.collector.faults.targets import list_called_services, list_callers
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
 from faultset.core.times import SECOND_NS
@@ -20,7 +20,7 @@ from faultset.core.times import SECOND_NS
 _SHARES = (0.15, 0.8)
 _DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
 _WINDOW_S = 30.0
-_LEAST_ASKED = 10
+_MIN_REQUESTS = 10
 
 
 def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     If the platform cannot distinguish callers, the fault affects all requests to the target or the operation.
     """
     app = platform.app
-    caller = str(rng.choice(callers_of(app, target)))
+    caller = str(rng.choice(list_callers(app, target)))
     operations = _common_operations(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
@@ -58,7 +58,7 @@ def _common_operations(platform: Platform, caller: str, callee: str) -> list[str
     counts = _spans_lately(platform, caller)
     if not counts.keys() & set(names):
         return names
-    return [name for name in names if counts[name] >= _LEAST_ASKED]
+    return [name for name in names if counts[name] >= _MIN_REQUESTS]
 
 
 def _spans_lately(platform: Platform, service: str) -> Counter[str]:
@@ -75,7 +75,7 @@ def _spans_lately(platform: Platform, service: str) -> Counter[str]:
 _REQUESTS = {
     "fault_type": "Network/Storage Issue",
     "category": "symptomatic",
-    "targets": called_services,
+    "targets": list_called_services,
     "check": is_impaired,
     "root_cause_kind": "Pod",
     "schedules": ("gradual", "intermittent", "delayed"),
@@ -92,7 +92,7 @@ _REQUESTS = {
 )
 def http_abort(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Refuse a share of the requests that one caller sends to a service."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     drawn = draw_requests(platform, target, rng, course)
     platform.impair(pod, Abort(**drawn))
     return {"pod": pod, **drawn}
@@ -107,7 +107,7 @@ def http_abort(platform: Platform, target: str, rng: Generator, course: Course |
 )
 def connection_reset(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Cut a share of the connections of one caller to a service when a request begins."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     drawn = draw_requests(platform, target, rng, course)
     platform.impair(pod, Reset(**drawn))
     return {"pod": pod, **drawn}
@@ -122,7 +122,7 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
 )
 def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay a share of the requests that one caller sends to a service."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     drawn = draw_requests(platform, target, rng, course)
     latency_s = drawn_between(rng, 0.2, 0.9)
     platform.impair(pod, Hold(**drawn, latency_s=latency_s))

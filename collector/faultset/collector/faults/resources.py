@@ -13,9 +13,9 @@ from numpy.random import Generator
 
 from faultset.collector.faults.deployments import patch_container
 from faultset.collector.faults.intensities import percent_between
-from faultset.collector.faults.pods import container_status, last_end, pod_of
+from faultset.collector.faults.pods import container_status, get_pod_name, last_end
 from faultset.collector.faults.registry import Parameters, fault
-from faultset.collector.faults.targets import logic_services
+from faultset.collector.faults.targets import list_logic_services
 from faultset.collector.platforms.base import Platform
 from faultset.collector.sources.contract import SeriesReader
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
@@ -54,12 +54,12 @@ def counter_now(platform: Platform, pod: str, metric: str) -> float:
 
 
 _CPU_SHARES = (0.35, 0.65)
-LEAST_MILLICORES = 10
+MIN_MILLICORES = 10
 
 
 def throttled_periods(platform: Platform, target: str) -> float:
     """Return the number of periods in which the container was throttled."""
-    return counter_now(platform, pod_of(platform, target), "container_cpu_cfs_throttled_periods_total")
+    return counter_now(platform, get_pod_name(platform, target), "container_cpu_cfs_throttled_periods_total")
 
 
 def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -73,7 +73,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     system_level="Operating System",
     fault_type="Misconfiguration",
     category="symptomatic",
-    targets=logic_services,
+    targets=list_logic_services,
     check=is_throttled,
     observe=throttled_periods,
     check_sees="events",
@@ -84,13 +84,13 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
 )
 def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Lower the container's CPU limit in place below its usage."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     cores = float(rng.uniform(*_CPU_SHARES)) * cpu_cores(platform, pod)
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     resources = containers[0].setdefault("resources", {})
     requested = quantity((resources.get("requests") or {}).get("cpu", 0))
     # a limit may not be below the request, nor below the least quota of container runtimes
-    limit = f"{max(LEAST_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
+    limit = f"{max(MIN_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
     resources.setdefault("limits", {})["cpu"] = limit
     platform.patch("Pod", pod, {"spec": {"containers": containers}})
     return {"pod": pod, "limit": limit}
@@ -98,7 +98,7 @@ def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 def cores_in_use(platform: Platform, target: str) -> float:
     """Return the number of cores that the container uses now."""
-    return cpu_cores(platform, pod_of(platform, target), window_s=3.0)
+    return cpu_cores(platform, get_pod_name(platform, target), window_s=3.0)
 
 
 def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -114,7 +114,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     system_level="Operating System",
     fault_type="Code Defect",
     category="symptomatic",
-    targets=logic_services,
+    targets=list_logic_services,
     check=uses_much_cpu,
     observe=cores_in_use,
     root_cause_kind="Pod",
@@ -124,7 +124,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
 )
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Run busy loops inside the container, which share its CPU limit."""
-    pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
+    pod, workers, name = get_pod_name(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
     platform.exec(
         pod,
         ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
@@ -134,13 +134,13 @@ def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 _MEMORY_SHARES = (0.33, 0.67)
-_LEAST_KIB = 4096
+_MIN_KIB = 4096
 _USED = "container_memory_working_set_bytes"
 
 
 def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
     """Return the newest pod and its container's number of restarts."""
-    return pod_of(platform, target), container_status(platform, target).get("restartCount", 0)
+    return get_pod_name(platform, target), container_status(platform, target).get("restartCount", 0)
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -155,16 +155,16 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     "memory-limit",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=logic_services,
+    targets=list_logic_services,
     check=was_killed_at_limit,
     observe=memory_ends,
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""
-    used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
+    used_kib = counter_now(platform, get_pod_name(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
-    limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"
+    limit = f"{max(_MIN_KIB, round(share * used_kib))}Ki"
     resources = {"requests": {"cpu": "5m", "memory": limit}, "limits": {"cpu": "1", "memory": limit}}
     patch_container(platform, target, recreate=True, resources=resources)
     return {"limit": limit, "share": share}

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import container_of, patch_container, readiness_probe
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.deployments import build_readiness_probe, get_container, patch_container
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import Parameters, fault
-from faultset.collector.faults.targets import networked_services
+from faultset.collector.faults.targets import list_networked_services
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import ObjectNotFound, is_ready
 from faultset.collector.spec.containers import METRICS_PORT
@@ -28,7 +28,7 @@ def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[s
     system_level="Virtualization",
     fault_type="Misconfiguration",
     paper_number=2,
-    targets=networked_services,
+    targets=list_networked_services,
     check=points_to_closed_port,
     root_cause_kind="Service",
 )
@@ -36,9 +36,9 @@ def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Point the Service at a port on which nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
     taken = {port["port"] for port in ports} | {METRICS_PORT}
-    wrong = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))
-    platform.patch("Service", target, {"spec": {"ports": [{**port, "targetPort": wrong} for port in ports]}})
-    return {"target_port": wrong}
+    wrong_port = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))
+    platform.patch("Service", target, {"spec": {"ports": [{**port, "targetPort": wrong_port} for port in ports]}})
+    return {"target_port": wrong_port}
 
 
 def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -51,7 +51,7 @@ def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, An
     "wrong-selector",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=networked_services,
+    targets=list_networked_services,
     check=selects_nothing,
     root_cause_kind="Service",
 )
@@ -75,7 +75,7 @@ def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], befo
     "missing-service",
     system_level="Virtualization",
     fault_type="Operation Error",
-    targets=networked_services,
+    targets=list_networked_services,
     check=is_gone,
     root_cause_kind="Service",
 )
@@ -90,7 +90,7 @@ _PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
 
 def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> dict[str, Any]:
     """Draw an HTTP probe of a port that the target's container does not open."""
-    ports = container_of(platform, target).get("ports") or []
+    ports = get_container(platform, target).get("ports") or []
     taken = {port.get("containerPort") for port in ports} | {METRICS_PORT}
     port = int(rng.choice([number for number in range(8000, 9500) if number not in taken]))
     return {
@@ -109,7 +109,7 @@ def asks_closed_port(pod: Object, probe: Literal["readinessProbe", "livenessProb
 
 def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether pods with the probe run and none of them is ready."""
-    pods = [pod for pod in pods_of(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
+    pods = [pod for pod in list_pods(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
     running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if running and not any(is_ready(pod) for pod in pods):
         return f"{running[-1]['metadata']['name']} runs and is not ready, port {parameters['port']} does not answer"
@@ -120,7 +120,7 @@ def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[s
     "failing-readiness-probe",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=networked_services,
+    targets=list_networked_services,
     check=runs_but_is_not_ready,
 )
 def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -132,7 +132,7 @@ def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> 
 
 def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a container with the probe was restarted."""
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         restarts = sum(status.get("restartCount", 0) for status in pod.get("status", {}).get("containerStatuses", []))
         if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
             name, port = pod["metadata"]["name"], parameters["port"]
@@ -144,13 +144,13 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     "killing-liveness-probe",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=networked_services,
+    targets=list_networked_services,
     check=was_restarted,
     intensity="killed 2 to 8 s after it is ready; probed every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a liveness probe at a port where nothing listens, so that containers are killed again and again."""
-    ready = readiness_probe(platform.app, platform.get("Deployment", target))
+    ready = build_readiness_probe(platform.app, platform.get("Deployment", target))
     ready_s = ready.get("readinessProbe", {}).get("initialDelaySeconds", 0)
     probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": ready_s + int(rng.integers(2, 9))}
     patch_container(platform, target, livenessProbe=probe, **ready)

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from faultset.collector.faults.deployments import is_restarted, order_restart, runs_with_variables, set_variables
+from faultset.collector.faults.deployments import is_restarted, runs_with_variables, set_variables, trigger_restart
 from faultset.collector.faults.intensities import percent_between
-from faultset.collector.faults.pods import last_end, last_event, pods_of
+from faultset.collector.faults.pods import last_end, last_event, list_pods
 from faultset.collector.faults.registry import Parameters, fault
-from faultset.collector.faults.targets import calling_services, networked_services
+from faultset.collector.faults.targets import list_calling_services, list_networked_services
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.environment import host_variable
 from faultset.collector.spec.app import AppSpec, ServiceSpec
@@ -34,19 +34,19 @@ class NeededKey(NamedTuple):
     use: Use
 
 
-def needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
+def list_needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
     """Return the keys of the spec's ConfigMaps that a service needs."""
     return tuple(dict.fromkeys(_needed_keys(app, app.services[service])))
 
 
-def configured_services(app: AppSpec) -> tuple[str, ...]:
+def list_configured_services(app: AppSpec) -> tuple[str, ...]:
     """Return the services with a Deployment that need a key of a ConfigMap."""
-    return tuple(name for name in app.services if app.has_deployment(name) and needed_keys(app, name))
+    return tuple(name for name in app.services if app.has_deployment(name) and list_needed_keys(app, name))
 
 
 def sharing_services(app: AppSpec, target: str) -> tuple[str, ...]:
     """Return the other services that use the ConfigMaps of a service; for `also_accepted`."""
-    objects = {needed.config_map for needed in needed_keys(app, target)}
+    objects = {needed.config_map for needed in list_needed_keys(app, target)}
     return tuple(name for name, other in app.services.items() if name != target and objects & {*_config_maps(other)})
 
 
@@ -97,7 +97,7 @@ def usual_call_ms(platform: Platform, service: str) -> float:
     "wrong-environment",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=networked_services,
+    targets=list_networked_services,
     check=runs_with_variables,
     needs=("runtime",),
 )
@@ -113,7 +113,7 @@ def wrong_environment(platform: Platform, target: str, rng: np.random.Generator)
     "wrong-host",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=calling_services,
+    targets=list_calling_services,
     check=runs_with_variables,
     intensity="one of the services that it calls",
     needs=("runtime",),
@@ -128,14 +128,14 @@ def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Par
 
 
 _SHORT_SHARES = (0.3, 0.9)
-_LEAST_MS = 1.0
+_MIN_MS = 1.0
 
 
 @fault(
     "short-timeout",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=calling_services,
+    targets=list_calling_services,
     check=runs_with_variables,
     intensity=f"a time limit of {percent_between(_SHORT_SHARES)} of the usual time",
     needs=("runtime",),
@@ -143,21 +143,21 @@ _LEAST_MS = 1.0
 def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout below the 90th percentile of a service's calls."""
     share = round(float(rng.uniform(*_SHORT_SHARES)), 2)
-    timeout_ms = max(_LEAST_MS, round(share * usual_call_ms(platform, target), 1))
+    timeout_ms = max(_MIN_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}"}
     set_variables(platform, target, variables)
     return {"share_of_usual": share, "variables": variables}
 
 
 _RETRY_SHARES = (0.7, 1.3)
-_LEAST_RETRY_MS = 2.0
+_MIN_RETRY_MS = 2.0
 
 
 @fault(
     "retry-storm",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=calling_services,
+    targets=list_calling_services,
     check=runs_with_variables,
     intensity=f"a time limit of {percent_between(_RETRY_SHARES)} of the usual time, 5 to 30 repetitions",
     needs=("runtime",),
@@ -165,7 +165,7 @@ _LEAST_RETRY_MS = 2.0
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout near the 90th percentile of a service's calls, with immediate retries."""
     share, retries = round(float(rng.uniform(*_RETRY_SHARES)), 2), int(rng.integers(5, 31))
-    timeout_ms = max(_LEAST_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
+    timeout_ms = max(_MIN_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}", "RPC_RETRIES": str(retries)}
     set_variables(platform, target, variables)
     return {"share_of_usual": share, "variables": variables}
@@ -176,7 +176,7 @@ def lacks_key(platform: Platform, target: str, parameters: Mapping[str, Any], be
     name, key = parameters["config_map"], parameters["key"]
     if key in (platform.get("ConfigMap", name).get("data") or {}) or not is_restarted(platform, target):
         return None
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         if effect := _effect_of_missing_key(platform, pod, parameters["use"]):
             return f"{pod['metadata']['name']} {effect}, and ConfigMap {name} has no key {key}"
     return None
@@ -199,17 +199,17 @@ def _effect_of_missing_key(platform: Platform, pod: Object, use: str) -> str | N
     "wrong-config-key",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=configured_services,
+    targets=list_configured_services,
     check=lacks_key,
     also_accepted=sharing_services,
     needs=("runtime",),
 )
 def wrong_config_key(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Rename a key of a ConfigMap that the service needs, and restart its pods; the old ones are deleted first."""
-    keys = needed_keys(platform.app, target)
+    keys = list_needed_keys(platform.app, target)
     needed = keys[int(rng.integers(len(keys)))]
     renamed = needed.key + str(rng.choice([".bak", ".old", ".orig", "-v2", "_new"]))
-    order_restart(platform, target, recreate=True)
+    trigger_restart(platform, target, recreate=True)
     text = platform.get("ConfigMap", needed.config_map)["data"][needed.key]
     platform.patch("ConfigMap", needed.config_map, {"data": {needed.key: None, renamed: text}})
     return {"config_map": needed.config_map, "key": needed.key, "renamed": renamed, "use": needed.use}

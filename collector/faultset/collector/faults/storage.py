@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import container_of, patch_container
-from faultset.collector.faults.pods import pod_of, pods_of
+from faultset.collector.faults.deployments import get_container, patch_container
+from faultset.collector.faults.pods import get_pod_name, list_pods
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import (
     act_as_administrator,
@@ -17,11 +17,11 @@ from faultset.collector.faults.stores import (
     stores_with_capability,
 )
 from faultset.collector.faults.targets import (
-    consumed_brokers,
-    consuming_services,
-    own_stores_of_requests,
-    written_databases,
-    written_stores,
+    list_consumed_brokers,
+    list_consuming_services,
+    list_own_stores_of_requests,
+    list_written_databases,
+    list_written_stores,
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_ready
@@ -32,7 +32,7 @@ _SECONDS = "1800"
 def start_with_limit(platform: Platform, target: str, option: str, value: int) -> dict[str, Any]:
     """Add an option to the command of a store, which replaces its pod."""
     option_words = [option, str(value)]
-    command = [*(container_of(platform, target).get("command") or []), *option_words]
+    command = [*(get_container(platform, target).get("command") or []), *option_words]
     patch_container(platform, target, recreate=True, command=command)
     return {"arguments": option_words}
 
@@ -40,7 +40,7 @@ def start_with_limit(platform: Platform, target: str, option: str, value: int) -
 def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a ready pod was started with the arguments."""
     arguments = list(parameters["arguments"])
-    for pod in pods_of(platform, target):
+    for pod in list_pods(platform, target):
         if is_ready(pod) and (pod["spec"]["containers"][0].get("command") or [])[-len(arguments) :] == arguments:
             return f"{pod['metadata']['name']} runs with {' '.join(arguments)}"
     return None
@@ -50,7 +50,7 @@ def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, An
     "connection-limit",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=stores_with_capability("connection-limit", own_stores_of_requests),
+    targets=stores_with_capability("connection-limit", list_own_stores_of_requests),
     check=runs_with_limit,
     intensity="one or two connections",
     needs=("runtime",),
@@ -64,7 +64,7 @@ def connection_limit(platform: Platform, target: str, rng: Generator) -> Paramet
     "store-memory-limit",
     system_level="Application",
     fault_type="Misconfiguration",
-    targets=stores_with_capability("memory-limit", written_stores),
+    targets=stores_with_capability("memory-limit", list_written_stores),
     check=runs_with_limit,
     intensity="256 to 700 KiB",
     needs=("runtime",),
@@ -78,7 +78,7 @@ def begin_repeated_work(
     platform: Platform, target: str, rng: Generator, verb: Literal["lock", "report"]
 ) -> dict[str, Any]:
     """Draw the length of the work and of its pauses, and start it."""
-    pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
+    pod, on_ms, off_ms = get_pod_name(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
     file = f"/tmp/{rng.bytes(4).hex()}"
     times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
     platform.exec(
@@ -101,7 +101,7 @@ def is_work_running(platform: Platform, target: str, parameters: Mapping[str, An
 _REPEATED_WORK = {
     "system_level": "Application",
     "fault_type": "Operation Error",
-    "targets": stores_with_capability("locks", own_stores_of_requests),
+    "targets": stores_with_capability("locks", list_own_stores_of_requests),
     "check": is_work_running,
     "root_cause_kind": "Pod",
     "intensity": "250 to 1,300 ms at a time, pauses of 0.5 to 3 s",
@@ -141,7 +141,7 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     "volume-full",
     system_level="Operating System",
     fault_type="Network/Storage Issue",
-    targets=stores_with_capability("files", written_databases),
+    targets=stores_with_capability("files", list_written_databases),
     check=has_no_room,
     intensity="0 to 1,500 bytes left",
     needs=("exec", "runtime"),
@@ -163,9 +163,9 @@ def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[
     "poison-message",
     system_level="Application",
     fault_type="Code Defect",
-    targets=consumed_brokers,
+    targets=list_consumed_brokers,
     check=has_unreadable_message,
-    also_accepted=consuming_services,
+    also_accepted=list_consuming_services,
     needs=("exec", "runtime"),
 )
 def poison_message(platform: Platform, target: str, rng: Generator) -> Parameters:

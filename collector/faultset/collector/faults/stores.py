@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
+from faultset.collector.faults.pods import get_pod_name, last_end, last_error_line, list_pods
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, Capability, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
@@ -18,7 +18,7 @@ from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
 
-def driver_of(app: AppSpec, store: str) -> StoreDriver:
+def get_driver(app: AppSpec, store: str) -> StoreDriver:
     """Return the driver of one of our stores."""
     name = app.service(store).store_driver
     assert name is not None
@@ -31,14 +31,14 @@ def stores_with_capability(
     """Return a selection limited to stores that have a capability."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
-        return tuple(name for name in candidates(app) if capability in driver_of(app, name).capabilities)
+        return tuple(name for name in candidates(app) if capability in get_driver(app, name).capabilities)
 
     return targets
 
 
-def account_of(app: AppSpec, store: str) -> str:
+def get_account(app: AppSpec, store: str) -> str:
     """Return the name of the account with which services use a store."""
-    return driver_of(app, store).account_name(password=app.services[store].auth == "password")
+    return get_driver(app, store).account_name(password=app.services[store].auth == "password")
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
@@ -50,14 +50,14 @@ def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> li
     """Return the command of an administrator inside a store's pod."""
     service = app.services[store]
     return admin_command(
-        driver_of(app, store).name, verb, *options, port=service.port, password=service.auth == "password"
+        get_driver(app, store).name, verb, *options, port=service.port, password=service.auth == "password"
     )
 
 
 def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:
     """Run a command as administrator inside a store's pod; return the pod's name."""
-    pod, app = pod_of(platform, store), platform.app
-    argv, back = (administrator_argv(app, store, *some) for some in (words, undo))
+    pod, app = get_pod_name(platform, store), platform.app
+    argv, back = (administrator_argv(app, store, *arguments) for arguments in (words, undo))
     platform.exec(pod, argv, undo=back)
     return pod
 
@@ -66,7 +66,7 @@ def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
     """Return what a store allows and refuses now; empty if it does not report that."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
-        text = platform.exec(pod_of(platform, store), argv)
+        text = platform.exec(get_pod_name(platform, store), argv)
         return json.loads(text or "{}")
     except (PlatformError, ValueError):
         return {}
@@ -90,7 +90,7 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
     """Delete the pods of all services that use a store, so that they log in and read again."""
     consumers = tuple(platform.app.consumers(store))
     for consumer in consumers:
-        for pod in pods_of(platform, consumer):
+        for pod in list_pods(platform, consumer):
             platform.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
     return consumers
 
@@ -142,7 +142,7 @@ def _read_failures(platform: Platform, services: Sequence[str]) -> dict[str, Pod
             exit_code=last_end(status)["exitCode"],
         )
         for service in services
-        for pod in pods_of(platform, service)
+        for pod in list_pods(platform, service)
         for status in pod.get("status", {}).get("containerStatuses", [])
         if last_end(status).get("exitCode")
     }
@@ -171,7 +171,7 @@ def _find_failure(
             return f"{failure.pod} exited with code {failure.exit_code}"
     window_s = (time.time_ns() - before.time_ns) / SECOND_NS
     for service in restarted:
-        for pod in pods_of(platform, service):
+        for pod in list_pods(platform, service):
             line = last_error_line(platform, pod["metadata"]["name"], window_s=window_s)
             if line is not None:
                 return f"{pod['metadata']['name']} logs: {line}"

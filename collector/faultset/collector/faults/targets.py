@@ -10,38 +10,38 @@ Targets = Callable[[AppSpec], tuple[str, ...]]
 """A selection of services of an application."""
 
 
-def running_services(app: AppSpec) -> tuple[str, ...]:
+def list_running_services(app: AppSpec) -> tuple[str, ...]:
     """Return the internal services that run the application's own code."""
     return tuple(name for name, service in app.services.items() if service.kind == "logic")
 
 
-def logic_services(app: AppSpec) -> tuple[str, ...]:
+def list_logic_services(app: AppSpec) -> tuple[str, ...]:
     """Return the running services that have a Deployment."""
-    return tuple(name for name in running_services(app) if app.has_deployment(name))
+    return tuple(name for name in list_running_services(app) if app.has_deployment(name))
 
 
-def networked_services(app: AppSpec) -> tuple[str, ...]:
+def list_networked_services(app: AppSpec) -> tuple[str, ...]:
     """Return the logic services that have a port and so a Service."""
-    return tuple(name for name in logic_services(app) if app.services[name].port)
+    return tuple(name for name in list_logic_services(app) if app.services[name].port)
 
 
-def called_services(app: AppSpec) -> tuple[str, ...]:
+def list_called_services(app: AppSpec) -> tuple[str, ...]:
     """Return the running services with a port that other services call."""
     called = {callee for _, callee in app.calls}
-    return tuple(name for name in running_services(app) if app.services[name].port and name in called)
+    return tuple(name for name in list_running_services(app) if app.services[name].port and name in called)
 
 
-def calling_services(app: AppSpec) -> tuple[str, ...]:
+def list_calling_services(app: AppSpec) -> tuple[str, ...]:
     """Return the services with a Deployment, including the entry, that call other services."""
-    return tuple(name for name in code_services(app) if app.services[name].calls)
+    return tuple(name for name in list_code_services(app) if app.services[name].calls)
 
 
-def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
+def list_callers(app: AppSpec, service: str) -> tuple[str, ...]:
     """Return the services that call a service."""
     return tuple(dict.fromkeys(caller for caller, callee in app.calls if callee == service))
 
 
-def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
+def list_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
     """Return the stores that requests wait for: caches, and databases used after the start.
 
     Stores that no step uses are left out.
@@ -65,30 +65,30 @@ def _users(app: AppSpec, store: str) -> tuple[str, ...]:
     return tuple(user for user, uses in steps.items() if not uses or any(store in step.stores_used() for step in uses))
 
 
-def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
+def list_own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
     """Return our stores that requests wait for and that have a Deployment."""
     return tuple(
         name
-        for name in stores_of_requests(app)
+        for name in list_stores_of_requests(app)
         if app.services[name].store_driver is not None and app.has_deployment(name)
     )
 
 
-def with_stores_of_requests(selection: Targets) -> Targets:
+def add_stores_of_requests(selection: Targets) -> Targets:
     """Extend a selection by our stores that requests wait for.
 
     Databases that would lose their data with the pod are left out.
     """
 
     def selected(app: AppSpec) -> tuple[str, ...]:
-        stores = (app.services[name] for name in own_stores_of_requests(app))
+        stores = (app.services[name] for name in list_own_stores_of_requests(app))
         selected_stores = (store.name for store in stores if store.kind == "cache" or store.claim or store.storage)
         return tuple(dict.fromkeys((*selection(app), *selected_stores)))
 
     return selected
 
 
-def written_stores(app: AppSpec) -> tuple[str, ...]:
+def list_written_stores(app: AppSpec) -> tuple[str, ...]:
     """Return our stores to which requests or consumers write."""
     written = {
         name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
@@ -97,18 +97,18 @@ def written_stores(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name in stores if app.has_deployment(name))
 
 
-def written_databases(app: AppSpec) -> tuple[str, ...]:
+def list_written_databases(app: AppSpec) -> tuple[str, ...]:
     """Return the written stores that keep their data on a volume."""
-    return tuple(name for name in written_stores(app) if app.services[name].kind == "database")
+    return tuple(name for name in list_written_stores(app) if app.services[name].kind == "database")
 
 
-def consumed_brokers(app: AppSpec) -> tuple[str, ...]:
+def list_consumed_brokers(app: AppSpec) -> tuple[str, ...]:
     """Return the brokers from which services take messages."""
     consumed = {consumer.store for service in app.services.values() for consumer in service.consumers.values()}
     return tuple(name for name in app.services if name in consumed and app.services[name].store_driver is not None)
 
 
-def consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:
+def list_consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:
     """Return the services that take messages from a broker; for `also_accepted`."""
     return tuple(
         name
@@ -117,69 +117,69 @@ def consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:
     )
 
 
-def code_services(app: AppSpec) -> tuple[str, ...]:
+def list_code_services(app: AppSpec) -> tuple[str, ...]:
     """Return all services that run the application's own code and have a Deployment."""
     kinds = ("frontend", "logic")
     return tuple(name for name, service in app.services.items() if service.kind in kinds and app.has_deployment(name))
 
 
-def replicated_frontends(app: AppSpec) -> tuple[str, ...]:
+def list_replicated_frontends(app: AppSpec) -> tuple[str, ...]:
     """Return the frontends with several pods that an operator manages."""
     services = (app.services[name] for name in app.components)
     return tuple(service.name for service in services if service.kind == "frontend" and service.replicas > 1)
 
 
-def components(app: AppSpec) -> tuple[str, ...]:
+def list_components(app: AppSpec) -> tuple[str, ...]:
     """Return the services that an operator creates from a custom resource."""
     return app.components
 
 
-def components_without_volumes(app: AppSpec) -> tuple[str, ...]:
+def list_components_without_volumes(app: AppSpec) -> tuple[str, ...]:
     """Return the components without volumes."""
     return tuple(name for name in app.components if app.services[name].storage is None)
 
 
-def first_component_with_volumes(app: AppSpec) -> tuple[str, ...]:
+def list_first_component_with_volumes(app: AppSpec) -> tuple[str, ...]:
     """Return the first component with volumes; the operator updates the others after it."""
     return tuple(name for name in app.components if app.services[name].storage is not None)[:1]
 
 
-def operators(app: AppSpec) -> tuple[str, ...]:
+def list_operators(app: AppSpec) -> tuple[str, ...]:
     """Return the operator of the application, if we deploy it."""
     return () if app.operator is None or app.operator.service is None else (app.operator.service,)
 
 
-def store_users(app: AppSpec) -> tuple[str, ...]:
+def list_store_users(app: AppSpec) -> tuple[str, ...]:
     """Return the services that connect to a database when they start."""
     return tuple(
-        name for name in logic_services(app) if any(app.services[s].kind == "database" for s in app.stores(name))
+        name for name in list_logic_services(app) if any(app.services[s].kind == "database" for s in app.stores(name))
     )
 
 
-def databases(app: AppSpec) -> tuple[str, ...]:
+def list_databases(app: AppSpec) -> tuple[str, ...]:
     """Return the stores of kind database."""
     return tuple(name for name, service in app.services.items() if service.kind == "database")
 
 
-def databases_with_claim(app: AppSpec) -> tuple[str, ...]:
+def list_databases_with_claim(app: AppSpec) -> tuple[str, ...]:
     """Return the databases that keep their data on the volume of a claim."""
-    return tuple(name for name in databases(app) if app.services[name].claim is not None)
+    return tuple(name for name in list_databases(app) if app.services[name].claim is not None)
 
 
-def _own_databases(app: AppSpec) -> tuple[str, ...]:
-    return tuple(name for name in databases(app) if app.services[name].store_driver is not None)
+def _list_own_databases(app: AppSpec) -> tuple[str, ...]:
+    return tuple(name for name in list_databases(app) if app.services[name].store_driver is not None)
 
 
-def databases_with_password(app: AppSpec) -> tuple[str, ...]:
+def list_databases_with_password(app: AppSpec) -> tuple[str, ...]:
     """Return the databases whose clients log in with a password."""
-    return tuple(name for name in _own_databases(app) if app.services[name].auth == "password")
+    return tuple(name for name in _list_own_databases(app) if app.services[name].auth == "password")
 
 
-def databases_without_password(app: AppSpec) -> tuple[str, ...]:
+def list_databases_without_password(app: AppSpec) -> tuple[str, ...]:
     """Return the databases whose clients use an account that needs no password."""
-    return tuple(name for name in _own_databases(app) if app.services[name].auth == "open")
+    return tuple(name for name in _list_own_databases(app) if app.services[name].auth == "open")
 
 
-def consumer_names(app: AppSpec, store: str) -> tuple[str, ...]:
+def list_consumer_names(app: AppSpec, store: str) -> tuple[str, ...]:
     """Return the services that use a store; for `also_accepted`, since either may be named as the cause."""
     return tuple(app.consumers(store))

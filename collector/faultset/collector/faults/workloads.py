@@ -8,15 +8,15 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import RECREATE, container_of, patch_container
-from faultset.collector.faults.pods import container_status, last_end, pod_of, pods_of
+from faultset.collector.faults.deployments import RECREATE, get_container, patch_container
+from faultset.collector.faults.pods import container_status, get_pod_name, last_end, list_pods
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import flush_caches, restart_consumers
 from faultset.collector.faults.targets import (
-    databases_with_claim,
-    logic_services,
-    running_services,
-    with_stores_of_requests,
+    add_stores_of_requests,
+    list_databases_with_claim,
+    list_logic_services,
+    list_running_services,
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import BACK_OFF_REASONS
@@ -26,7 +26,9 @@ from faultset.collector.spec.containers import PAUSE_REPOSITORY
 def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the Deployment has no replicas."""
     replicas = platform.get("Deployment", target)["spec"]["replicas"]
-    return f"Deployment {target} has 0 replicas and no pod" if replicas == 0 and not pods_of(platform, target) else None
+    return (
+        f"Deployment {target} has 0 replicas and no pod" if replicas == 0 and not list_pods(platform, target) else None
+    )
 
 
 @fault(
@@ -34,7 +36,7 @@ def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], 
     system_level="Virtualization",
     fault_type="Operation Error",
     paper_number=6,
-    targets=with_stores_of_requests(logic_services),
+    targets=add_stores_of_requests(list_logic_services),
     check=has_no_pods,
 )
 def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -45,7 +47,7 @@ def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters
 
 def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether all pods of the target wait for a node."""
-    pods = pods_of(platform, target)
+    pods = list_pods(platform, target)
     if pods and all(pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName") for pod in pods):
         return f"pod {pods[-1]['metadata']['name']} is Pending without a node"
     return None
@@ -56,7 +58,7 @@ def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any
     system_level="Virtualization",
     fault_type="Dependency Problem",
     paper_number=7,
-    targets=with_stores_of_requests(logic_services),
+    targets=add_stores_of_requests(list_logic_services),
     check=is_unscheduled,
 )
 def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -78,12 +80,12 @@ def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, An
     "missing-image",
     system_level="Virtualization",
     fault_type="Misconfiguration",
-    targets=with_stores_of_requests(logic_services),
+    targets=add_stores_of_requests(list_logic_services),
     check=waits_for_image,
 )
 def missing_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a tag that does not exist; the old pod stops before the new one starts."""
-    current = container_of(platform, target)["image"]
+    current = get_container(platform, target)["image"]
     repository = current.rpartition(":")[0] if ":" in current.rpartition("/")[2] else current
     major, minor, candidate = (int(number) for number in rng.integers((3, 0, 1), (9, 9, 5)))
     image = f"{repository}:{major}.{minor}.0-rc{candidate}"
@@ -111,13 +113,13 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
     fault_type="Operation Error",
     paper_number=9,
     category="symptomatic",
-    targets=with_stores_of_requests(logic_services),
+    targets=add_stores_of_requests(list_logic_services),
     check=runs_pause,
     root_cause_kind="Pod",
 )
 def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Replace the pod's image in place by one that does nothing and opens no port."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     if (image := platform.fail(pod)) is not None:
         return {"pod": pod, "image": image}
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
@@ -129,7 +131,7 @@ def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
     """Return the names of the target's pods."""
-    return tuple(pod["metadata"]["name"] for pod in pods_of(platform, target))
+    return tuple(pod["metadata"]["name"] for pod in list_pods(platform, target))
 
 
 def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
@@ -144,7 +146,7 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
     system_level="Virtualization",
     fault_type="Operation Error",
     category="symptomatic",
-    targets=with_stores_of_requests(logic_services),
+    targets=add_stores_of_requests(list_logic_services),
     check=was_replaced,
     observe=pod_names,
     check_sees="events",
@@ -153,7 +155,7 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
 )
 def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delete the pod without grace, and its successors every four seconds."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     platform.delete("Pod", pod, grace_period_s=0)
     return {"pod": pod}
 
@@ -178,7 +180,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     fault_type="Operation Error",
     paper_number=13,
     category="symptomatic",
-    targets=with_stores_of_requests(running_services),
+    targets=add_stores_of_requests(list_running_services),
     check=was_killed,
     observe=restarts,
     check_sees="events",
@@ -188,7 +190,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
 )
 def container_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Kill the container's main process every twelve seconds."""
-    pod = pod_of(platform, target)
+    pod = get_pod_name(platform, target)
     if "running" in container_status(platform, target).get("state", {}):
         platform.kill(pod)
     return {"pod": pod}
@@ -197,7 +199,7 @@ def container_kill(platform: Platform, target: str, rng: Generator) -> Parameter
 def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the claim and the store's pod are Pending."""
     claim = platform.get("PersistentVolumeClaim", parameters["claim"])
-    pods = pods_of(platform, target)
+    pods = list_pods(platform, target)
     if claim.get("status", {}).get("phase") == "Pending" and pods and pods[-1]["status"].get("phase") == "Pending":
         return f"claim {parameters['claim']} and pod {pods[-1]['metadata']['name']} are Pending"
     return None
@@ -208,7 +210,7 @@ def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, A
     system_level="Virtualization",
     fault_type="Operation Error",
     paper_number=14,
-    targets=databases_with_claim,
+    targets=list_databases_with_claim,
     check=claim_is_pending,
     root_cause_kind="PersistentVolumeClaim",
     needs=("exec", "runtime"),
@@ -220,7 +222,7 @@ def redeploy_without_pv(platform: Platform, target: str, rng: Generator) -> Para
     claim = platform.get("PersistentVolumeClaim", name)
     spec = {key: value for key, value in claim["spec"].items() if key != "volumeName"}
     platform.patch("Deployment", target, {"spec": {"replicas": 0}})
-    platform.wait(lambda: not pods_of(platform, target), timeout_s=40, what=f"the end of {target}'s pod")
+    platform.wait(lambda: not list_pods(platform, target), timeout_s=40, what=f"the end of {target}'s pod")
     platform.delete("PersistentVolumeClaim", name)
     platform.wait(
         lambda: all(c["metadata"]["name"] != name for c in platform.list("PersistentVolumeClaim")),

@@ -35,13 +35,13 @@ class Message:
 
 
 class Request(Message, Generic[AnswerT]):
-    """A message with an answer, whose type is the type argument."""
+    """A message with a response, whose type is the type argument."""
 
     __slots__ = ()
 
     @classmethod
     def answer_type(cls) -> Any:
-        """Return the type of the answer."""
+        """Return the type of the response."""
         return next(get_args(base)[0] for base in cls.__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
 
 
@@ -124,7 +124,7 @@ def error_line(error: Exception | str) -> bytes:
 
 
 def read_answer(request: Request[AnswerT], line: bytes, process: str) -> AnswerT:
-    """Return the answer in a line; raise PlatformError if it is an error or invalid."""
+    """Return the response in a line; raise PlatformError if it is an error or invalid."""
     word, _, body = line.partition(b" ")
     if word == b"result":
         return decode_value(request.answer_type(), body)
@@ -183,7 +183,7 @@ class Channel:
         self._file = self._socket.makefile("rb")
 
     def call(self, request: Request[AnswerT]) -> AnswerT:
-        """Send a request and return its answer; raise PlatformError if the process fails or has ended."""
+        """Send a request and return its response; raise PlatformError if the process fails or has ended."""
         name, process = type(request).__name__, self._path.stem
         with self._lock:
             try:
@@ -210,14 +210,14 @@ class Peer:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, request: Request[AnswerT], *, timeout_s: float) -> AnswerT:
-        """Send a request and return its answer.
+        """Send a request and return its response.
 
         Raises
         ------
         OSError
             The process does not run or does not answer in time (TimeoutError).
         PlatformError
-            The answer is an error.
+            The response is an error.
         """
         async with self._lock:
             try:

@@ -23,7 +23,7 @@ from faultset.core.processes import die_with_parent, name_process, python_comman
 
 
 class DeferredAnswer(Generic[AnswerT]):
-    """An answer that a handler returns in place of a result and resolves later.
+    """A response that a handler returns in place of a result and resolves later.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ class DeferredAnswer(Generic[AnswerT]):
         self._line: bytes | None = None
 
     def resolve(self, result: AnswerT) -> None:
-        """Send the result; only the first answer counts."""
+        """Send the result; only the first response counts."""
         self._answer(result_line(self._request, result))
 
     def fail(self, error: str) -> None:
-        """Send an error; only the first answer counts."""
+        """Send an error; only the first response counts."""
         self._answer(error_line(error))
 
     def attach(self, send: Callable[[bytes], None]) -> None:
-        """Set the function that sends the answer; send an existing answer at once."""
+        """Set the function that sends the response; send an existing response at once."""
         self._send = send
         if self._line is not None:
             send(self._line)

@@ -29,7 +29,7 @@ class LoadTarget:
     local_address
         Address to send from; None for any.
     timeout_s
-        How long a client waits for an answer; a request that took longer has the outcome `timeout`.
+        How long a client waits for a response; a request that took longer has the outcome `timeout`.
     options
         The value of `load: {options: ...}` in the spec.
     """
@@ -51,7 +51,7 @@ class LoadDriver(Protocol):
     """Sends requests to one target. Its class is a `LoadDriverClass`."""
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request and wait for the answer. Many calls run at once; a call may be cancelled but never fails."""
+        """Send a request and wait for the response. Many calls run at once; a call may be cancelled but never fails."""
         ...
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 
 TIMEOUT_S = 30.0
-"""How long a client waits for an answer; a request that took longer has the outcome `timeout`."""
+"""How long a client waits for a response; a request that took longer has the outcome `timeout`."""
 
 
 class EpisodeLoad:

@@ -1,4 +1,4 @@
-"""The open-loop generator, which sends requests when they are due without waiting for answers."""
+"""The open-loop generator, which sends requests when they are due without waiting for responses."""
 
 from __future__ import annotations
 

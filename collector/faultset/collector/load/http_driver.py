@@ -38,7 +38,7 @@ class HttpDriver:
         )
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request and read the whole answer."""
+        """Send a request and read the whole response."""
         head, body = self._encode(request)
         try:
             async with asyncio.timeout(self._timeout_s if request.patience_s is None else request.patience_s):

@@ -19,7 +19,7 @@ from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.environment import allow_many_files
 from faultset.core.errors import FaultsetError
 
-_REPLY_S = 0.1
+_REPLY_TIME_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,31 +37,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--traffic", default=CONSTANT_TRAFFIC.to_json(), help="pattern and regions as JSON")
     arguments = parser.parse_args(argv)
     random.seed()
-    order = None
+    begin_request = None
     if arguments.http is None:
         if None in (arguments.mix, arguments.rate, arguments.seed):
             parser.error("--mix, --rate and --seed are required without --http")
-        order = BeginLoad(mix=arguments.mix, rate_rps=arguments.rate, seed=arguments.seed, traffic=arguments.traffic)
+        begin_request = BeginLoad(
+            mix=arguments.mix, rate_rps=arguments.rate, seed=arguments.seed, traffic=arguments.traffic
+        )
     allow_many_files()
     try:
-        return asyncio.run(_run(arguments, order))
+        return asyncio.run(_run(arguments, begin_request))
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
 
 
-async def _run(arguments: argparse.Namespace, order: BeginLoad | None) -> int:
+async def _run(arguments: argparse.Namespace, begin_request: BeginLoad | None) -> int:
     app = read_app(arguments.app.read_text(encoding="utf-8"), str(arguments.app))
     load = EpisodeLoad(app, arguments.target, arguments.bind, arguments.results)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, load.ended.set)
-    if order is not None:
-        load.begin(order)
+    if begin_request is not None:
+        load.begin(begin_request)
 
     async def stop(request: StopLoad) -> LoadStatistics:
         counts = await load.stop(request)
         # leave time to send the reply
-        asyncio.get_running_loop().call_later(_REPLY_S, load.ended.set)
+        asyncio.get_running_loop().call_later(_REPLY_TIME_S, load.ended.set)
         return counts
 
     server = None

@@ -1,7 +1,7 @@
 """The results file, which grows while the load runs and is readable at any time, even after a kill.
 
 It begins with a line of JSON that names the endpoints; records of fixed size follow. A request gets a record when it
-is sent and another with the same number when its answer arrives; the last one counts.
+is sent and another with the same number when its response arrives; the last one counts.
 """
 
 from __future__ import annotations

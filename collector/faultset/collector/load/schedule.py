@@ -56,7 +56,7 @@ class Schedule:
     """
 
     def __init__(self, app: AppSpec, mix: str, seed: int, *, horizon_s: float = 0.0):
-        shares = [app.mix(name).shares for name in mixes_of(mix, app)]
+        shares = [app.mix(name).shares for name in parse_mixes(mix, app)]
         names = list(dict.fromkeys(name for mix_shares in shares for name in mix_shares))
         self._kinds = [app.requests[name] for name in names]
         weights = [np.array([mix_shares.get(name, 0.0) for name in names]) for mix_shares in shares]
@@ -93,7 +93,7 @@ class Schedule:
         )
 
 
-def mixes_of(mix: str, app: AppSpec) -> tuple[str, ...]:
+def parse_mixes(mix: str, app: AppSpec) -> tuple[str, ...]:
     """Return the mix of this name, or both mixes of `A..B`; raise UsageError for an unknown one."""
     names = (mix,) if mix in app.mixes else tuple(mix.split(_TO))
     if len(names) > 2:

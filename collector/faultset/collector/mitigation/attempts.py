@@ -1,4 +1,4 @@
-"""Attempts to repair an application: execute a repair, then ask the oracle until it passes or time is up."""
+"""Attempts to repair an application: execute a repair, then ask the judge until it passes or time is up."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.mitigation.commands import Kubectl
+from faultset.collector.mitigation.judge import DesiredState, HealthyState, LiveFault, RepairJudge
 from faultset.collector.mitigation.live_state import KubectlSession, LiveState
 from faultset.collector.mitigation.messages import (
     CommandResult,
     MitigationResult,
     MitigatorOrder,
-    OraclePartResult,
+    RepairCheckResult,
     RepairOrder,
 )
 from faultset.collector.mitigation.mitigators import CallQueue, LiveTools, run_mitigator
-from faultset.collector.mitigation.oracle import DesiredState, HealthyState, LiveFault, MitigationOracle
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.journaled import UndoFailed
 from faultset.core.errors import UsageError
@@ -59,7 +59,7 @@ class MitigationAttempt:
 
     def _carry_out(self, order: RepairOrder, live: LiveFault) -> MitigationResult:
         assert self._healthy is not None, "the healthy state is noted before the injection"
-        oracle = MitigationOracle(
+        judge = RepairJudge(
             self._platform,
             live.fault,
             live.target,
@@ -69,7 +69,7 @@ class MitigationAttempt:
             unhealthy_requests=live.unhealthy_requests,
         )
         began_ns = live.clock()
-        watch = _Watch(oracle, live, order.sustain_s)
+        watch = _Watch(judge, live, order.sustain_s)
         if order.mitigator is not None:
             commands, record = self._operate(order, order.mitigator, live, watch)
             # the time limit starts after the mitigator has finished
@@ -94,10 +94,10 @@ class MitigationAttempt:
         if self._healthy is None:
             return
         present = DesiredState.of(self._platform)
-        gone = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
-        wrong = [*gone, *self._healthy.desired.changes_to(present)]
-        if wrong:
-            raise UndoFailed(f"the undo is incomplete: {'; '.join(wrong[:3])}")
+        missing = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
+        problems = [*missing, *self._healthy.desired.changes_to(present)]
+        if problems:
+            raise UndoFailed(f"the undo is incomplete: {'; '.join(problems[:3])}")
 
     def _repair(self, order: RepairOrder, live: LiveFault) -> tuple[CommandResult, ...]:
         if order.undoes:
@@ -154,32 +154,32 @@ class MitigationAttempt:
 class _Watch:
     """Tracks since when an application has been healthy."""
 
-    def __init__(self, oracle: MitigationOracle, live: LiveFault, sustain_s: float):
-        self._oracle, self._live, self._sustain_ns = oracle, live, round(sustain_s * SECOND_NS)
-        self.parts: tuple[OraclePartResult, ...] = ()
+    def __init__(self, judge: RepairJudge, live: LiveFault, sustain_s: float):
+        self._judge, self._live, self._sustain_ns = judge, live, round(sustain_s * SECOND_NS)
+        self.parts: tuple[RepairCheckResult, ...] = ()
         self._start_ns = self._next_ns = 0
         self._healthy_ns: int | None = None
 
     def begin(self) -> None:
         """Start a new window."""
-        self._oracle.begin_window()
+        self._judge.begin_window()
         self._start_ns = self._live.clock()
         self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
 
     def look(self) -> None:
-        """Ask the oracle, unless it was asked a moment ago."""
+        """Ask the judge, unless it was asked a moment ago."""
         now_ns = self._live.clock()
         if now_ns < self._next_ns:
             return
         self._next_ns = now_ns + round(POLL_S * SECOND_NS)
         end_ns = now_ns - round(SETTLE_S * SECOND_NS)
-        self.parts = self._oracle.read(min(self._start_ns, end_ns - SECOND_NS), end_ns)
-        wrong = {part.part for part in self.parts if not part.ok}
-        self._healthy_ns = self._start_ns if not wrong and end_ns - self._start_ns >= self._sustain_ns else None
-        if wrong:
-            self._oracle.begin_window()
+        self.parts = self._judge.read(min(self._start_ns, end_ns - SECOND_NS), end_ns)
+        problems = {part.part for part in self.parts if not part.ok}
+        self._healthy_ns = self._start_ns if not problems and end_ns - self._start_ns >= self._sustain_ns else None
+        if problems:
+            self._judge.begin_window()
             # requests are known up to the end of the window, everything else up to now
-            self._start_ns = max(self._start_ns, end_ns) if wrong == {"requests"} else now_ns
+            self._start_ns = max(self._start_ns, end_ns) if problems == {"requests"} else now_ns
 
     def until(self, deadline_ns: int) -> int | None:
         """Return since when the application has been healthy for long enough; None if not before the deadline."""

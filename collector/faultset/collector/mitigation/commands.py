@@ -45,14 +45,14 @@ class Verb(NamedTuple):
         Its flags in addition to `--namespace`.
     required
         Required flags.
-    most_arguments
+    max_arguments
         Maximum number of arguments; None for any.
     """
 
     run: Callable[[KubectlSession, KubectlCommand], str]
     flags: tuple[VerbFlag, ...] = ()
     required: tuple[str, ...] = ()
-    most_arguments: int | None = None
+    max_arguments: int | None = None
 
 
 class Kubectl:
@@ -147,8 +147,8 @@ def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
     missing = [name for name in declaration.required if name not in flags]
     if missing:
         raise CommandError(f"{verb} needs the flag {missing[0]}")
-    if declaration.most_arguments is not None and len(arguments) > declaration.most_arguments:
-        raise CommandError(f"{verb} takes {declaration.most_arguments} arguments, got {' '.join(arguments)[:80]}")
+    if declaration.max_arguments is not None and len(arguments) > declaration.max_arguments:
+        raise CommandError(f"{verb} takes {declaration.max_arguments} arguments, got {' '.join(arguments)[:80]}")
     return declaration, KubectlCommand(verb, arguments, flags)
 
 
@@ -201,8 +201,8 @@ _VERBS = {
         (VerbFlag("--patch", str, "-p"), VerbFlag("--type", one_of("--type", "strategic", "merge", "json"))),
         ("--patch",),
     ),
-    "apply": Verb(writing.apply, (_FILE,), ("--filename",), most_arguments=0),
-    "replace": Verb(writing.replace, (_FILE,), ("--filename",), most_arguments=0),
+    "apply": Verb(writing.apply, (_FILE,), ("--filename",), max_arguments=0),
+    "replace": Verb(writing.replace, (_FILE,), ("--filename",), max_arguments=0),
     "delete": Verb(
         writing.delete,
         (
@@ -215,7 +215,7 @@ _VERBS = {
     ),
     "scale": Verb(
         writing.scale,
-        (VerbFlag("--replicas", whole_number("--replicas", 0, writing.MOST_REPLICAS)),),
+        (VerbFlag("--replicas", whole_number("--replicas", 0, writing.MAX_REPLICAS)),),
         ("--replicas",),
     ),
     "label": Verb(writing.set_metadata),
@@ -244,5 +244,5 @@ _VERBS = {
         ),
     ),
     "set selector": Verb(writing.set_selector),
-    "sleep": Verb(_sleep, most_arguments=1),
+    "sleep": Verb(_sleep, max_arguments=1),
 }

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from faultset.collector.ipc.channel import Message
 
 Part = Literal["fault", "requests", "objects", "presence"]
-"""A check of the oracle."""
+"""A check of the judge."""
 LARGEST_OUTPUT = 20_000
 """Maximum stored characters of a command's output."""
 CommandStatus = Literal["done", "refused", "failed"]
@@ -89,8 +89,8 @@ class CommandResult(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OraclePartResult(Message):
-    """The result of one check of the oracle: `ok`, or the remaining problem."""
+class RepairCheckResult(Message):
+    """The result of one check of the judge: `ok`, or the remaining problem."""
 
     part: Part
     ok: bool
@@ -106,7 +106,7 @@ class MitigationResult(Message):
     repair
         Name of the repair.
     success
-        Whether all checks of the oracle passed in time and for long enough.
+        Whether all checks of the judge passed in time and for long enough.
     parts
         The last results of the checks.
     commands
@@ -126,7 +126,7 @@ class MitigationResult(Message):
 
     repair: str
     success: bool
-    parts: tuple[OraclePartResult, ...]
+    parts: tuple[RepairCheckResult, ...]
     commands: tuple[CommandResult, ...]
     manifest: bool
     mitigated_s: float | None

@@ -24,7 +24,7 @@ from faultset.datasets.kubectl.printing import in_columns
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LARGEST_MANIFEST_BYTES = 2**20
-MOST_REPLICAS = 10
+MAX_REPLICAS = 10
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 REVISION = "deployment.kubernetes.io/revision"
 HASH_LABEL = "pod-template-hash"
@@ -37,7 +37,7 @@ _MERGE_KEYS = {
     "volumeMounts": ("mountPath",),
     "ports": ("containerPort", "port"),
 }
-"""By which key the elements of a list are merged, as the API's schema has it (`x-kubernetes-patch-merge-key`)."""
+"""List field -> key that identifies its elements in a merge (`x-kubernetes-patch-merge-key` of the API schema)."""
 
 
 def patch(session: KubectlSession, command: KubectlCommand) -> str:
@@ -49,25 +49,25 @@ def patch(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def apply(session: KubectlSession, command: KubectlCommand) -> str:
-    """Create or change the objects of a manifest; only objects that the application had may be made."""
+    """Create or change the objects of a manifest; only objects that the application had may be created."""
     lines = []
-    for wanted in _manifests(session, command.flags["--filename"]):
-        kind, name = wanted["kind"], wanted["metadata"]["name"]
+    for manifest in _manifests(session, command.flags["--filename"]):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
         session.require_writable(kind)
-        session.state.check_namespace(wanted["metadata"].get("namespace"))
+        session.state.check_namespace(manifest["metadata"].get("namespace"))
         try:
             current = session.platform.get(kind, name)
         except ObjectNotFound:
             if (kind, name) not in session.known:
                 raise CommandRefused(
-                    f"{full_name(kind, name)} is not the application's, which had none before; only what belongs to it "
-                    "may be made"
+                    f"{full_name(kind, name)} did not exist before; only objects that the application had may be "
+                    "created"
                 ) from None
-            session.platform.apply([wanted])
+            session.platform.apply([manifest])
             lines.append(f"{full_name(kind, name)} created")
             continue
-        content = {key: value for key, value in wanted.items() if key != "status"}
-        content["metadata"] = {key: value for key, value in wanted["metadata"].items() if key not in SERVER_FIELDS}
+        content = {key: value for key, value in manifest.items() if key != "status"}
+        content["metadata"] = {key: value for key, value in manifest["metadata"].items() if key not in SERVER_FIELDS}
         lines.append(session.change(current, strategic_merge(current, content), "configured"))
     return "\n".join(lines)
 
@@ -75,15 +75,15 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
 def replace(session: KubectlSession, command: KubectlCommand) -> str:
     """Give objects the content, labels and annotations of a manifest; other fields are removed."""
     lines = []
-    for wanted in _manifests(session, command.flags["--filename"]):
-        kind, name = wanted["kind"], wanted["metadata"]["name"]
+    for manifest in _manifests(session, command.flags["--filename"]):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
         session.require_writable(kind)
-        session.state.check_namespace(wanted["metadata"].get("namespace"))
+        session.state.check_namespace(manifest["metadata"].get("namespace"))
         current = session.state.get(kind, name)
-        written = ("labels", "annotations")
-        metadata = {key: value for key, value in current["metadata"].items() if key not in written}
-        metadata |= {key: wanted["metadata"][key] for key in written if key in wanted["metadata"]}
-        content = {key: value for key, value in wanted.items() if key != "status"} | {"metadata": metadata}
+        replaced = ("labels", "annotations")
+        metadata = {key: value for key, value in current["metadata"].items() if key not in replaced}
+        metadata |= {key: manifest["metadata"][key] for key in replaced if key in manifest["metadata"]}
+        content = {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}
         if isinstance(content.get("spec"), Mapping):
             content["spec"] = {**list_assigned_fields(current), **content["spec"]}
         lines.append(session.change(current, content, "replaced"))
@@ -132,7 +132,9 @@ def set_environment(session: KubectlSession, command: KubectlCommand) -> str:
 def set_resources(session: KubectlSession, command: KubectlCommand) -> str:
     """Change requests and limits of a workload's containers."""
     quantities = {
-        key: _quantities(command.flags[f"--{key}"]) for key in ("limits", "requests") if command.flags.get(f"--{key}")
+        key: _parse_quantities(command.flags[f"--{key}"])
+        for key in ("limits", "requests")
+        if command.flags.get(f"--{key}")
     }
     if not quantities:
         raise CommandRefused("--limits or --requests is needed, for instance --limits cpu=500m,memory=256Mi")
@@ -161,34 +163,34 @@ def set_metadata(session: KubectlSession, command: KubectlCommand) -> str:
     words, values = _split_changes(command.arguments)
     field, done = ("labels", "labeled") if command.verb == "label" else ("annotations", "annotated")
 
-    def changed(current: Object) -> Object:
+    def set_pairs(current: Object) -> Object:
         pairs = {**(current["metadata"].get(field) or {}), **values}
-        kept = {key: value for key, value in pairs.items() if value is not None}
+        remaining = {key: value for key, value in pairs.items() if value is not None}
         others = {key: value for key, value in current["metadata"].items() if key != field}
-        return {**current, "metadata": {**others, field: kept} if kept else others}
+        return {**current, "metadata": {**others, field: remaining} if remaining else others}
 
-    return _change_each(session, words, changed, done)
+    return _change_each(session, words, set_pairs, done)
 
 
-def _change_each(session: KubectlSession, words: Sequence[str], make: Callable[[Object], Any], done: str) -> str:
+def _change_each(session: KubectlSession, words: Sequence[str], change: Callable[[Object], Any], done: str) -> str:
     lines = []
     for kind, name in references(words, session.state.kind_of, ()):
         if name is None:
             raise CommandRefused(f"which {resource_name(kind)}? give a name, for instance {kind.lower()}/NAME")
         session.require_writable(kind)
         current = session.state.get(kind, name)
-        lines.append(session.change(current, make(copy.deepcopy(current)), done))
+        lines.append(session.change(current, change(copy.deepcopy(current)), done))
     return "\n".join(lines)
 
 
 def _change_templates(
-    session: KubectlSession, words: Sequence[str], make: Callable[[Mapping[str, Any]], Any], done: str
+    session: KubectlSession, words: Sequence[str], change: Callable[[Mapping[str, Any]], Any], done: str
 ) -> str:
-    def changed(current: Object) -> Object:
+    def change_template(current: Object) -> Object:
         _require_kind(current, WORKLOADS)
-        return {**current, "spec": {**current["spec"], "template": make(current["spec"]["template"])}}
+        return {**current, "spec": {**current["spec"], "template": change(current["spec"]["template"])}}
 
-    return _change_each(session, words, changed, done)
+    return _change_each(session, words, change_template, done)
 
 
 def _references(session: KubectlSession, command: KubectlCommand) -> list[Reference]:
@@ -199,7 +201,9 @@ def _references(session: KubectlSession, command: KubectlCommand) -> list[Refere
 def _require_kind(body: Object, kinds: Sequence[str]) -> None:
     if body["kind"] not in kinds:
         names = ", ".join(resource_name(kind) for kind in kinds)
-        raise CommandRefused(f"this is possible for {names} only; found {type_name(body['kind'])}")
+        raise CommandRefused(
+            f"this works only for {names}, but the object is {type_name(body['kind'])}; name one of them"
+        )
 
 
 def _split_changes(words: Sequence[str]) -> tuple[list[str], dict[str, str | None]]:
@@ -215,47 +219,49 @@ def _split_changes(words: Sequence[str]) -> tuple[list[str], dict[str, str | Non
         else:
             objects.append(word)
     if not values:
-        raise CommandRefused("at least one name=value, or name- to take one away, is needed")
+        raise CommandRefused("the command needs name=value to set a value, or name- to remove it; add one")
     return objects, values
 
 
-def _quantities(text: str) -> dict[str, str]:
-    made = {name: value for name, _, value in (pair.partition("=") for pair in text.split(","))}
-    if not all(made) or not all(made.values()):
-        raise CommandRefused(f"limits and requests are NAME=QUANTITY joined by commas; found {text[:80]!r}")
-    return made
+def _parse_quantities(text: str) -> dict[str, str]:
+    quantities = {name: value for name, _, value in (pair.partition("=") for pair in text.split(","))}
+    if not all(quantities) or not all(quantities.values()):
+        raise CommandRefused(f"limits and requests must be NAME=QUANTITY joined by commas, got {text[:80]!r}")
+    return quantities
 
 
 def _split_pairs(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     objects, values = _split_changes(words)
     pairs = {name: value for name, value in values.items() if name and value}
     if len(pairs) < len(values):
-        raise CommandRefused("at least one NAME=VALUE is needed after the objects")
+        raise CommandRefused("the command needs NAME=VALUE after the objects; add at least one")
     return objects, pairs
 
 
 def _manifests(session: KubectlSession, file: str) -> list[Mapping[str, Any]]:
     path = Path(file)
     if session.folder is None or path.is_absolute() or ".." in path.parts:
-        raise CommandRefused(f"files of -f lie beside the file of commands, under a relative path; found {file}")
+        raise CommandRefused(f"-f must be a relative path below the folder of the command file, got {file}")
     text = read_regular(
         session.folder / path, limit_bytes=LARGEST_MANIFEST_BYTES, below=session.folder, error=CommandRefused
     )
     try:
-        documents = [one for one in yaml.safe_load_all(text.decode()) if one is not None]
+        parsed = [document for document in yaml.safe_load_all(text.decode()) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-        raise CommandRefused(f"{file} is no YAML; correct it") from None
-    documents = [item for one in documents for item in _items(one)]
-    for one in documents:
-        kind, metadata = (one.get("kind"), one.get("metadata")) if isinstance(one, Mapping) else (None, None)
+        raise CommandRefused(f"{file} is not YAML; correct it") from None
+    manifests = [manifest for document in parsed for manifest in _expand_list(document)]
+    for manifest in manifests:
+        is_mapping = isinstance(manifest, Mapping)
+        kind, metadata = (manifest.get("kind"), manifest.get("metadata")) if is_mapping else (None, None)
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(kind, str) or not isinstance(name, str):
-            raise CommandRefused(f"{file} must hold objects with kind and metadata.name; correct it")
-    return documents
+            raise CommandRefused(f"{file} must contain objects with kind and metadata.name; correct it")
+    return manifests
 
 
-def _items(one: Any) -> list[Any]:
-    return list(one.get("items") or []) if isinstance(one, Mapping) and one.get("kind") == "List" else [one]
+def _expand_list(document: Any) -> list[Any]:
+    is_list = isinstance(document, Mapping) and document.get("kind") == "List"
+    return list(document.get("items") or []) if is_list else [document]
 
 
 def restart(session: KubectlSession, command: KubectlCommand) -> str:
@@ -320,54 +326,54 @@ def wait_for_rollout(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def _workloads(session: KubectlSession, words: Sequence[str]) -> list[Object]:
-    made = []
+    workloads = []
     for kind, name in references(words, session.state.kind_of, ()):
         if kind not in WORKLOADS:
             raise CommandRefused(f"{resource_name(kind)} have no rollouts; name a deployment")
-        made += [session.state.get(kind, name)] if name else session.platform.list(kind)
-    return made
+        workloads += [session.state.get(kind, name)] if name else session.platform.list(kind)
+    return workloads
 
 
 def _revisions(session: KubectlSession, deployment: Object) -> dict[int, Object]:
     uid = deployment["metadata"].get("uid")
-    made = {}
-    for found in session.platform.list("ReplicaSet"):
-        owners = found["metadata"].get("ownerReferences") or []
-        revision = (found["metadata"].get("annotations") or {}).get(REVISION, "")
+    revisions = {}
+    for replica_set in session.platform.list("ReplicaSet"):
+        owners = replica_set["metadata"].get("ownerReferences") or []
+        revision = (replica_set["metadata"].get("annotations") or {}).get(REVISION, "")
         if revision.isdigit() and any(owner.get("uid") == uid for owner in owners):
-            made[int(revision)] = found
-    return made
+            revisions[int(revision)] = replica_set
+    return revisions
 
 
 def strategic_merge(current: Any, change: Any, field: str = "") -> Any:
-    """Apply a strategic merge patch: as a merge patch, but lists of named elements are merged by their key.
+    """Apply a strategic merge patch: like a merge patch, but lists of named elements are merged by their key.
 
     >>> strategic_merge({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B", "value": "2"}]})
     {'env': [{'name': 'A', 'value': '1'}, {'name': 'B', 'value': '2'}]}
     """
     if isinstance(change, Mapping):
-        made = dict(current) if isinstance(current, Mapping) else {}
+        merged = dict(current) if isinstance(current, Mapping) else {}
         for key, value in change.items():
             if value is None:
-                made.pop(key, None)
+                merged.pop(key, None)
             else:
-                made[key] = strategic_merge(made.get(key), value, key)
-        return made
+                merged[key] = strategic_merge(merged.get(key), value, key)
+        return merged
     keys = _MERGE_KEYS.get(field)
     if not isinstance(change, list) or keys is None or not isinstance(current, list):
         return copy.deepcopy(change)
-    made_list = copy.deepcopy(current)
+    elements = copy.deepcopy(current)
     for element in change:
         key = next((key for key in keys if isinstance(element, Mapping) and key in element), None)
-        places = [place for place, one in enumerate(made_list) if key is not None and one.get(key) == element[key]]
+        matches = [index for index, old in enumerate(elements) if key is not None and old.get(key) == element[key]]
         if isinstance(element, Mapping) and element.get("$patch") == "delete":
-            for place in places:
-                del made_list[place]
-        elif places:
-            made_list[places[0]] = strategic_merge(made_list[places[0]], element)
+            for index in matches:
+                del elements[index]
+        elif matches:
+            elements[matches[0]] = strategic_merge(elements[matches[0]], element)
         else:
-            made_list.append(copy.deepcopy(element))
-    return made_list
+            elements.append(copy.deepcopy(element))
+    return elements
 
 
 def apply_patch(current: Object, text: str, kind_of_patch: str) -> Object:
@@ -376,31 +382,31 @@ def apply_patch(current: Object, text: str, kind_of_patch: str) -> Object:
     Raises
     ------
     CommandRefused
-        The patch is neither JSON nor YAML, or not of its type, or it does not fit the object.
+        The patch is neither JSON nor YAML, has the wrong type, or cannot be applied to the object.
     """
     change = parse(text)
     if kind_of_patch == "json":
         if not isinstance(change, list):
-            raise CommandRefused(f"a JSON patch is a list of operations, so it cannot be applied: {text[:80]}")
+            raise CommandRefused(f"a JSON patch must be a list of operations, got {text[:80]}")
         try:
             return jsonpatch.apply_patch(copy.deepcopy(current), change)
         except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
             raise CommandRefused(f"the JSON patch cannot be applied: {error}; correct its operations") from None
     if not isinstance(change, Mapping):
-        raise CommandRefused(f"a {kind_of_patch} patch is a mapping; found {json.dumps(change)[:80]}")
+        raise CommandRefused(f"a {kind_of_patch} patch must be a mapping, got {json.dumps(change)[:80]}")
     return merge(current, change) if kind_of_patch == "merge" else strategic_merge(current, change)
 
 
 def parse(text: str) -> Any:
-    """Return what a text in JSON or YAML says; raise CommandRefused when it is neither."""
+    """Parse a text as JSON or YAML; raise CommandRefused if it is neither."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise CommandRefused(f"neither JSON nor YAML: {text[:80]!r}; quote it as one word") from None
+        raise CommandRefused(f"the patch must be JSON or YAML, got {text[:80]!r}; quote it as one word") from None
 
 
 def with_images(template: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, Any]:
-    """Return a pod template with other images, by the name of the container; `*` is all containers."""
+    """Return a pod template with the given images by container name; `*` stands for all containers."""
     changed = copy.deepcopy(dict(template))
     names = [container["name"] for container in changed["spec"]["containers"]]
     for name in images:
@@ -412,25 +418,26 @@ def with_images(template: Mapping[str, Any], images: Mapping[str, str]) -> dict[
 
 
 def with_environment(template: Mapping[str, Any], values: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return a pod template whose containers have other environment variables; None takes one away."""
-    made = copy.deepcopy(dict(template))
-    for container in made["spec"]["containers"]:
-        kept = [one for one in container.get("env") or [] if one["name"] not in values]
+    """Return a pod template with changed environment variables; None removes a variable."""
+    changed = copy.deepcopy(dict(template))
+    for container in changed["spec"]["containers"]:
+        variables = container.get("env") or []
+        unchanged = [variable for variable in variables if variable["name"] not in values]
         added = [{"name": name, "value": value} for name, value in values.items() if value is not None]
-        places = {one["name"]: place for place, one in enumerate(container.get("env") or [])}
-        end = len(places)
-        ordered = sorted([*kept, *added], key=lambda one: places.get(one["name"], end))
-        if ordered or container.get("env"):
+        positions = {variable["name"]: position for position, variable in enumerate(variables)}
+        end = len(positions)
+        ordered = sorted([*unchanged, *added], key=lambda variable: positions.get(variable["name"], end))
+        if ordered or variables:
             container["env"] = ordered
-    return made
+    return changed
 
 
 def with_resources(
     template: Mapping[str, Any], containers: Sequence[str], resources: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Return a pod template with other requests and limits of the containers, of all when none is named."""
-    made = copy.deepcopy(dict(template))
-    for container in made["spec"]["containers"]:
+    """Return a pod template with changed requests and limits of the named containers, or of all if none is named."""
+    changed = copy.deepcopy(dict(template))
+    for container in changed["spec"]["containers"]:
         if not containers or container["name"] in containers:
             container["resources"] = merge(container.get("resources") or {}, resources)
-    return made
+    return changed

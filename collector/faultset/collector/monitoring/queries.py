@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.monitoring.spool import count_items
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_pages import TracePager
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import KnownTraces
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, batch_families, quote
@@ -124,7 +124,7 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
 
 
 def _tempo_searches(endpoint: Endpoint, selection: Selection, query: str) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the found traces of consecutive windows of whole seconds; full answers are searched again in parts."""
+    """Yield the found traces of consecutive windows of whole seconds; full responses are searched again in parts."""
     at_s, end_s = selection.start_ns // _SECOND_NS, -(-selection.end_ns // _SECOND_NS)
     step_s = 60
     while at_s < end_s:
@@ -154,7 +154,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
         window = {"query": query, "start": str(at_ns), "end": str(until_ns), "limit": str(LINES_PER_PAGE)}
         try:
             count = count_items(endpoint.get("/loki/api/v1/query_range", {**window, "direction": "forward"}))
-        except CutAnswer:
+        except TruncatedResponse:
             count = LINES_PER_PAGE
         if count >= LINES_PER_PAGE:
             if until_ns - at_ns == 1:

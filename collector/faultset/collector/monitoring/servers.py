@@ -72,7 +72,7 @@ class ClusterEndpoint(Endpoint):
         self._api = api
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the answer; raise PlatformError."""
+        """Return the body of the response; raise PlatformError."""
         return self._api.call("GET", path, query=params)
 
 
@@ -102,7 +102,7 @@ def fetch_answers(
     Parameters
     ----------
     folder
-        Spool of answers; may exist from an earlier call with the same arguments.
+        Spool of responses; may exist from an earlier call with the same arguments.
     requests_per_s
         Highest rate of requests to all servers together, repetitions included.
     progress

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, parse_answer
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, parse_response
 from faultset.core.errors import UsageError
 from faultset.core.files import replace_text, replacing
 from faultset.datasets.format.storage import translate_disk_full
@@ -23,7 +23,7 @@ _DATA = {
     "/api/traces": "traces",
     "/loki/api/v1/query_range": "logs",
 }
-"""Path of a request to the folder of its answers; other answers only decide what to request."""
+"""Path of a request to the folder of its responses; other responses only decide what to request."""
 FOLDERS = ("metrics", "traces", "logs", "kubernetes")
 _OTHERS = "listings"
 
@@ -60,7 +60,7 @@ class RateLimiter:
 
 
 class Spool:
-    """A folder of complete answers by request.
+    """A folder of complete responses by request.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Spool:
         return [self.folder / name for name in FOLDERS if (self.folder / name).is_dir()]
 
     def find(self, key: str) -> bytes | None:
-        """Return the answer to a request, or None."""
+        """Return the response to a request, or None."""
         for name in (*FOLDERS, _OTHERS):
             file = self.folder / name / f"{key}.json.gz"
             if file.is_file():
@@ -104,25 +104,25 @@ class Spool:
         return None
 
     def save(self, key: str, folder: str, body: bytes) -> None:
-        """Write an answer; it is complete or absent."""
+        """Write a response; it is complete or absent."""
         file = self.folder / folder / f"{key}.json.gz"
         with translate_disk_full(self.folder):
             file.parent.mkdir(exist_ok=True)
-            # mtime=0 makes equal answers equal files
+            # mtime=0 makes equal responses equal files
             with replacing(file, durable=False) as temporary:
                 temporary.write_bytes(gzip.compress(body, compresslevel=1, mtime=0))
         self.requested += 1
 
 
 class SpooledEndpoint(Endpoint):
-    """A server whose complete answers are kept in a spool and not requested again.
+    """A server whose complete responses are kept in a spool and not requested again.
 
     Parameters
     ----------
     endpoint
         The server.
     folder
-        Folder of all answers; by default the path of a request decides.
+        Folder of all responses; by default the path of a request decides.
     """
 
     def __init__(self, endpoint: Endpoint, spool: Spool, *, folder: str = "") -> None:
@@ -130,16 +130,16 @@ class SpooledEndpoint(Endpoint):
         self._endpoint, self._spool, self._folder = endpoint, spool, folder
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the answer; raise CutAnswer or PlatformError."""
+        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         key = _request_key(self.name, path, params or {})
         saved = self._spool.find(key)
         if saved is not None:
             return saved
         body = self._endpoint.body(path, params)
-        answer = parse_answer(body, self.name, path)
+        answer = parse_response(body, self.name, path)
         if not _is_refusal(answer):
             folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
-            # an answer at its limit is requested again in parts, and its rows must not count twice
+            # a response at its limit is requested again in parts, and its rows must not count twice
             is_data = not (_is_empty(answer) or is_full(answer, params or {}))
             self._spool.save(key, folder if is_data else _OTHERS, body)
         return body
@@ -150,14 +150,14 @@ def _request_key(server: str, path: str, params: Parameters) -> str:
 
 
 def _is_refusal(answer: Any) -> bool:
-    """Return whether an answer reports an error or is only partial."""
+    """Return whether a response reports an error or is only partial."""
     if not isinstance(answer, Mapping):
         return False
     return answer.get("status") == "error" or bool(answer.get("warnings")) or bool(answer.get("errors"))
 
 
 def _is_empty(answer: Any) -> bool:
-    """Return whether an answer has no samples, traces, lines or objects."""
+    """Return whether a response has no samples, traces, lines or objects."""
     if not isinstance(answer, Mapping):
         return False
     data = answer.get("data")
@@ -167,7 +167,7 @@ def _is_empty(answer: Any) -> bool:
 
 
 def is_full(answer: Any, params: Parameters) -> bool:
-    """Return whether an answer has as many traces or lines as it was limited to."""
+    """Return whether a response has as many traces or lines as it was limited to."""
     limit = params.get("limit")
     if not isinstance(limit, str) or not isinstance(answer, Mapping):
         return False
@@ -175,7 +175,7 @@ def is_full(answer: Any, params: Parameters) -> bool:
 
 
 def count_items(answer: Mapping[str, Any]) -> int:
-    """Return the number of traces of Jaeger, or of lines of Loki, in an answer."""
+    """Return the number of traces of Jaeger, or of lines of Loki, in a response."""
     data = answer.get("data")
     if isinstance(data, Mapping):
         streams = data.get("result")

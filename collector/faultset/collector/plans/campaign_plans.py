@@ -12,7 +12,7 @@ import numpy as np
 
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP, FaultSpec
-from faultset.collector.load.schedule import mixes_of
+from faultset.collector.load.schedule import parse_mixes
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
@@ -31,7 +31,7 @@ from faultset.core.printable import size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
-MOST_PAIRED = 6
+MAX_PAIRED = 6
 """Number of episodes with a fault up to which as many without a fault are planned."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
@@ -61,7 +61,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         _check_platform(app, request.platform)
-        mixes_of(request.mix or app.default_mix, app)
+        parse_mixes(request.mix or app.default_mix, app)
         if request.recording_s is not None:
             continue
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
@@ -191,7 +191,7 @@ def default_no_fault_count(faulty: int) -> int:
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]
     """
-    return max(2, min(faulty, max(MOST_PAIRED, math.ceil(faulty / 2))))
+    return max(2, min(faulty, max(MAX_PAIRED, math.ceil(faulty / 2))))
 
 
 def campaign_id(request: CampaignRequest) -> str:

@@ -13,17 +13,17 @@ from typing import Literal, get_args
 import numpy as np
 
 from faultset.collector.faults.targets import (
-    code_services,
-    components_without_volumes,
-    operators,
-    replicated_frontends,
+    list_code_services,
+    list_components_without_volumes,
+    list_operators,
+    list_replicated_frontends,
 )
 from faultset.collector.platforms.hosts import Phases
 from faultset.collector.spec.app import AppSpec
 
 DecoyKind = Literal["rollout", "restart", "scale-out", "replica-restart", "configuration", "setting", "node-load"]
 DECOY_KINDS: tuple[DecoyKind, ...] = get_args(DecoyKind)
-MOST_DECOYS = 20
+MAX_DECOYS = 20
 _SHORTEST_S, _LONGEST_S = 6.0, 40.0
 """How long a decoy of several steps takes from one step to the next; less in short views."""
 
@@ -63,7 +63,7 @@ class Decoy:
 def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
     """Draw the decoys of an episode in order of time; one at least, unless their mean number is 0."""
     longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
-    count = min(MOST_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
+    count = min(MAX_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
     decoys = []
     for at_s in sorted(rng.uniform(0.02, 0.98, count) * phases.view_s):
         first_s, second_s = rng.uniform(_SHORTEST_S, longest_s, 2)
@@ -86,20 +86,20 @@ def eligible_services(kind: DecoyKind, app: AppSpec) -> tuple[str, ...]:
 
 
 def _ours(app: AppSpec) -> tuple[str, ...]:
-    return code_services(app) if app.deployed is None else ()
+    return list_code_services(app) if app.deployed is None else ()
 
 
 def _rolled_out(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *operators(app)) if app.deployed is None else ()
+    return (*_ours(app), *list_operators(app)) if app.deployed is None else ()
 
 
 def _restartable(app: AppSpec) -> tuple[str, ...]:
     """Return the services whose new pods can become ready before the old ones go, and the operator."""
-    return (*code_services(app), *replicated_frontends(app), *operators(app))
+    return (*list_code_services(app), *list_replicated_frontends(app), *list_operators(app))
 
 
 def _scalable(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *components_without_volumes(app))
+    return (*_ours(app), *list_components_without_volumes(app))
 
 
 def _configured(app: AppSpec) -> tuple[str, ...]:

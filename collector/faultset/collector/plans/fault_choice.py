@@ -21,7 +21,7 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
-_DEAREST = 1_000
+_MAX_RANDOM_COST = 1_000
 _USE_COST = 1_000_000
 _SLACK = 2
 """How much more often than the rarest target a target may be used."""
@@ -37,20 +37,20 @@ def draw_faults(
     Raises
     ------
     UsageError
-        `targets` has an unknown service, or none to which a fault can be applied.
+        `targets` contains an unknown service, or a fault can be applied to none of them.
     """
     used: Counter[str] = Counter()
-    had: Counter[tuple[str, str]] = Counter()
+    uses: Counter[tuple[str, str]] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for specs in repetitions:
-        for spec in _scarce_first(specs, app):
+        for spec in _sort_by_target_count(specs, app):
             names = _possible_targets(spec, app, targets)
             least = min(used[name] for name in names)
             names = [name for name in names if used[name] <= least + _SLACK]
-            ranks = {name: (had[spec.name, name], used[name]) for name in names}
+            ranks = {name: (uses[spec.name, name], used[name]) for name in names}
             target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             used[target] += 1
-            had[spec.name, target] += 1
+            uses[spec.name, target] += 1
             drawn.append((PlannedFault(fault=spec.name, target=target),))
     return drawn
 
@@ -66,13 +66,13 @@ def draw_fault_pairs(
     Raises
     ------
     UsageError
-        There is only one fault, or a fault fits no other; or see `draw_faults`.
+        There is only one fault, no other fault can be paired with a fault, or as in `draw_faults`.
     """
     specs = list(dict.fromkeys(spec for repetition in repetitions for spec in repetition))
     if len(specs) == 1:
         raise UsageError(
-            f"--concurrent 2 needs two different faults, but of --faults only {specs[0].name} is for {app.name}. "
-            "Name another one"
+            f"--concurrent 2 needs two different faults, but only {specs[0].name} of --faults applies to {app.name}. "
+            "Name another fault"
         )
     possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
     callees = {name: _find_callees(app, name) for name in app.services}
@@ -95,15 +95,15 @@ def draw_fault_pairs(
         partners = partners or [spec for spec in specs if spec is not first and target_pairs(first, spec)]
         if not partners:
             raise UsageError(
-                f"fault {first.name} needs a partner on another target in {app.name}, but no other fault fits. "
-                "Name more --faults or --targets, or leave it out"
+                f"fault {first.name} needs a partner on another target in {app.name}, but there is none. Name more "
+                "--faults or --targets, or leave it out"
             )
         return partners[int(rng.integers(len(partners)))]
 
     used: Counter[str] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for repetition in repetitions:
-        rest = _scarce_first(repetition, app)
+        rest = _sort_by_target_count(repetition, app)
         while rest:
             first = rest.pop(0)
             second = draw_partner(first, rest)
@@ -118,7 +118,7 @@ def draw_fault_pairs(
     return drawn
 
 
-def _scarce_first(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:
+def _sort_by_target_count(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:
     return sorted(specs, key=lambda spec: (len(spec.targets(app)), spec.name))
 
 
@@ -165,7 +165,7 @@ def choose_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
     for spec in chosen:
         if reason := unavailable_reason(spec, app):
             usable = ", ".join(name for name, other in faults().items() if not unavailable_reason(other, app))
-            raise UsageError(f"fault {spec.name} {reason}; {app.name} can have {usable}")
+            raise UsageError(f"fault {spec.name} {reason}; choose from {usable}")
     return chosen
 
 
@@ -190,13 +190,13 @@ def choose_faults_by_app(
         for spec in select_by_schedule(_faults_for_any(request.faults, apps), request)
     }
     spread: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
-    had: Counter[tuple[FaultSpec, str]] = Counter()
+    uses: Counter[tuple[FaultSpec, str]] = Counter()
     sizes: Counter[str] = Counter()
     for repetition in range(request.repeat):
         for spec in sorted(fitting, key=lambda spec: (len(fitting[spec]), spec.name)):
-            ranks = {name: (had[spec, name], sizes[name]) for name in fitting[spec]}
+            ranks = {name: (uses[spec, name], sizes[name]) for name in fitting[spec]}
             name = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
-            had[spec, name] += 1
+            uses[spec, name] += 1
             sizes[name] += 1
             spread[name][repetition].append(spec)
     return spread
@@ -226,13 +226,13 @@ def divide_faults(
     """
     if not count or not all(choices):
         return [[] for _ in choices]
-    # a flow from the faults, whose further uses cost more, to the recordings; random costs decide between equals
+    # minimum-cost flow from faults to recordings: each further use of a fault costs more, and random costs break ties
     network = nx.MultiDiGraph()
     network.add_node("faults", demand=-count * len(choices))
     for index, specs in enumerate(choices):
         network.add_node(index, demand=count)
         for spec in specs:
-            cost = int(rng.integers(_DEAREST))
+            cost = int(rng.integers(_MAX_RANDOM_COST))
             network.add_edge(spec.name, index, capacity=-(-count // len(specs)), weight=cost)
     by_name = {spec.name: spec for specs in choices for spec in specs}
     for name in by_name:
@@ -260,13 +260,13 @@ def select_by_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> 
         raise unknown_name("schedule", schedule, get_args(Schedule))
     for spec in specs:
         if spec.name in request.faults and not spec.follows(schedule):
-            able = ", ".join(name for name, other in faults().items() if other.follows(schedule))
-            raise UsageError(f"fault {spec.name} cannot be {schedule}; choose --faults from {able}")
+            suitable = ", ".join(name for name, other in faults().items() if other.follows(schedule))
+            raise UsageError(f"fault {spec.name} cannot be {schedule}; choose --faults from {suitable}")
     return [spec for spec in specs if spec.follows(schedule)]
 
 
 def unavailable_reason(spec: FaultSpec, app: AppSpec) -> str:
-    """Return why a fault cannot be applied to an application; empty when it can."""
+    """Return why a fault cannot be applied to an application; empty if it can."""
     if app.deployed is not None and "runtime" in spec.needs:
         return f"works only in services of faultset, but {app.name} is deployed without it"
     if spec.targets(app):

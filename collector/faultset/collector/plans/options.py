@@ -13,8 +13,8 @@ from faultset.core.suggestions import suggest
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
 Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
-MOST_CONCURRENT = 2
-MOST_ROLLOUTS = 20
+MAX_CONCURRENT = 2
+MAX_ROLLOUTS = 20
 _DAY_S = 86_400.0
 _NAMES = "Comma-separated names, or all."
 
@@ -35,7 +35,7 @@ class Option:
         What the command line shows for the value, and the values that it takes; by default any of the type.
     shown_default
         Text that the command line shows as default where it is not `default`.
-    least, most
+    minimum, maximum
         Range of a number.
     plugins
         Entry-point group whose names complete the value, followed by other words that it takes.
@@ -47,8 +47,8 @@ class Option:
     metavar: str | None = None
     choices: Sequence[str] = ()
     shown_default: str | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     plugins: tuple[str, ...] = ()
 
 
@@ -80,7 +80,7 @@ class NamedOption:
 
 
 def _length(text: str, flag: str | None = None) -> Option:
-    return Option(help=text, flag=flag, least=0.0, most=_DAY_S, shown_default="by profile")
+    return Option(help=text, flag=flag, minimum=0.0, maximum=_DAY_S, shown_default="by profile")
 
 
 class CampaignOptions(TypedDict, total=False):
@@ -118,11 +118,11 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="Seed of plans and load.",
             default=0,
-            least=0,
-            most=2**63 - 1,
+            minimum=0,
+            maximum=2**63 - 1,
         ),
     ]
-    repeat: Annotated[int, Option(help="Episodes for each fault.", default=1, least=1, most=100_000)]
+    repeat: Annotated[int, Option(help="Episodes for each fault.", default=1, minimum=1, maximum=100_000)]
     spread: Annotated[
         bool,
         Option(help="Inject each fault into one suitable application instead of all of them.", default=False),
@@ -132,8 +132,8 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="Faults in each faulty episode; 2 injects two different ones on different targets.",
             default=1,
-            least=1,
-            most=MOST_CONCURRENT,
+            minimum=1,
+            maximum=MAX_CONCURRENT,
         ),
     ]
     schedule: Annotated[
@@ -149,8 +149,8 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="Episodes without a fault in each application.",
             shown_default="as many as with a fault, at least 2; for more than 6 faults half as many, at least 6",
-            least=0,
-            most=100_000,
+            minimum=0,
+            maximum=100_000,
         ),
     ]
     no_fault: Annotated[
@@ -172,7 +172,7 @@ class CampaignOptions(TypedDict, total=False):
     ]
     rate_rps: Annotated[
         float | None,
-        Option(help="Requests per second.", flag="rate", least=0.01, most=10_000.0, shown_default="20"),
+        Option(help="Requests per second.", flag="rate", minimum=0.01, maximum=10_000.0, shown_default="20"),
     ]
     mix: Annotated[
         str | None,
@@ -202,8 +202,8 @@ class CampaignOptions(TypedDict, total=False):
             "0 for none.",
             metavar="N",
             shown_default="4; 3 with --profile quick, 10 with long",
-            least=0,
-            most=MOST_ROLLOUTS,
+            minimum=0,
+            maximum=MAX_ROLLOUTS,
         ),
     ]
     recording_s: Annotated[
@@ -211,18 +211,20 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="Record each application for this time, with incidents, instead of episodes.",
             flag="recording",
-            least=60.0,
-            most=31 * _DAY_S,
+            minimum=60.0,
+            maximum=31 * _DAY_S,
             shown_default="episodes",
         ),
     ]
     incidents: Annotated[
         int,
-        Option(help="Faults in each recording, at random times; 0 records health.", default=0, least=0, most=10_000),
+        Option(
+            help="Faults in each recording, at random times; 0 records health.", default=0, minimum=0, maximum=10_000
+        ),
     ]
     overlap: Annotated[
         float,
-        Option(help="Share of the incidents that start during another one.", default=0.0, least=0.0, most=0.5),
+        Option(help="Share of the incidents that start during another one.", default=0.0, minimum=0.0, maximum=0.5),
     ]
     chunk_s: Annotated[
         float,
@@ -230,8 +232,8 @@ class CampaignOptions(TypedDict, total=False):
             help="Length of the chunks of a recording; a crash loses at most one.",
             default=600.0,
             shown_default="10m",
-            least=60.0,
-            most=3600.0,
+            minimum=60.0,
+            maximum=3600.0,
         ),
     ]
     slow_traces_s: Annotated[
@@ -239,8 +241,8 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="With --recording, keep all traces that take this long or have an error.",
             flag="slow-traces",
-            least=0.001,
-            most=3600.0,
+            minimum=0.001,
+            maximum=3600.0,
             shown_default="sampled like others",
         ),
     ]
@@ -260,13 +262,13 @@ class CampaignOptions(TypedDict, total=False):
             help="Sampling interval of metrics; ignored on a cluster.",
             default=1.0,
             shown_default="1s",
-            least=0.1,
-            most=60.0,
+            minimum=0.1,
+            maximum=60.0,
         ),
     ]
     trace_sampling: Annotated[
         float,
-        Option(help="Share of requests whose spans are kept.", default=1.0, least=0.0, most=1.0),
+        Option(help="Share of requests whose spans are kept.", default=1.0, minimum=0.0, maximum=1.0),
     ]
     sources: Annotated[
         Sequence[str],
@@ -334,9 +336,9 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
 def check_ranges(values: Mapping[str, Any]) -> None:
     """Raise UsageError if a number is outside its range; None is always allowed."""
     for name, option in campaign_options().items():
-        least, most, value = option.option.least, option.option.most, values.get(name)
-        if value is not None and least is not None and most is not None and not least <= value <= most:
-            raise UsageError(f"--{option.flag} must be from {least:g} to {most:g}, but is {_short(value)}")
+        minimum, maximum, value = option.option.minimum, option.option.maximum, values.get(name)
+        if value is not None and minimum is not None and maximum is not None and not minimum <= value <= maximum:
+            raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_short(value)}")
 
 
 def _short(number: float) -> str:

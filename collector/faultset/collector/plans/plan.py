@@ -140,7 +140,7 @@ class Plan:
     @property
     def least_rate_rps(self) -> float:
         """Smallest mean request rate of the load."""
-        return self.rate_rps * self.traffic.pattern.least_share
+        return self.rate_rps * self.traffic.pattern.min_share
 
     @property
     def title(self) -> str:

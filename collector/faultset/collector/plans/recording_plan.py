@@ -74,7 +74,7 @@ def least_gap_s(phases: Phases) -> float:
     return RECOVERY_S + phases.baseline_s
 
 
-def most_incidents(duration_s: float, phases: Phases) -> int:
+def max_incidents(duration_s: float, phases: Phases) -> int:
     """Return how many incidents fit into a recording if none overlap."""
     slot_s = least_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
     return max(0, int((duration_s - phases.baseline_s) // slot_s))
@@ -87,7 +87,7 @@ def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: 
             f"--recording must be at least {duration_text(phases.warmup_s + chunk_s / 10)} long, the warm-up and a "
             f"tenth of a chunk, but is {duration_text(duration_s)}. Give a longer time"
         )
-    most = most_incidents(duration_s, phases)
+    most = max_incidents(duration_s, phases)
     if incidents - round(overlap * incidents) > most:
         raise UsageError(
             f"--incidents must be at most {most} in {duration_text(duration_s)} with --faulty {phases.fault_s:g} s "

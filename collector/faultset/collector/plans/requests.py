@@ -206,14 +206,14 @@ def check_numbers(request: CampaignRequest) -> None:
 
 def check_phases(phases: Phases, step_s: float) -> None:
     """Raise UsageError if a phase is too short."""
-    for name, length, least in (
+    for name, length, minimum in (
         ("--healthy", phases.baseline_s, 20 * step_s),
         ("--faulty", phases.fault_s, 20 * step_s),
         ("--warmup", phases.warmup_s, 2.0),
         ("--cooldown", phases.cooldown_s, 1.0),
     ):
-        if not length >= least:
-            raise UsageError(f"{name} must be at least {least:g} s at a step of {step_s:g} s, but is {length:g} s")
+        if not length >= minimum:
+            raise UsageError(f"{name} must be at least {minimum:g} s at a step of {step_s:g} s, but is {length:g} s")
     if phases.fault_s < 0.25 * phases.baseline_s:
         raise UsageError(
             f"--faulty must be at least a quarter of --healthy ({phases.baseline_s / 4:g} s), because the onset "

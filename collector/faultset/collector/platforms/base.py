@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.impairments import Impairment, impairment_record
+from faultset.collector.platforms.impairments import Impairment, encode_impairment
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey
@@ -151,7 +151,7 @@ class Platform(ABC):
 
     def impair(self, pod: str, impairment: Impairment) -> None:
         """Impair the pod until the undo; the impairment also ends if the collector dies."""
-        self._refuse("impair networks", impairment_record(impairment)["kind"])
+        self._refuse("impair networks", encode_impairment(impairment)["kind"])
 
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has affected so far."""

@@ -19,7 +19,7 @@ from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal, UndoOperation
 from faultset.collector.platforms.journaled import JournaledPlatform
-from faultset.collector.platforms.objects import copied
+from faultset.collector.platforms.objects import deep_copy
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
@@ -43,7 +43,7 @@ def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
         if workload is None:
             continue
         settings = resource["spec"].get(component) or {}
-        changed = copied(workload)
+        changed = deep_copy(workload)
         changed["spec"]["replicas"] = settings.get("replicas", changed["spec"]["replicas"])
         for claim in changed["spec"].get("volumeClaimTemplates", ()):
             claim["spec"].pop("storageClassName", None)
@@ -163,7 +163,7 @@ class FakePlatform(JournaledPlatform):
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return a copy of one object, or None."""
-        return copied(self.simulation.store.find(kind, name))
+        return deep_copy(self.simulation.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies of all objects of a kind with the labels."""
@@ -190,7 +190,7 @@ class FakePlatform(JournaledPlatform):
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         self.simulation.store.get(kind, name)
-        self.calls.append(("patch", kind, name, copied(dict(change))))
+        self.calls.append(("patch", kind, name, deep_copy(dict(change))))
         self.simulation.store.patch(kind, name, change)
         self._settle()
 

@@ -18,7 +18,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, plugins, require_class
 
-LEAST_SETTLING_S = 5.0
+MIN_SETTLING_S = 5.0
 READING_S = 10.0
 """Approximate time to read an episode's telemetry on a cluster."""
 
@@ -42,7 +42,7 @@ class Phases:
     @property
     def settling_s(self) -> float:
         """Cool-down under load before telemetry is read."""
-        return max(min(self.cooldown_s, LEAST_SETTLING_S), self.cooldown_s - READING_S)
+        return max(min(self.cooldown_s, MIN_SETTLING_S), self.cooldown_s - READING_S)
 
     @property
     def view_s(self) -> float:

@@ -20,7 +20,7 @@ LONGEST_RISE_S = 90.0
 
 @dataclass(frozen=True, kw_only=True)
 class FaultInterval:
-    """A time in which a fault acts; its intensity is linear between both ends."""
+    """A period in which a fault acts; its intensity changes linearly from the first to the last value."""
 
     begin_ns: int
     end_ns: int
@@ -37,9 +37,9 @@ class Course(Message):
     rise_s
         Time to grow from 0 to 1; 0 to start at full intensity.
     on_s, off_s
-        Lengths of alternating active and inactive times; always active if one is 0.
+        Lengths of alternating active and inactive periods; always active if one is 0.
     delay_s
-        Inactive time at the start.
+        Inactive period at the start.
     """
 
     rise_s: float = 0.0
@@ -69,7 +69,7 @@ class Course(Message):
         return self._rise(since_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
-        """Yield the active times between start and end.
+        """Yield the active periods between start and end.
 
         >>> [round((time.end_ns - time.begin_ns) / 1e9) for time in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]
@@ -105,7 +105,7 @@ class Course(Message):
 COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
 
 
-def course_of(parameters: Mapping[str, Any]) -> Course:
+def parse_course(parameters: Mapping[str, Any]) -> Course:
     """Return the course in the parameters of a fault."""
     return Course(**{name: float(parameters[name]) for name in COURSE_PARAMETERS if name in parameters})
 
@@ -152,7 +152,7 @@ class Bandwidth(Course):
 
 @dataclass(frozen=True, kw_only=True)
 class _RequestImpairment(Course):
-    """Impairs a share of the HTTP requests to a pod.
+    """Impair a share of the HTTP requests to a pod.
 
     Attributes
     ----------
@@ -199,10 +199,10 @@ class Hold(_RequestImpairment):
 Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
 
 
-def impairment_record(impairment: Impairment) -> dict[str, Any]:
+def encode_impairment(impairment: Impairment) -> dict[str, Any]:
     """Return an impairment in the format of the relay, the node agent and the journal.
 
-    >>> impairment_record(Loss(probability=0.1))
+    >>> encode_impairment(Loss(probability=0.1))
     {'kind': 'loss', 'probability': 0.1}
     """
     values = dataclasses.asdict(impairment)

@@ -204,7 +204,7 @@ class Journal:
         undo
             Operations that undo it; empty or None if it needs no undo.
         visible
-            Strings that the change makes visible to an operator of the application.
+            Strings that the change makes visible to an engineer who looks at the application.
         """
         seq, self._next = self._next, self._next + 1
         intent = {"seq": seq, "state": "intent", "time_ns": time.time_ns(), "verb": verb, "args": dict(args)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from faultset.collector.platforms.base import EpisodePlatform
-from faultset.collector.platforms.impairments import Impairment, impairment_record
+from faultset.collector.platforms.impairments import Impairment, encode_impairment
 from faultset.collector.platforms.journal import (
     Journal,
     UndoOperation,
@@ -139,7 +139,7 @@ class JournaledObjects(ABC):
     def impair(self, pod: str, impairment: Impairment) -> None:
         """Impair the pod until the undo; the impairment also ends if the collector dies."""
         target = self.get("Pod", pod)
-        args = {"pod": pod, **impairment_record(impairment)}
+        args = {"pod": pod, **encode_impairment(impairment)}
         with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
             self._impair(target, impairment)
 
@@ -308,7 +308,7 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
 
 
 def _leaves(change: Any) -> Iterator[str]:
-    """Yield the plain values in a change, which an operator sees in the object."""
+    """Yield the plain values in a change, which an engineer sees in the object."""
     if isinstance(change, Mapping):
         for value in change.values():
             yield from _leaves(value)

@@ -27,7 +27,7 @@ class ObjectNotFound(PlatformError):
     """No object of that kind and name exists."""
 
 
-def copied(value: T) -> T:
+def deep_copy(value: T) -> T:
     """Return a deep copy of plain data; faster than `copy.deepcopy`."""
     return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
@@ -178,7 +178,7 @@ class EventRecorder:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectState:
-    """The state of an object from a time on; None after deletion. `data` contains the texts of a ConfigMap."""
+    """The state of an object since `time_ns`; None after deletion. `data` contains the texts of a ConfigMap."""
 
     time_ns: int
     kind: str
@@ -230,7 +230,7 @@ class ChangeLog:
                 current.pop((observation.kind, observation.name), None)
             else:
                 current[observation.kind, observation.name] = observation
-        # another thread appends, so only the beginning is changed
+        # another thread appends, so replace only the beginning
         self.observations[: len(earlier)] = current.values()
 
     def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[ObjectState]:

@@ -77,7 +77,7 @@ def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[Plac
         driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
         if driver is not None and not driver.carries_messages:
             yield field, f"{store} must be a message broker, but its program is {driver.name}"
-    if service.runs is not None and service.runs not in persona_of(app).programs:
+    if service.runs is not None and service.runs not in load_persona(app).programs:
         yield ("runs",), f"the application's code does not define the program {service.runs!r}"
 
 
@@ -102,7 +102,7 @@ def load_steps(code: str) -> tuple[type[Step], ...]:
     return steps
 
 
-def persona_of(app: AppSpec) -> Persona:
+def load_persona(app: AppSpec) -> Persona:
     """Return the persona that an application's code defines, or the neutral one."""
     module = _import_module(app.code, "persona") if app.code is not None else None
     if module is None:

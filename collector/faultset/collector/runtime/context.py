@@ -103,7 +103,7 @@ class RequestContext:
     trace
         Parent of the request's client spans.
     reply
-        The answer, once a step has set it.
+        The response, once a step has set it.
     deadline
         Time of the event loop's clock at which the request is abandoned; None for never.
     notes

@@ -50,7 +50,7 @@ class Environment:
     call_timeout_s: float | None = None
     call_retries: int = 0
 
-    def host_instead(self, service: str) -> str | None:
+    def find_other_host(self, service: str) -> str | None:
         """Return the host to connect to in place of a service; None for the service itself."""
         return self.hosts_instead.get(host_variable(service))
 
@@ -102,7 +102,7 @@ def _read_number(variables: Mapping[str, str], name: str) -> float:
     return 0.0
 
 
-def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def list_missing_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the variables that steps of a service require but that are not set."""
     variables = os.environ if variables is None else variables
     needed = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())
@@ -111,9 +111,9 @@ def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None =
 
 def allow_many_files() -> None:
     """Raise the limit of open files as far as allowed, because hanging requests keep connections open."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 VARIABLE = "FAULTSET_MOUNTS"

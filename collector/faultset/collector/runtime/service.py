@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from faultset.collector.runtime.app_code import persona_of, read_app
+from faultset.collector.runtime.app_code import load_persona, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
 from faultset.collector.runtime.background.errors import BackgroundErrorEmitter
 from faultset.collector.runtime.background.heap import Heap
@@ -25,9 +25,9 @@ from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
 from faultset.collector.runtime.environment import (
     Environment,
-    absent_variables,
     allow_many_files,
     environment,
+    list_missing_variables,
     read_defects,
 )
 from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
@@ -90,7 +90,7 @@ async def _run(app: AppSpec, service: ServiceSpec, settings: Environment) -> int
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if service.runs is not None:
-        await persona_of(app).programs[service.runs](host=settings.listen, port=service.port, stop=stop)
+        await load_persona(app).programs[service.runs](host=settings.listen, port=service.port, stop=stop)
         return 0
     running = _RunningService(app, service, settings)
     starting = asyncio.create_task(running.start())
@@ -109,14 +109,15 @@ class _RunningService:
 
     def __init__(self, app: AppSpec, service: ServiceSpec, settings: Environment):
         self.app, self.service, self.settings = app, service, settings
-        self.persona = persona_of(app)
+        self.persona = load_persona(app)
         self.defects = read_defects(settings.build)
         self.log = Log(self.persona, app.log_level)
         location = service.location or service.name
         self.errors = BackgroundErrorEmitter(app.background_errors, self.log, location, settings.listen)
         self.start_log = StartLog(self.persona, self.log, app, service, settings.telemetry)
         self.names = Names(
-            settings.hosts, {name: host for name in app.services if (host := settings.host_instead(name)) is not None}
+            settings.hosts,
+            {name: host for name in app.services if (host := settings.find_other_host(name)) is not None},
         )
         self.metrics = Metrics(self.persona.request_histograms.get(service.name))
         self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)
@@ -136,7 +137,7 @@ class _RunningService:
         defects = self.defects
         await self._serve(METRICS_PORT, self._answer_metrics)
         start_log.report("starting")
-        for variable in absent_variables(service):
+        for variable in list_missing_variables(service):
             start_log.report("setting-missing", variable=variable)
         if defects.leak_mib_s:
             self.background.append(asyncio.create_task(self._leak(defects.leak_mib_s)))

@@ -109,7 +109,7 @@ https://opentelemetry.io/docs/specs/semconv/http/http-metrics/,
 https://opentelemetry.io/docs/specs/semconv/database/database-metrics/
 """
 NO_RESPONSE = "0"
-"""Status code of a request that got no answer."""
+"""Status code of a request that got no response."""
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 

@@ -25,7 +25,7 @@ _KINDS = {
     SpanKind.CONSUMER: 5,
 }
 _HAS_REMOTE_FLAG, _IS_REMOTE_FLAG = 0x100, 0x200
-_MOST_ATTRIBUTES = _MOST_EVENTS = 128
+_MAX_ATTRIBUTES = _MAX_EVENTS = 128
 _INTEGERS = 1 << 63
 
 
@@ -92,12 +92,12 @@ class RecordedSpan(Span):
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
         """Set one attribute; ignore those beyond the limit of OpenTelemetry's SDK."""
-        if not self.end_ns and (len(self.attributes) < _MOST_ATTRIBUTES or key in self.attributes):
+        if not self.end_ns and (len(self.attributes) < _MAX_ATTRIBUTES or key in self.attributes):
             self.attributes[key] = value
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Add an event; ignore those beyond the limit of OpenTelemetry's SDK."""
-        if not self.end_ns and len(self.events) < _MOST_EVENTS:
+        if not self.end_ns and len(self.events) < _MAX_EVENTS:
             self.events.append((name, timestamp or time.time_ns(), dict(attributes or {})))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
@@ -275,7 +275,7 @@ class Tracing:
     def server(self, name: str, headers: Mapping[str, str], attributes: dict[str, Any]) -> tuple[Span, Context]:
         """Start the span of an incoming request as child of the span in its headers; return it with its context."""
         span = self._start(name, _read_parent(headers), SpanKind.SERVER, attributes)
-        return span, context_of(span)
+        return span, get_span_context(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
@@ -304,7 +304,7 @@ class Tracing:
         sent = _read_parent(headers)
         links = [Link(sent)] if linked and sent is not None else []
         span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
-        return span, context_of(span)
+        return span, get_span_context(span)
 
     async def close(self) -> None:
         """Send the remaining spans within a short time."""
@@ -334,12 +334,12 @@ def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
     return context if context.is_valid else None
 
 
-def context_of(span: Span) -> Context:
+def get_span_context(span: Span) -> Context:
     """Return the context whose new spans are children of a span."""
     return trace.set_span_in_context(span, NO_PARENT)
 
 
-def headers_of(span: Span) -> dict[str, str]:
+def build_headers(span: Span) -> dict[str, str]:
     """Return the headers that pass a span on as parent."""
     context = span.get_span_context()
     if not context.is_valid:
@@ -350,12 +350,12 @@ def headers_of(span: Span) -> dict[str, str]:
     return headers
 
 
-def span_of(context: Context) -> Span:
+def get_span(context: Context) -> Span:
     """Return the span of a context; without one, a span that records nothing."""
     return trace.get_current_span(context)
 
 
-def ids_of(span: Span) -> str:
+def get_ids(span: Span) -> str:
     """Return trace and span id as fields of a log line."""
     context = span.get_span_context()
     return f"trace_id={context.trace_id:032x} span_id={context.span_id:016x}"

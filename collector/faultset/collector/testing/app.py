@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.runtime.app_code import persona_of, read_app
+from faultset.collector.runtime.app_code import load_persona, read_app
 from faultset.collector.runtime.background.work import compile_round
 from faultset.collector.runtime.context import FlagValues, ServiceContext
 from faultset.collector.runtime.http.caller import Caller
@@ -96,7 +96,7 @@ def _check_manifests(app: AppSpec) -> None:
 
 async def _check_operations(app: AppSpec) -> None:
     """Compile every operation, as its service does at startup."""
-    persona, names, metrics = persona_of(app), Names(None), Metrics()
+    persona, names, metrics = load_persona(app), Names(None), Metrics()
     common: dict[str, Any] = {
         "log": Log(persona),
         "persona": persona,

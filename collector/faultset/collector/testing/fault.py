@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.pods import list_pods
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.journal import Journal, list_assigned_fields
-from faultset.collector.platforms.objects import copied
+from faultset.collector.platforms.objects import deep_copy
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import APP_REPOSITORY
 from faultset.collector.spec.custom_resources import custom_resources
@@ -51,15 +51,17 @@ def check_fault(
     effect: Effect = no_effect,
     targets: Sequence[str] | None = None,
 ) -> None:
-    """Try a fault on the targets that it has in an application, on a platform in memory.
+    """Check a fault on all its targets in an application, on an in-memory platform.
 
-    Its label and summary must be complete. For each target the injection must act, return parameters that JSON can
-    hold, use no more of the platform than the fault declares in `needs`, and be undone by the journal. The
-    parameters must be the same for the same seed, and differ between seeds when random numbers were drawn; one that
-    declares an intensity draws. One that is declared gray leaves the pods, the workload and the Service of its
-    target as they are. `check` must say nothing on a target without the fault, even when its containers were killed
-    and throttled before, must see the fault after the injection and `effect`, and must say nothing again once it is
-    undone.
+    The label and the summary must be complete. For each target:
+
+    - The injection changes the platform, returns parameters that JSON can store, and uses only the capabilities that
+      the fault declares in `needs`. The journal undoes it.
+    - Equal seeds give equal parameters. If random numbers were drawn, some seeds give other parameters. A fault that
+      declares an intensity draws random numbers.
+    - A fault that is declared gray leaves the pods, the workload and the Service of its target unchanged.
+    - `check` reports nothing on a healthy target, even if its containers were killed and throttled before. It reports
+      the fault after the injection and `effect`, and nothing after the undo.
 
     Parameters
     ----------
@@ -80,13 +82,13 @@ def check_fault(
     """
     spec = get_fault(fault) if isinstance(fault, str) else fault
     app = load_app(app) if isinstance(app, str) else app
-    # time stands still on the in-memory platform between an injection and its check
+    # the clock of the in-memory platform does not advance between an injection and its check
     app = app.with_variation(Variation(longest_start_s=0.0), app.image)
     assert spec.summary.endswith("."), f"the docstring of fault {spec.name} must start with a sentence"
     reason = unavailable_reason(spec, app)
     assert not reason, f"fault {spec.name} {reason}; choose an application that it can be applied to"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(pickle.dumps(app))
+        deployed = _deploy(pickle.dumps(app))
         for target in spec.targets(app) if targets is None else targets:
             assert target in app.services, f"fault {spec.name} has the target {target}, which is not in {app.name}"
             _Trial(spec, target, app, deployed, Path(folder)).run(effect)
@@ -103,7 +105,7 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(pickle.dumps(app))
+        deployed = _deploy(pickle.dumps(app))
         try:
             return [_Trial(spec, target, app, deployed, Path(folder)).record() for target in spec.targets(app)]
         except AssertionError as error:
@@ -150,7 +152,7 @@ class _Trial:
         except TypeError as error:
             raise AssertionError(f"{self._what} returns parameters that JSON cannot store: {error}") from None
         assert faulty.calls, f"{self._what} does not change the platform"
-        undeclared = sorted(_needs_of(faulty) - self._spec.needs)
+        undeclared = sorted(_find_used_capabilities(faulty) - self._spec.needs)
         assert not undeclared, (
             f"{self._what} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
             "on platforms without that capability"
@@ -222,24 +224,24 @@ class _Trial:
             raise AssertionError(f"the {name} of {self._what} fails: {in_one_sentence(error)}") from error
 
 
-def _needs_of(platform: FakePlatform) -> set[str]:
+def _find_used_capabilities(platform: FakePlatform) -> set[str]:
     """Return the capabilities that the calls so far require of a platform."""
     needs = {call[0] for call in platform.calls} & {"exec", "kill", "secret"}
     return needs | {type(call[2]).__name__.lower() for call in platform.calls if call[0] == "impair"}
 
 
 @lru_cache(maxsize=8)
-def _deployed(pickled_app: bytes) -> bytes:
-    """Return a platform with the application, whose containers are busy and were killed and throttled before."""
+def _deploy(pickled_app: bytes) -> bytes:
+    """Return the state of a platform whose containers are busy and were killed and throttled before."""
     app = pickle.loads(pickled_app)
     platform = FakePlatform(app, Journal(Path(os.devnull), durable=False))
     if app.deployed is None:
         platform.deploy()
     else:
-        platform.apply(_foreign_objects(app))
+        platform.apply(_build_deployed_objects(app))
     now = time.time_ns()
     for service in app.services:
-        for pod in pods_of(platform, service):
+        for pod in list_pods(platform, service):
             name = pod["metadata"]["name"]
             container = pod["spec"]["containers"][0]["name"]
             sample = {"service": service, "container": container, "labels": "{}", "kind": "counter"}
@@ -253,7 +255,7 @@ def _deployed(pickled_app: bytes) -> bytes:
     return platform.state()
 
 
-def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
+def _build_deployed_objects(app: AppSpec) -> list[dict[str, Any]]:
     """Return minimal objects of an application that is already deployed."""
     objects: list[dict[str, Any]] = [*flag_manifests(app), *custom_resources(app)]
     for name, service in app.services.items():
@@ -276,12 +278,12 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
 def _running(platform: FakePlatform, target: str) -> dict[str, Any]:
     """Return a service's workload, Service and pods, without resource limits."""
     state = {
-        f"{kind} {name}": copied(item["spec"])
+        f"{kind} {name}": deep_copy(item["spec"])
         for (kind, name), item in platform.objects.items()
         if kind in ("Deployment", "StatefulSet", "Service") and name == target
     }
-    for pod in pods_of(platform, target):
-        spec = copied(pod["spec"])
+    for pod in list_pods(platform, target):
+        spec = deep_copy(pod["spec"])
         for container in spec["containers"]:
             container.pop("resources", None)
         restarts = [status.get("restartCount") for status in pod["status"]["containerStatuses"]]
@@ -300,7 +302,7 @@ def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     content: dict[tuple[str, str], dict[str, Any]] = {}
     for key, item in platform.objects.items():
         if key[0] in kinds:
-            content[key] = {field: copied(value) for field, value in item.items() if field in ("spec", "data")}
+            content[key] = {field: deep_copy(value) for field, value in item.items() if field in ("spec", "data")}
             for field in list_assigned_fields(item):
                 del content[key]["spec"][field]
     return content

@@ -25,7 +25,7 @@ def check_source(
     app: str = "hotel",
     record_s: float = 0.5,
     interval_s: float = 0.1,
-    least_rows: int = 1,
+    min_rows: int = 1,
 ) -> pa.Table:
     """Record briefly with an added source, check its contract, and return the rows.
 
@@ -41,7 +41,7 @@ def check_source(
         Recording time.
     interval_s
         Sampling interval.
-    least_rows
+    min_rows
         Minimum number of rows.
 
     Raises
@@ -60,10 +60,10 @@ def check_source(
         working.mkdir()
         target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=working)
         spec.make(target).close()  # an episode may end before its sources start
-        return _record_rows(spec, target, record_s, least_rows)
+        return _record_rows(spec, target, record_s, min_rows)
 
 
-def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, least_rows: int) -> pa.Table:
+def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, min_rows: int) -> pa.Table:
     """Record for a while, check the rows of the window, and return them; close the source twice."""
     recorder = spec.make(target)
     start_ns = time.time_ns()
@@ -77,7 +77,7 @@ def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, least_
             rows = read_rows(spec, recorder, start_ns, end_ns)
         except ValueError as error:
             raise AssertionError(f"the source {spec.name} violates its contract: {error}") from None
-        assert len(rows) >= least_rows, f"{record_s:g} s must give at least {least_rows} rows, got {len(rows)}"
+        assert len(rows) >= min_rows, f"{record_s:g} s must give at least {min_rows} rows, got {len(rows)}"
         again = read_rows(spec, recorder, start_ns, end_ns)
         assert again.equals(rows), "reading a window twice must give the same rows"
         assert len(read_rows(spec, recorder, start_ns, start_ns)) == 0, "an empty window must have no rows"
@@ -87,14 +87,14 @@ def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, least_
     return rows
 
 
-def check_platform_source(source: Source, start_ns: int, end_ns: int, *, least_rows: int = 0) -> None:
+def check_platform_source(source: Source, start_ns: int, end_ns: int, *, min_rows: int = 0) -> None:
     """Check that a source of a platform fulfils the contract of `Source`.
 
     Parameters
     ----------
     start_ns, end_ns
         A past window, in UTC nanoseconds.
-    least_rows
+    min_rows
         Minimum number of rows in the window.
 
     Raises
@@ -106,7 +106,7 @@ def check_platform_source(source: Source, start_ns: int, end_ns: int, *, least_r
     interval_s = source.interval_s
     assert interval_s is None or interval_s > 0, f"interval_s must be None or above 0, got {interval_s!r}"
     rows = _read(source, start_ns, end_ns)
-    assert rows.num_rows >= least_rows, f"the window must have at least {least_rows} rows, got {rows.num_rows}"
+    assert rows.num_rows >= min_rows, f"the window must have at least {min_rows} rows, got {rows.num_rows}"
     times = rows[time_column(source.table)].cast(pa.int64()).to_pylist()
     outside = [time_ns for time_ns in times if not start_ns <= time_ns < end_ns]
     assert not outside, f"{len(outside)} of {len(times)} rows are outside the window, for example at {outside[0]}"

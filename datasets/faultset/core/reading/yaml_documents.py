@@ -12,8 +12,8 @@ import yaml
 from faultset.core.errors import FaultsetError, UsageError
 from faultset.core.reading.regular_files import read_regular
 
-MOST_LEVELS = 64
-MOST_VALUES = 200_000
+MAX_LEVELS = 64
+MAX_VALUES = 200_000
 LIMIT_BYTES = 1 << 20
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -56,7 +56,7 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
     except (_Refused, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
         reason = " ".join(str(problem).split())[:300]
     if "nesting depth" in reason:  # libyaml has a different limit, which may be reached first
-        reason = f"it is nested deeper than {MOST_LEVELS} levels"
+        reason = f"it is nested deeper than {MAX_LEVELS} levels"
     raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
 
 
@@ -83,8 +83,8 @@ def _check_size(text: str) -> None:
             raise _Refused(f'{_line(event)} has the key "{key[:60]}" a second time')
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, total))
-            if len(open_values) > MOST_LEVELS:
-                raise _Refused(f"{_line(event)} is nested deeper than {MOST_LEVELS} levels")
+            if len(open_values) > MAX_LEVELS:
+                raise _Refused(f"{_line(event)} is nested deeper than {MAX_LEVELS} levels")
             total += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_values.pop()
@@ -98,8 +98,8 @@ def _check_size(text: str) -> None:
             total += 1
             if event.anchor is not None:
                 sizes[event.anchor] = 1
-        if total > MOST_VALUES:
-            raise _Refused(f"it has more than {MOST_VALUES:,} values")
+        if total > MAX_VALUES:
+            raise _Refused(f"it has more than {MAX_VALUES:,} values")
 
 
 class _Keys:

@@ -37,7 +37,7 @@ from faultset.datasets.views import EpisodeView
 pc: Any = pyarrow.compute
 # pyarrow creates its compute functions at import, so type checkers cannot see them
 
-LEAST_NUMBERS = 20
+MIN_NUMBERS = 20
 """Minimum number of different numbers in otherwise equal texts for one number to reveal nothing."""
 
 _DIGITS = "[0-9]+"
@@ -61,7 +61,7 @@ def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
     shape = re.sub(_DIGITS, "#", example)
     alike = values.filter(pc.equal(pc.replace_substring_regex(values, _DIGITS, "#"), shape)).to_pylist()
     rows = [re.findall(_DIGITS, text) for text in alike]
-    return bool(indices) and all(len({numbers[index] for numbers in rows}) >= LEAST_NUMBERS for index in indices)
+    return bool(indices) and all(len({numbers[index] for numbers in rows}) >= MIN_NUMBERS for index in indices)
 
 
 INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faultset-load", "impairment", "stress-ng")

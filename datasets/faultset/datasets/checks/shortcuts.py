@@ -20,7 +20,7 @@ import pyarrow.compute
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import needs_extra
 from faultset.datasets.dataset import Episode
-from faultset.datasets.training.folds import cluster_of
+from faultset.datasets.training.folds import get_cluster_key
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -30,7 +30,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""Tolerated margin above chance of shortcuts that must score at chance."""
+"""Margin above chance that is tolerated for shortcuts that must score at chance."""
 _TREES = 200
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
@@ -50,11 +50,11 @@ class Shortcut:
     """Score of a model on one kind of property."""
 
     task: Task
-    """Detect faulty episodes, or rank the services of faulty ones."""
+    """Detection of faulty episodes, or ranking of the services in them."""
     properties: str
     """Properties that the model gets."""
     must_fail: bool
-    """Whether a score above chance is a leak; properties for which it is not may reflect symptoms of faults."""
+    """Whether a score above chance is a leak. Other properties may reflect symptoms of faults."""
     score: float
     """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
     standard_error: float
@@ -144,7 +144,7 @@ def _read_case(episode: Episode) -> _Case:
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
         "rollout timing": {s: _timing([pod for pod in pods if pod.service == s]) for s in view.services},
     }
-    cluster = cluster_of(episode.id, view.context.app, label.fault, label.targets)
+    cluster = get_cluster_key(episode.id, view.context.app, label.fault, label.targets)
     return _Case(cluster, label.fault is not None, frozenset(label.targets), view.services, whole, by_service)
 
 

@@ -287,7 +287,7 @@ def _any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
     return bool(((values >= window[0]) & (values < window[1])).any())
 
 
-_MOST_CHANGED_AT_ONCE = 3
+_MAX_CHANGED_AT_ONCE = 3
 _SLACK_NS = 5_000_000_000
 """Maximum difference of the times of a change and of its observation; clocks of a cluster differ."""
 
@@ -340,5 +340,5 @@ def _changes(objects: pa.Table, name: Any) -> list[int]:
     times = objects["time"].cast(pa.int64()).to_pandas()
     is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)
     # every ten seconds all objects are listed at one time; these rows are not changes
-    is_listed = times.groupby(times).transform("size") > _MOST_CHANGED_AT_ONCE
+    is_listed = times.groupby(times).transform("size") > _MAX_CHANGED_AT_ONCE
     return times[is_deployment & ~is_listed].tolist()

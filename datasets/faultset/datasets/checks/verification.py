@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVEL = 0.05
-FEWEST = 8
+MIN_EPISODES = 8
 """Minimum number of episodes with a fault, and of episodes without one."""
 ONSET_SPREAD = 0.02
 """Standard deviation of the onset's relative position in the view below which the position is predictable."""
@@ -52,12 +52,13 @@ _DAY_NS = 86_400 * SECOND_NS
 def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
     """Return a finding if circumstances predict the fault, or a note if there are too few episodes."""
     counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
-    if min(counts) < FEWEST:
+    if min(counts) < MIN_EPISODES:
         return [
             _finding(
                 "note",
-                f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {FEWEST} of each "
-                "are needed; collect more into this dataset, with a different --seed or more --repeat and --normal",
+                f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {MIN_EPISODES} "
+                "of each are needed; collect more into this dataset, with a different --seed or more --repeat and "
+                "--normal",
             )
         ]
     if find_spec("sklearn") is None:
@@ -85,7 +86,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
 
 
 def onset_findings(
-    views: Mapping[str, EpisodeView], onsets: Mapping[str, int | None], *, fewest: int = FEWEST
+    views: Mapping[str, EpisodeView], onsets: Mapping[str, int | None], *, min_episodes: int = MIN_EPISODES
 ) -> list[Finding]:
     """Return a finding if the onset has the same relative position in all imported views.
 
@@ -96,7 +97,7 @@ def onset_findings(
         start, end = views[episode].window
         if onset is not None and views[episode].context.platform == IMPORTED:
             shares.append((onset - start) / (end - start))
-    if len(shares) < fewest or float(np.std(shares)) > ONSET_SPREAD:
+    if len(shares) < min_episodes or float(np.std(shares)) > ONSET_SPREAD:
         return []
     return [
         _finding(

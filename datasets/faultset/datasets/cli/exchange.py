@@ -179,7 +179,7 @@ def _count_units(episodes: int, recordings: int) -> str:
     return " and ".join(f"{number} {noun}{'s' * (number != 1)}" for noun, number in counts.items() if number)
 
 
-MOST_GB = 2
+MAX_GB = 2
 
 
 @command("export", short_help="Write a dataset as wide tables or in another benchmark's layout.")
@@ -192,7 +192,7 @@ MOST_GB = 2
 @click.option("--step", type=DURATION, default="1s", help="Step of wide tables.")
 @list_option("--roles", help="Only metrics with these roles, for instance cpu,latency.", show_default="all")
 @click.option("--per-service", is_flag=True, help="Write windows per service, with the same columns in all apps.")
-@click.option("--yes", is_flag=True, help=f"Allow more than {MOST_GB} GB.")
+@click.option("--yes", is_flag=True, help=f"Allow more than {MAX_GB} GB.")
 @click.option("--dry-run", is_flag=True, help="Print the expected size; write nothing.")
 @json_option
 def export(
@@ -234,7 +234,7 @@ def export(
             version=version,
             options=ExportOptions(step_s=step, roles=roles or None, per_service=per_service),
             progress=progress,
-            most_bytes=None if yes else MOST_GB * 1_000_000_000,
+            max_bytes=None if yes else MAX_GB * 1_000_000_000,
             announce=announce,
         )
     if as_json:

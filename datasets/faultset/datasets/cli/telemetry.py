@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.telemetry.run import TelemetryReport
     from faultset.datasets.imports.telemetry.staging import FileFacts
 
-_MOST = 12
+_MAX_LISTED = 12
 """Lines of a list to show."""
 _TABLES = ("metrics", "spans", "logs", "events", "objects")
 
@@ -83,10 +83,10 @@ def show_report(report: TelemetryReport) -> None:
     for line in _format_lines(report.files):
         _echo(f"  {line}")
     _echo(f"{len(report.names.services)} services:")
-    for service in report.names.services[:_MOST]:
+    for service in report.names.services[:_MAX_LISTED]:
         _echo(f"  {service}: {_alias_text(report.names.aliases[service], service)}")
     _rest(len(report.names.services))
-    for name, service, reason in report.names.linked[:_MOST]:
+    for name, service, reason in report.names.linked[:_MAX_LISTED]:
         _echo(f"  {name} counts as {service}: {reason}")
     _rest(len(report.names.linked))
     for issue in report.issues:
@@ -95,13 +95,13 @@ def show_report(report: TelemetryReport) -> None:
         ("Dropped", _sum(f.dropped for f in report.files)),
         ("Changed", _sum(f.notes for f in report.files)),
     ):
-        for reason, count in counts.most_common(_MOST):
+        for reason, count in counts.most_common(_MAX_LISTED):
             _echo(f"{title} {count:,}: {reason}.")
     redacted = sum(file.redacted for file in report.files)
     if redacted:
         _echo(f"Changed {redacted:,}: secrets are hidden (--no-redact keeps them).")
     refused = [file.refusal for file in report.files if file.refusal]
-    for refusal in refused[:_MOST]:
+    for refusal in refused[:_MAX_LISTED]:
         _echo(f"Refused: {refusal}.")
     _rest(len(refused))
 
@@ -112,8 +112,8 @@ def _echo(text: str) -> None:
 
 
 def _rest(count: int) -> None:
-    if count > _MOST:
-        _echo(f"  and {count - _MOST:,} more")
+    if count > _MAX_LISTED:
+        _echo(f"  and {count - _MAX_LISTED:,} more")
 
 
 def _sum(all_counts: Any) -> Counter[str]:

@@ -20,7 +20,7 @@ from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.training.columns import service_calls
 from faultset.datasets.views import EpisodeView
 
-MOST_STEPS = 480
+MAX_STEPS = 480
 """Maximum number of steps; more than a screen can show."""
 Ints = npt.NDArray[np.int64]
 
@@ -38,10 +38,10 @@ class TimeGrid:
 
     @classmethod
     def of(cls, context: EpisodeContext) -> TimeGrid:
-        """Return a grid of whole sampling intervals, with at most `MOST_STEPS` steps."""
+        """Return a grid of whole sampling intervals, with at most `MAX_STEPS` steps."""
         seconds = (context.view_end_ns - context.view_start_ns) / SECOND_NS
         sampling = context.sampling_step_s
-        step_s = sampling * max(1, math.ceil(seconds / sampling / MOST_STEPS))
+        step_s = sampling * max(1, math.ceil(seconds / sampling / MAX_STEPS))
         return cls(start_ns=context.view_start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
 
     def cells(self, times_ns: Ints) -> Ints:

@@ -18,9 +18,9 @@ from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.window_view import WindowView
 from faultset.datasets.training.columns import service_calls
 
-MOST_STEPS = 1440
+MAX_STEPS = 1440
 """Steps of a recording; a page shows some of them at a time."""
-MOST_SERIES = 40
+MAX_SERIES = 40
 """Metrics that are shown of a recording without requests and spans."""
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 """Recording -> answers of methods, with `method` and `alarm_ns`."""
@@ -72,10 +72,10 @@ def recording_content(recording: Recording[Any], *, truth: bool, answers: Answer
 
 
 def recording_grid(recording: Recording[Any]) -> TimeGrid:
-    """Return a grid of whole sampling intervals over a recording, with at most `MOST_STEPS` steps."""
+    """Return a grid of whole sampling intervals over a recording, with at most `MAX_STEPS` steps."""
     seconds = (recording.end_ns - recording.start_ns) / SECOND_NS
     sampling = recording.context.sampling_step_s
-    step_s = sampling * max(1, math.ceil(seconds / sampling / MOST_STEPS))
+    step_s = sampling * max(1, math.ceil(seconds / sampling / MAX_STEPS))
     return TimeGrid(start_ns=recording.start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
 
 
@@ -164,7 +164,7 @@ def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, A
     frame = recording.wide(step_s=grid.step_s)
     cells = grid.cells(frame.index.astype("int64").to_numpy())
     lanes = []
-    for number, (service, metric) in enumerate(frame.columns.tolist()[:MOST_SERIES]):
+    for number, (service, metric) in enumerate(frame.columns.tolist()[:MAX_SERIES]):
         values = np.full(grid.steps, np.nan)
         values[cells] = frame.iloc[:, number].to_numpy(dtype=float)
         lanes.append({"name": f"{service} {metric}", "values": round_values(values)})

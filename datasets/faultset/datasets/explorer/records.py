@@ -17,7 +17,7 @@ from faultset.datasets.recorded_tables import read_frame, read_table
 from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.views import EpisodeView
 
-MOST_TEMPLATES = 150
+MAX_TEMPLATES = 150
 EXAMPLES = 3
 LONGEST_LINE = 600
 """Characters of an example to show."""
@@ -68,7 +68,7 @@ def _templates(
     after = groups["lines"] - groups["before"]
     change = np.abs(np.log((after + 1) / (groups["before"] * ratio + 1)))
     groups = groups.assign(change=change, bad=groups["level"].isin(_BAD), new=groups["before"] == 0)
-    chosen = groups.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MOST_TEMPLATES)
+    chosen = groups.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MAX_TEMPLATES)
     chosen_lines = frame[frame["number"].isin(chosen.index)]
     by_number: dict[Hashable, pd.DataFrame] = dict(iter(chosen_lines.groupby("number")))
     rows = []
@@ -98,14 +98,14 @@ def _line(messages: pa.ChunkedArray, row: int) -> str:
     return messages[row].as_py()[:LONGEST_LINE]
 
 
-MOST_ROWS = 1_000
-_LONGEST = 300
+MAX_ROWS = 1_000
+_MAX_TEXT = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return the first events of an episode in order of time."""
     columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
-    frame = read_frame(view, "events", columns).head(MOST_ROWS)
+    frame = read_frame(view, "events", columns).head(MAX_ROWS)
     frame = frame.astype(object).where(frame.notna(), None)
     rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
     return [row | {"time": grid.seconds(row["time"])} for row in rows]
@@ -130,7 +130,7 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     rows = [_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
     rows += [_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
     rows += [_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
-    return sorted(rows, key=lambda row: row["time"])[:MOST_ROWS]
+    return sorted(rows, key=lambda row: row["time"])[:MAX_ROWS]
 
 
 def _row(row: pd.Series, grid: TimeGrid) -> dict[str, Any]:
@@ -164,12 +164,12 @@ def flat_fields(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_LONGEST]
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT]
 
 
-MOST_TRACES = 30
+MAX_TRACES = 30
 """Number of failing traces, and of slow ones."""
-MOST_SPANS = 300
+MAX_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",
     "status", "status_code",
@@ -188,9 +188,9 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     )
     traces["ns"] = traces["end"] - traces["start"]
     failing = traces[traces["failed"] > 0].sort_values("start")
-    if len(failing) > MOST_TRACES:
-        failing = failing.iloc[np.unique(np.linspace(0, len(failing) - 1, MOST_TRACES).astype(int))]
-    slow = traces[traces["failed"] == 0].nlargest(MOST_TRACES, "ns")
+    if len(failing) > MAX_TRACES:
+        failing = failing.iloc[np.unique(np.linspace(0, len(failing) - 1, MAX_TRACES).astype(int))]
+    slow = traces[traces["failed"] == 0].nlargest(MAX_TRACES, "ns")
     chosen = [*failing.index, *slow.index]
     groups = dict(iter(spans[spans["trace_id"].isin(set(chosen))].groupby("trace_id")))
     return {
@@ -202,7 +202,7 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
 
 def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
     start = int(facts["start"])
-    first = spans.head(MOST_SPANS)
+    first = spans.head(MAX_SPANS)
     numbers = {span: number for number, span in enumerate(first["span_id"])}
     parent = [numbers.get(span) if span is not None else None for span in first["parent_span_id"]]
     texts = {name: first[name].astype(object).where(first[name].notna(), None).tolist() for name in _TEXTS}

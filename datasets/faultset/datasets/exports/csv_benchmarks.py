@@ -60,7 +60,7 @@ class AIOpsLabExport(ExportLayout):
     """Folders `<episode>/telemetry_data_<time>` with `metric`, `trace`, `log` and `label.json`."""
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse several faults, metrics without pods, and targets without pods and spans."""
+        """Return a reason if there are several faults, metrics without pods, or a target without pods and spans."""
         if len(self.dataset.label(episode).faults) > 1:
             return "a problem of AIOpsLab has one fault, but the episode has several"
         view = self.dataset.view(episode)
@@ -74,7 +74,7 @@ class AIOpsLabExport(ExportLayout):
         return f"AIOpsLab needs a pod or a span of the target {missing[0]}" if missing else None
 
     def write(self, episode: str) -> None:
-        """Write an export like the observer's at the end of an episode, and the label."""
+        """Write the label, and the files that AIOpsLab's observer writes at the end of an episode."""
         view, label = self.dataset.view(episode), self.dataset.label(episode)
         seconds = view.window[1] // SECOND_NS
         stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d_%H%M%S}"
@@ -91,7 +91,7 @@ def _words(column: pa.ChunkedArray) -> set[str | None]:
 
 
 def _write_metrics(metrics: pa.Table, folder: Path) -> None:
-    """Write a file per metric, with the series that differ only by pod and interface."""
+    """Write a file per metric; series with labels other than pod and interface are left out."""
     words = pc.unique(metrics["labels"].cast(pa.string())).to_pylist()
     parsed = {word: json.loads(word) for word in words}
     supported = pa.array([word for word, labels in parsed.items() if set(labels) <= _SUPPORTED_LABELS], pa.string())
@@ -191,7 +191,7 @@ class OpenRCAExport(ExportLayout):
     """Folders `<app>/<episode>` with `record.csv`, `query.csv` and `telemetry/<day>/{metric,trace,log}`."""
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without a fault."""
+        """Return a reason if the episode has no fault."""
         fault = self.dataset.label(episode).fault
         return "OpenRCA needs a fault, but the episode has none" if fault is None else None
 

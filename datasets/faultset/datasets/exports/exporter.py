@@ -25,7 +25,7 @@ from faultset.datasets.format.storage import translate_disk_full
 
 GROUP = "faultset.exporters"
 """Entry-point group of layouts."""
-MOST_BYTES = 2_000_000_000
+MAX_BYTES = 2_000_000_000
 """Default limit of an export's expected size."""
 _WRITTEN_BYTES_PER_S, _RECORDING_BYTES_PER_S = 200e6, 10e6
 _TRIAL = ".trial"
@@ -136,7 +136,7 @@ def export_dataset(
     version: str | None = None,
     options: ExportOptions | None = None,
     progress: Progress | None = None,
-    most_bytes: int | None = MOST_BYTES,
+    max_bytes: int | None = MAX_BYTES,
     announce: Callable[[ExportPlan], None] | None = None,
 ) -> ExportResult:
     """Write a version of a dataset in a different layout.
@@ -153,7 +153,7 @@ def export_dataset(
         The newest by default.
     progress
         Called with the number of finished episodes and of all episodes.
-    most_bytes
+    max_bytes
         Refuse an export that is expected to be larger; None for no limit.
     announce
         Called with the plan before anything is written.
@@ -161,7 +161,7 @@ def export_dataset(
     Raises
     ------
     UsageError
-        The layout is unknown, an option is invalid, or the expected size exceeds `most_bytes`.
+        The layout is unknown, an option is invalid, or the expected size exceeds `max_bytes`.
     DataError
         The dataset is damaged, the layout supports none of its episodes, or `out` is not empty.
     """
@@ -186,10 +186,10 @@ def export_dataset(
         plan = _plan(export, partial(layout, dataset, options), dataset, episodes, recordings, folder)
         if announce is not None:
             announce(plan)
-        if most_bytes is not None and plan.expected_bytes > most_bytes:
+        if max_bytes is not None and plan.expected_bytes > max_bytes:
             raise UsageError(
                 f"the export would take about {plan.expected_bytes / 1e9:.1f} GB, more than the limit of "
-                f"{most_bytes / 1e9:.1f} GB; choose fewer --roles or a longer --step, or allow it with --yes"
+                f"{max_bytes / 1e9:.1f} GB; choose fewer --roles or a longer --step, or allow it with --yes"
             )
         write_episodes(export, episodes, progress, recordings)
         return ExportResult(episodes=len(episodes), recordings=len(recordings), left_out=left_out)

@@ -49,7 +49,7 @@ def summarize_files(
         stamps[name] = FileStamp.of(path, folder)
         files[name] = FileRecord(
             bytes=stamps[name].bytes,
-            sha256=sha256_of(path),
+            sha256=compute_sha256(path),
             rows=_rows(path, schemas) if rows is None else rows.get(name),
         )
     return files, stamps
@@ -70,10 +70,10 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
 
 def hashes_below(root: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below a folder by its relative path."""
-    return {name: sha256_of(root / name) for name in file_names(root)}
+    return {name: compute_sha256(root / name) for name in file_names(root)}
 
 
-def sha256_of(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return a file's SHA-256 in hex."""
     try:
         with path.open("rb") as file:

@@ -39,7 +39,7 @@ from faultset.datasets.format.table_folders import JOURNAL_FILE, TRUTH, TableFol
 RECORDINGS = "recordings"
 CHUNKS = "chunks"
 CHUNK_FILE = "chunk.json"
-MOST_CHUNKS = 9999
+MAX_CHUNKS = 9999
 _CHUNK_NAME = re.compile(r"\d{4}")
 TRUTH_JSON_FIELDS: Mapping[str, tuple[str, ...]] = {"incidents": ("parameters",), "decoys": ("parameters",)}
 """Fields of a chunk's truth tables that hold canonical JSON."""
@@ -53,9 +53,9 @@ class Chunk:
 
     recording: EpisodeId
     """Id of the recording."""
-    number: Annotated[int, Field(ge=1, le=MOST_CHUNKS)]
+    number: Annotated[int, Field(ge=1, le=MAX_CHUNKS)]
     """Position in the recording, from 1."""
-    segment: Annotated[int, Field(ge=1, le=MOST_CHUNKS)]
+    segment: Annotated[int, Field(ge=1, le=MAX_CHUNKS)]
     """Number of the segment: consecutive chunks of one deployment, without a gap."""
     start_ns: TimeNs
     """Start of its telemetry."""

@@ -11,7 +11,7 @@ from faultset.datasets.format.schemas import time_column
 
 SERIES_COLUMNS = ("metric", "service", "pod", "container", "labels")
 """Columns that identify a metric series, in sort order."""
-_LARGEST = np.iinfo(np.int64).max
+_MAX_SORT_KEY = np.iinfo(np.int64).max
 
 
 def order_of(table: str, rows: pa.Table) -> np.ndarray | None:
@@ -35,7 +35,7 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
     for name in SERIES_COLUMNS:
         ranks = _ranks(rows[name])
         size = int(ranks.max(initial=0)) + 1
-        if int(series.max(initial=0)) + 1 > _LARGEST // size:
+        if int(series.max(initial=0)) + 1 > _MAX_SORT_KEY // size:
             # There are too many possible combinations for int64; renumber the existing ones.
             series = np.unique(series, return_inverse=True)[1].astype(np.int64)
         series = series * size + ranks

@@ -21,7 +21,7 @@ from faultset.core.reading.regular_files import explain_read_error, stat_regular
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
-"""Sort columns, which get statistics; those of other columns would not help readers skip row groups."""
+"""Sort columns. Only they get statistics, because statistics of unsorted columns do not let readers skip row groups."""
 _DICTIONARY = "RLE_DICTIONARY"
 _SEARCH_LEVEL = 9
 """Compression level; it finds almost the same encodings as the highest level in a third of the time."""
@@ -47,9 +47,9 @@ class Compression:
 SMALL = Compression("zstd", 5)
 QUICK = Compression("zstd", 1)
 QUICKEST = Compression("lz4")
-"""For numbers and single rows: files are 10 % larger than with zstd, and take two thirds of the time."""
+"""For numbers and single rows: 10 % larger than with zstd, in two thirds of the time."""
 SMALLEST = Compression("zstd", 19, is_searched=True)
-"""Files are a third smaller than with `SMALL`, and take ten times as long."""
+"""A third smaller than `SMALL`; writing takes ten times as long."""
 
 
 def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMALL) -> None:
@@ -182,7 +182,9 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored_schema(schema), file.schema_arrow), None)
             if problem is not None:
-                raise TableSchemaError(f"{path} does not fit the table {table}: {problem}; restore the file")
+                raise TableSchemaError(
+                    f"{path} does not match the schema of table {table}: {problem}; restore the file"
+                )
         return file
 
 
@@ -204,10 +206,10 @@ def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: Tabl
             f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
         )
     unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
-    if not 0 <= unpacked <= most:
+    maximum = max(_SMALL_BYTES, _LARGEST_RATIO * size)
+    if not 0 <= unpacked <= maximum:
         raise DataError(
-            f"{path} claims to unpack from {size:,} to {unpacked:,} bytes, but must stay below {most:,}; "
+            f"{path} claims to unpack from {size:,} to {unpacked:,} bytes, but must stay below {maximum:,}; "
             "restore the file"
         )
 

@@ -107,10 +107,11 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
         started |= {row["incident"] for row in of_chunk}
         checks = []
     outside = [row for row in incidents if row["incident"] not in started]
-    if outside and started | counts.keys():
+    if outside and counts:
+        start = utc_text(outside[0]["inject_start"])
         raise DataError(
-            f"an incident must start within the telemetry, but that at {utc_text(outside[0]['inject_start'])} does not; "
-            "correct its times, or leave it out"
+            f"an incident must start within the telemetry, but that at {start} does not; correct its times, or leave "
+            "it out"
         )
     return sum(counts.values())
 

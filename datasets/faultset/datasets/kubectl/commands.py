@@ -151,14 +151,14 @@ class KubectlCommand:
         return self.flags.get("--selector")
 
 
-def whole_number(name: str, least: int = 0, most: int = 10**9) -> Callable[[str], int]:
+def whole_number(name: str, minimum: int = 0, maximum: int = 10**9) -> Callable[[str], int]:
     """Return a converter to whole numbers for the named flag."""
 
     def convert(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
             raise CommandError(f"{name} must be a whole number, got {text[:40]!r}")
-        if not least <= int(text) <= most:
-            raise CommandError(f"{name} must be from {least} to {most}, got {text}")
+        if not minimum <= int(text) <= maximum:
+            raise CommandError(f"{name} must be from {minimum} to {maximum}, got {text}")
         return int(text)
 
     return convert

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 REVISION = 4
 """Increment it when `wide_frame` returns different numbers."""
-FEWEST_BYTES = 1 << 20
+MIN_CACHED_BYTES = 1 << 20
 """Frames of smaller metrics files are not cached, because computing them is as fast as reading them."""
 
 
@@ -78,7 +78,7 @@ def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
         stamp = FileStamp.of(episode / table_file("metrics"), episode)
     except DataError:
         return None
-    if stamp.bytes < FEWEST_BYTES:
+    if stamp.bytes < MIN_CACHED_BYTES:
         return None
     identity = json.dumps([REVISION, *astuple(stamp), facts], sort_keys=True)
     name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"

@@ -204,8 +204,8 @@ def _members(series: Series, kind: str, catalogue: Catalogue | None = None) -> d
 
 
 def _per_second(series: Series, cells: _Cells) -> Array:
-    grown, seconds = increases(series)
-    increase, count = _totals(series, cells, grown)
+    increases_per_sample, seconds = increases(series)
+    increase, count = _totals(series, cells, increases_per_sample)
     elapsed, _ = _totals(series, cells, seconds)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0, increase / elapsed, np.nan)

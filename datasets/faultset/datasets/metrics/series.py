@@ -75,21 +75,21 @@ def increases(series: Series) -> tuple[Array, Array]:
     A decrease means that the counter restarted at zero. A label set that appears later than others of its metric and
     container also started at zero, at the time of the previous sample of the others.
     """
-    grown = np.diff(series.values, prepend=np.nan)
-    restarted = grown < 0
-    grown[restarted] = series.values[restarted]
+    increase = np.diff(series.values, prepend=np.nan)
+    restarted = increase < 0
+    increase[restarted] = series.values[restarted]
     seconds = np.diff(series.times_ns, prepend=0) / 1e9
     unusable = seconds <= 0
     unusable[series.starts] = True
     for number, since_ns in _births(series):
         first = series.starts[number]
-        grown[first] = series.values[first]
+        increase[first] = series.values[first]
         seconds[first] = (series.times_ns[first] - since_ns) / 1e9
         unusable[first] = False
-    unusable |= np.isnan(grown)
-    grown[unusable] = np.nan
+    unusable |= np.isnan(increase)
+    increase[unusable] = np.nan
     seconds[unusable] = np.nan
-    return grown, seconds
+    return increase, seconds
 
 
 def _births(series: Series) -> Iterator[tuple[int, int]]:

@@ -58,10 +58,10 @@ def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[
         A file cannot be read.
     """
     content = _read(url, names, on_error="raise")
-    wrong = [name for name, data in content.items() if hashlib.sha256(data).hexdigest() != checksums[name]]
-    if wrong:
+    damaged = [name for name, data in content.items() if hashlib.sha256(data).hexdigest() != checksums[name]]
+    if damaged:
         raise DataError(
-            f"{len(wrong)} of {len(names)} files below {url} differ from their checksum (first: {min(wrong)}); "
+            f"{len(damaged)} of {len(names)} files below {url} differ from their checksum (first: {min(damaged)}); "
             "restore them, or open another version"
         )
     return content

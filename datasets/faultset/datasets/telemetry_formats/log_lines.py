@@ -186,7 +186,7 @@ _GO_TRACE = re.compile(
 )
 """Lines of a Go stack trace; the last are calls, such as `main.(*server).search(0xc0, ...)`."""
 _PAUSE_NS = 1_000_000_000
-_MOST_LINES = 1_000
+_MAX_LINES = 1_000
 
 
 @dataclass(kw_only=True)
@@ -208,7 +208,7 @@ class _Record:
 
     def append(self, time_ns: int, line: str) -> bool:
         """Append a line if it continues this record; return whether it does."""
-        if time_ns - self.latest_ns > _PAUSE_NS or len(self.lines) >= _MOST_LINES:
+        if time_ns - self.latest_ns > _PAUSE_NS or len(self.lines) >= _MAX_LINES:
             return False
         ends = self.in_traceback and not line[:1].isspace() and _EXCEPTION.match(line) is not None
         continues = ends or _is_continuation(line) or (len(self.lines) > 1 and line.startswith(_WITHIN))

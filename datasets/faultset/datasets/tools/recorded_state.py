@@ -274,8 +274,8 @@ class RecordedState:
         first, last = samples.first(), samples.last()
         seconds = (last["time"] - first["time"]) / 1e9
         # if the counter is lower at the end, it has restarted at zero
-        grown = (last["value"] - first["value"]).where(last["value"] >= first["value"], last["value"])
-        cores = (grown / seconds.where(seconds > 0)).fillna(0.0)
+        increase = (last["value"] - first["value"]).where(last["value"] >= first["value"], last["value"])
+        cores = (increase / seconds.where(seconds > 0)).fillna(0.0)
         memory = recording.metric([_MEMORY], None, since_ns).dropna(subset=["pod"])
         used = memory.groupby(keys, observed=True)["value"].last().to_frame("memory").join(cores.rename("cores"))
         present = set(self._records("Pod")) if recording.has("objects") else None

@@ -16,7 +16,7 @@ from faultset.datasets.format.schemas import time_column
 from faultset.datasets.kubectl.answers import ToolAnswer, empty, folded_table, found, invalid, not_recorded, refused
 from faultset.datasets.tools.recording import VisibleTables
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 _SECONDS = 5.0
 _HIDDEN_TABLES = frozenset({"requests"})
 _OWN_WORKINGS = re.compile(
@@ -99,14 +99,14 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     try:
         result = connection.execute(statements[0])
         columns = [column[0] for column in result.description]
-        rows = result.fetchmany(MOST_ROWS + 1)
+        rows = result.fetchmany(MAX_ROWS + 1)
     finally:
         timer.cancel()
     if not rows:
         return empty("the query has no result")
-    text = folded_table(columns, rows[:MOST_ROWS], repeats_once=True)
-    if len(rows) > MOST_ROWS:
-        text += f"\n# more than {MOST_ROWS} rows; aggregate, or use LIMIT and OFFSET"
+    text = folded_table(columns, rows[:MAX_ROWS], repeats_once=True)
+    if len(rows) > MAX_ROWS:
+        text += f"\n# more than {MAX_ROWS} rows; aggregate, or use LIMIT and OFFSET"
     return found(text)
 
 

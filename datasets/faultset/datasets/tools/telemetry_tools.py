@@ -112,8 +112,8 @@ def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
 
 
 Statistic = Literal["mean", "min", "max", "last"]
-_MOST_POINTS = 240
-_MOST_SERIES = 12
+_MAX_POINTS = 240
+_MAX_SERIES = 12
 _COMPARED_ROLES = (
     "cpu",
     "throttling",
@@ -126,8 +126,8 @@ _COMPARED_ROLES = (
     "restarts",
     "state",
 )
-_MOST_CHANGES = 25
-_MOST_DEVIATIONS = 1000
+_MAX_CHANGES = 25
+_MAX_DEVIATIONS = 1000
 _ROBUST_SIGMA = 1.4826
 
 
@@ -212,7 +212,7 @@ class MetricTools:
         level = np.nanmedian(later, axis=0)
         # A constant series gets 5 % of its level as spread, so that no deviation is infinite.
         deviation = np.abs(level - median) / np.maximum(spread, np.maximum(np.abs(median) / 20, 1e-9))
-        order = np.argsort(-deviation, kind="stable")[:_MOST_CHANGES]
+        order = np.argsort(-deviation, kind="stable")[:_MAX_CHANGES]
         return [
             (
                 str(names["service"][i]),
@@ -227,7 +227,7 @@ class MetricTools:
 
 
 def _deviations(value: float) -> str:
-    return f"{value:.1f}" if value < _MOST_DEVIATIONS else f">{_MOST_DEVIATIONS}"
+    return f"{value:.1f}" if value < _MAX_DEVIATIONS else f">{_MAX_DEVIATIONS}"
 
 
 def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, stat: str) -> str:
@@ -237,8 +237,8 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
     samples = samples.assign(**{key: samples[key].astype(object).fillna("") for key in keys})
     counter = str(samples["kind"].iloc[0]) != "gauge"
     groups = samples.groupby(keys, sort=False)
-    shown = list(groups)[:_MOST_SERIES]
-    step_ns = max(round(step_s * 1e9), (end_ns - start_ns) // _MOST_POINTS + 1)
+    shown = list(groups)[:_MAX_SERIES]
+    step_ns = max(round(step_s * 1e9), (end_ns - start_ns) // _MAX_POINTS + 1)
     columns: dict[str, pd.Series] = {}
     for key, rows_of_series in shown:
         values, times = rows_of_series["value"].to_numpy(), rows_of_series["time"].to_numpy()
@@ -256,8 +256,8 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
         for step, values in zip(frame.index, frame.to_numpy(), strict=True)
     ]
     notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
-    if len(groups) > _MOST_SERIES:
-        notes.append(f"the first {_MOST_SERIES} of {len(groups)} series are shown; name a service for the others")
+    if len(groups) > _MAX_SERIES:
+        notes.append(f"the first {_MAX_SERIES} of {len(groups)} series are shown; name a service for the others")
     return folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
 
 
@@ -266,7 +266,7 @@ def _series_name(service: str, pod: str, container: str, labels: str) -> str:
     return (pod or service or "series") + (f"[{','.join(words)}]" if words else "")
 
 
-_MOST_SPANS = 200
+_MAX_SPANS = 200
 
 
 class TraceTools:
@@ -321,7 +321,7 @@ class TraceTools:
         spans = spans[spans["trace_id"] == trace_id.strip().lower()]
         if not len(spans):
             return absent("trace", trace_id, [])
-        return found(_tree(spans.head(_MOST_SPANS)))
+        return found(_tree(spans.head(_MAX_SPANS)))
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
         """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""

@@ -39,7 +39,7 @@ def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) 
 
 
 def log_lines(view: EpisodeView) -> pd.DataFrame:
-    """Return time (ns), service and template (with masked numbers and ids) of every line of a candidate."""
+    """Return time (ns), service and template (with masked numbers and ids) of every log line of a candidate service."""
     table = read_table(view, "logs", ("time", "service", "message"))
     frame = pd.DataFrame(
         {
@@ -142,9 +142,9 @@ class FeatureColumns:
     ) -> Self:
         """Return columns for a row per service and step, the same in every application and episode.
 
-        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. Deviations are
-        those of the most deviating metric of each role, of the numbers of log lines and of lines with new templates,
-        and of the number, errors and latency of calls to the service. No episode is read.
+        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. There is a
+        column for the most deviating metric of each role, for the number of log lines and of lines with new templates,
+        and for the number, errors and latency of calls to the service. No episode is read.
 
         Parameters
         ----------
@@ -176,10 +176,10 @@ class FeatureColumns:
         step_s: float | str = 1.0,
         modalities: Sequence[Modality] = get_args(Modality),
         roles: Sequence[str] | None = None,
-        most_templates: int = 200,
-        most_edges: int = 200,
+        max_templates: int = 200,
+        max_edges: int = 200,
     ) -> FeatureColumns:
-        """Find the columns of some episodes.
+        """Choose the columns from training episodes.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class FeatureColumns:
             Telemetry to read: "metrics", "logs", "traces".
         roles
             Roles of the metrics, for instance ("latency", "errors", "cpu"); all by default.
-        most_templates, most_edges
+        max_templates, max_edges
             Maximum number of columns for log templates and for pairs of caller and callee; the most frequent are used.
 
         Raises
@@ -203,7 +203,7 @@ class FeatureColumns:
             No episode has such telemetry.
         """
         finder = ColumnFinder(
-            step_s=step_s, modalities=modalities, roles=roles, most_templates=most_templates, most_edges=most_edges
+            step_s=step_s, modalities=modalities, roles=roles, max_templates=max_templates, max_edges=max_edges
         )
         for view in views:
             finder.add(view)
@@ -231,16 +231,14 @@ class ColumnFinder:
         step_s: float | str = 1.0,
         modalities: Sequence[Modality] = get_args(Modality),
         roles: Sequence[str] | None = None,
-        most_templates: int = 200,
-        most_edges: int = 200,
+        max_templates: int = 200,
+        max_edges: int = 200,
     ) -> None:
         self._step_s = _parse_step(step_s, modalities)
-        if most_templates < 0 or most_edges < 0:
-            raise UsageError(
-                f"`most_templates` and `most_edges` must be 0 or more, got {most_templates} and {most_edges}"
-            )
+        if max_templates < 0 or max_edges < 0:
+            raise UsageError(f"`max_templates` and `max_edges` must be 0 or more, got {max_templates} and {max_edges}")
         self._modalities, self._roles = modalities, None if roles is None else tuple(roles)
-        self._most_templates, self._most_edges = most_templates, most_edges
+        self._max_templates, self._max_edges = max_templates, max_edges
         self._metrics: set[tuple[str, str]] = set()
         self._lines: Counter[tuple[str, str]] = Counter()
         self._calls: Counter[str] = Counter()
@@ -261,9 +259,9 @@ class ColumnFinder:
     def columns(self) -> FeatureColumns:
         """Return the columns of all added episodes; raise DataError if there are none."""
         columns = [Column("metrics", *key) for key in sorted(self._metrics)]
-        columns += [Column("logs", *key) for key in sorted(_most_frequent(self._lines, self._most_templates))]
+        columns += [Column("logs", *key) for key in sorted(_most_frequent(self._lines, self._max_templates))]
         columns += [Column("logs", service, OTHER_LINES) for service in sorted(self._services)]
-        edges = sorted(_most_frequent(self._calls, self._most_edges))
+        edges = sorted(_most_frequent(self._calls, self._max_edges))
         columns += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
         if not columns:
             raise DataError(f"features need {' or '.join(self._modalities)}, but no episode has any; choose others")

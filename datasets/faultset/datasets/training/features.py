@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Series = npt.NDArray[np.float64]
 
-LEAST_SPREAD = 0.01
+MIN_SPREAD = 0.01
 """Smallest standard deviation of a series in the reference, as a share of its mean."""
 CLIP = 1e4
 
@@ -88,7 +88,7 @@ def _deviation(series: Series, healthy: Mask) -> Series:
     with np.errstate(over="ignore", invalid="ignore"):
         mean, spread = series[healthy].mean(), series[healthy].std()
         distance = np.abs(np.nan_to_num(series - mean))
-        floor = max(spread, LEAST_SPREAD * abs(mean))
+        floor = max(spread, MIN_SPREAD * abs(mean))
         return np.minimum(distance, CLIP * floor) / floor if floor else np.where(distance > 0, CLIP, 0.0)
 
 

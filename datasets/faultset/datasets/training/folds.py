@@ -50,12 +50,12 @@ class FoldMember(Protocol):
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key of its cluster; see `cluster_of`."""
+        """Key of its cluster; see `get_cluster_key`."""
         ...
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Application, fault and target of every fault; see `problems_of`."""
+        """Application, fault and target of every fault; see `list_problems`."""
         ...
 
 
@@ -87,7 +87,7 @@ class Fold:
     """Number of the inner fold, if this is one; inner folds set thresholds, see `inner_folds`."""
 
 
-def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
+def get_cluster_key(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
     """Return the key of an episode's cluster: application, fault, targets.
 
     Each episode without a fault forms its own cluster.
@@ -95,7 +95,7 @@ def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]
     return (app, "", episode) if fault is None else (app, fault, *sorted(targets))
 
 
-def problems_of(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+def list_problems(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """Return application, fault and target of each fault of an episode; empty without a fault."""
     return tuple((app, *problem) for problem in problems)
 
@@ -275,8 +275,8 @@ class EpisodeLabel:
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key of its cluster; see `cluster_of`."""
-        return cluster_of(self.episode, self.app, self.fault, self.targets)
+        """Key of its cluster; see `get_cluster_key`."""
+        return get_cluster_key(self.episode, self.app, self.fault, self.targets)
 
 
 def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> dict[str, EpisodeLabel]:
@@ -292,7 +292,7 @@ def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> d
             system_level=label.system_level,
             fault_type=label.fault_type,
             onset_ns=label.onset_ns,
-            problems=problems_of(app, label.problems),
+            problems=list_problems(app, label.problems),
             causes=frozenset(name for cause in label.root_causes for name in (cause.service, *cause.accepted)),
         )
     return labels

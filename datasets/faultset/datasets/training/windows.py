@@ -159,12 +159,12 @@ class EpisodeWindows:
         for first in range(0, count, size):
             yield self._batch(episode, numbers[first : first + size])
 
-    def arrays(self, *, most_bytes: int = 4 << 30) -> tuple[Values, npt.NDArray[np.int8], Ints]:
+    def arrays(self, *, max_bytes: int = 4 << 30) -> tuple[Values, npt.NDArray[np.int8], Ints]:
         """Return `X`, `y` and `groups` in the order and shapes that scikit-learn expects.
 
         Parameters
         ----------
-        most_bytes
+        max_bytes
             Refuse larger arrays.
 
         Returns
@@ -180,14 +180,14 @@ class EpisodeWindows:
         Raises
         ------
         UsageError
-            The arrays would be larger than `most_bytes`.
+            The arrays would be larger than `max_bytes`.
         """
         width = self.length * len(self.columns)
-        if len(self) * width * 4 > most_bytes:
+        if len(self) * width * 4 > max_bytes:
             raise UsageError(
                 f"{len(self)} windows of {self.length} steps and {len(self.columns)} columns take "
-                f"{len(self) * width * 4 / 1e9:.1f} GB, more than the limit of {most_bytes / 1e9:.1f} GB; use a larger "
-                "stride, fewer roles or FeatureColumns.per_service, iterate over batches(), or raise most_bytes"
+                f"{len(self) * width * 4 / 1e9:.1f} GB, more than the limit of {max_bytes / 1e9:.1f} GB; use a larger "
+                "stride, fewer roles or FeatureColumns.per_service, iterate over batches(), or raise max_bytes"
             )
         inputs = np.empty((len(self), width), dtype=np.float32)
         labels, groups = np.empty(len(self), dtype=np.int8), np.empty(len(self), dtype=np.int64)

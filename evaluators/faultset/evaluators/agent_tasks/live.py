@@ -101,7 +101,7 @@ def mitigation(
         dataset=MemoryDataset(samples, name="mitigation"),
         setup=live_episode(episodes),
         solver=react(),
-        scorer=oracle(episodes),
+        scorer=repaired(episodes),
         cleanup=episodes.end,
         message_limit=message_limit,
     )
@@ -224,7 +224,7 @@ def live_episode(episodes: _LiveEpisodes) -> Solver:
 
 
 @scorer(metrics=[mean(), stderr(cluster=CLUSTER)])
-def oracle(episodes: _LiveEpisodes) -> Scorer:
+def repaired(episodes: _LiveEpisodes) -> Scorer:
     """Score 1 if all checks of `faultset mitigate` confirm the repair, otherwise 0."""
 
     async def score(state: TaskState, target: Target) -> Score:

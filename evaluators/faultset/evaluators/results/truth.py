@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.training.folds import cluster_of, problems_of
+from faultset.datasets.training.folds import get_cluster_key, list_problems
 
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
@@ -83,14 +83,14 @@ class Truth:
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Return the key that groups repetitions of one problem; see `cluster_of`."""
-        return cluster_of(self.episode, self.app, self.fault, self.targets)
+        """Return the key that groups repetitions of one problem; see `get_cluster_key`."""
+        return get_cluster_key(self.episode, self.app, self.fault, self.targets)
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
         """Return (application, fault, target) of every fault, or the cluster if only their union is known."""
         if self.faults:
-            return problems_of(self.app, [(fault.fault, fault.target) for fault in self.faults])
+            return list_problems(self.app, [(fault.fault, fault.target) for fault in self.faults])
         return () if self.fault is None else (self.cluster,)
 
     @property

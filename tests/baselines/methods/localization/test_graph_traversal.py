@@ -11,7 +11,7 @@ import pytest
 
 from faultset.baselines.features.windows import Windows
 from faultset.baselines.methods.localization.graph_traversal import (
-    MOST_Z,
+    MAX_Z,
     UNREACHED,
     AlarmDescent,
     Microscope,
@@ -153,7 +153,7 @@ def test_what_moves_against_the_front_end_does_not_count():
 
 
 def test_a_service_whose_series_stops_at_the_alarm_is_as_ill_as_any():
-    assert moved(front=SLOW, dead=CALM[:10] + [np.nan] * 10)["dead"] == MOST_Z
+    assert moved(front=SLOW, dead=CALM[:10] + [np.nan] * 10)["dead"] == MAX_Z
 
 
 def test_one_missing_sample_does_not_count_as_a_stop():

@@ -13,9 +13,9 @@ from faultset.collector.apps.tidb.placement import (
     NoLeader,
     Placement,
     TimestampOracle,
+    find_region,
+    list_region_rows,
     physical_s,
-    region_of,
-    rows_of,
 )
 
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def leaders(placement: Placement) -> Counter[str]:
-    return Counter(placement.region(rows_of(number)[0]).leader for number in range(REGIONS))
+    return Counter(placement.region(list_region_rows(number)[0]).leader for number in range(REGIONS))
 
 
 def beat(placement: Placement, *stores: str, times: int = REGIONS) -> None:
@@ -37,9 +37,11 @@ def beat(placement: Placement, *stores: str, times: int = REGIONS) -> None:
 
 
 def test_every_row_lies_in_the_region_that_has_it() -> None:
-    found = [region_of(row) for row in range(1, ROWS + 1)]
+    found = [find_region(row) for row in range(1, ROWS + 1)]
     assert found == sorted(found)
-    assert all(rows_of(number)[0] <= row <= rows_of(number)[1] for row, number in enumerate(found, start=1))
+    assert all(
+        list_region_rows(number)[0] <= row <= list_region_rows(number)[1] for row, number in enumerate(found, start=1)
+    )
 
 
 def test_timestamps_grow_while_the_clock_stands_still_or_goes_back() -> None:

@@ -44,7 +44,7 @@ def test_a_curve_is_the_same_for_a_seed_and_never_below_its_least_share(name: st
     pattern = replace(parse_pattern(name), horizon_s=360.0)
     assert (curve(name, 4) == curve(name, 4)).all()
     least = min(curve(name, seed).min() for seed in range(5))
-    assert least >= pattern.least_share - 1e-9
+    assert least >= pattern.min_share - 1e-9
 
 
 @pytest.mark.parametrize("name", STEADY_ON_AVERAGE)
@@ -84,7 +84,7 @@ def test_a_recorded_rate_is_replayed_and_begins_again(tmp_path: Path) -> None:
     pattern = parse_pattern(f"replay:{file}")
     counts = np.histogram(arrivals(pattern, 1, found.mean_rps, 3000), np.arange(0, 3001, 10))[0].reshape(-1, 3)
     assert counts.mean(axis=0) == pytest.approx([100, 300, 200], rel=0.05)
-    assert pattern.least_share == pytest.approx(0.5)
+    assert pattern.min_share == pytest.approx(0.5)
 
 
 def test_traffic_survives_its_way_to_the_load() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.client import Api, NotFound, build_path, run_in_pod
 
 RECEIVER, SENDER = "receiver", "sender"
 ECHO = """
@@ -40,7 +40,7 @@ print(answers)
 
 def answered(api: Api, namespace: str, sent: int) -> int:
     """Return how many of `sent` datagrams from the sender the receiver answers."""
-    address = api.get(path_of("Pod", namespace, RECEIVER))["status"]["podIP"]
+    address = api.get(build_path("Pod", namespace, RECEIVER))["status"]["podIP"]
     return int(run_in_pod(api, namespace, SENDER, "main", ["python3", "-c", ASK, address, str(sent)]))
 
 

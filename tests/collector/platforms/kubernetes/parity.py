@@ -13,7 +13,7 @@ from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
-FEWEST_SPANS = 15
+MIN_SPANS = 15
 """A service with fewer calls on either side of the onset says nothing about rates and latencies."""
 SHARE_MOVED = 0.2
 STOPPED = 0.25
@@ -27,7 +27,7 @@ RETIRED_S = 8.0
 """Calls on connections from before the onset go on for a while."""
 PASSING = frozenset({"ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
 """A back-off is compared by its events: whether a status shows it before the next start is a matter of milliseconds."""
-FEWEST_LINES = 5
+MIN_LINES = 5
 LATE_S = 12.0
 """What first happens so shortly before the end of one view may lie behind the end of the other one."""
 
@@ -83,7 +83,7 @@ class HalvedEpisode:
         result: dict[str, set[str]] = {}
         for service, rows in spans.groupby("service", observed=True):
             before, after = rows[rows["time"] < self.onset], rows[rows["time"] >= later]
-            if len(before) < FEWEST_SPANS:
+            if len(before) < MIN_SPANS:
                 continue
             found: set[str] = set()
             rate_before = len(before) / (self.onset - start).total_seconds()
@@ -179,6 +179,4 @@ def by_plan(root: Path) -> dict[str, HalvedEpisode]:
 
 def lacking(here: Counter[str], there: Counter[str]) -> set[str]:
     """Return the templates that come several times on one side and never on the other."""
-    return {
-        name for name, count in (here | there).items() if count >= FEWEST_LINES and not (here[name] and there[name])
-    }
+    return {name for name, count in (here | there).items() if count >= MIN_LINES and not (here[name] and there[name])}

@@ -15,7 +15,7 @@ import pytest
 from datagrams import ECHO, answered, is_gone, until
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.kubernetes.client import Api, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.client import Api, build_path, run_in_pod
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
@@ -45,7 +45,7 @@ class Namespace:
     def __init__(self, api: Api, level: str):
         self.api, self.name = api, f"k2-{level}-{secrets.token_hex(3)}"
         labels = {"pod-security.kubernetes.io/enforce": level}
-        api.post(path_of("Namespace", ""), {"metadata": {"name": self.name, "labels": labels}})
+        api.post(build_path("Namespace", ""), {"metadata": {"name": self.name, "labels": labels}})
 
     def start(self, name: str) -> None:
         container = {
@@ -57,11 +57,11 @@ class Namespace:
         }
         security = {"runAsUser": 1000, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "securityContext": security}
-        self.api.post(path_of("Pod", self.name), {"metadata": {"name": name}, "spec": spec})
+        self.api.post(build_path("Pod", self.name), {"metadata": {"name": name}, "spec": spec})
         until(lambda: self.pod(name)["status"].get("phase") == "Running", 60)
 
     def pod(self, name: str = "sender") -> dict[str, Any]:
-        return self.api.get(path_of("Pod", self.name, name))
+        return self.api.get(build_path("Pod", self.name, name))
 
     def answers(self) -> int:
         return answered(self.api, self.name, SENT)
@@ -70,7 +70,7 @@ class Namespace:
         return run_in_pod(self.api, self.name, "sender", EPHEMERAL, ["iptables", "-S"])
 
     def remove(self) -> None:
-        self.api.call("DELETE", path_of("Namespace", "", self.name))
+        self.api.call("DELETE", build_path("Namespace", "", self.name))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_what_cannot_be_done_from_inside_is_refused_with_the_reason(
 
 def test_a_pod_that_is_gone_has_nothing_to_lift(namespace: Namespace, impairer: EphemeralImpairer) -> None:
     impairer.impair(namespace.pod(), Partition())
-    path = path_of("Pod", namespace.name, "sender")
+    path = build_path("Pod", namespace.name, "sender")
     namespace.api.call("DELETE", path, query={"gracePeriodSeconds": 0})
     until(lambda: is_gone(namespace.api, path), 30)
     impairer.renew()

@@ -17,7 +17,7 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, path_of
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, build_path
 from faultset.collector.platforms.kubernetes.manifests import describe_unready
 from faultset.collector.platforms.kubernetes.namespaces import (
     RENEWED,
@@ -42,7 +42,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def volumes(api: Api) -> set[str]:
-    return {item["metadata"]["name"] for item in api.get(path_of("PersistentVolume", ""))["items"]}
+    return {item["metadata"]["name"] for item in api.get(build_path("PersistentVolume", ""))["items"]}
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_namespaces_of_another_machines_dead_collector_are_removed_and_live_ones
     for name in (dead, live):
         create_namespace(api, name, {"faultset.dev/episode": "x", "faultset.dev/pair": name})
     change: dict[str, Any] = {"metadata": {"annotations": {RENEWED: str(int(time.time()) - 600)}}}
-    api.call("PATCH", path_of("Namespace", "", dead), body=change, content_type=MERGE_PATCH)
+    api.call("PATCH", build_path("Namespace", "", dead), body=change, content_type=MERGE_PATCH)
     try:
         done = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(tmp_path / "none"))
         assert done.returncode == 0, done.stderr

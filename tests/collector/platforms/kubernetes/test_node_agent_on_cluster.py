@@ -18,7 +18,7 @@ import pytest
 from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, build_path, run_in_pod
 from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.namespaces import PRIVILEGED
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
@@ -55,7 +55,7 @@ class Bench:
         return NodeAgents(self.api, self.control)
 
     def pod(self, name: str = "sender") -> dict[str, Any]:
-        return self.api.get(path_of("Pod", self.app, name))
+        return self.api.get(build_path("Pod", self.app, name))
 
     def answers(self) -> int:
         return answered(self.api, self.app, SENT)
@@ -64,7 +64,7 @@ class Bench:
         command = ["python3", "-c", ECHO] if name == RECEIVER else ["sleep", "3600"]
         container = {"name": "main", "image": IMAGE, "command": command}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "securityContext": {"runAsUser": 1000}}
-        self.api.post(path_of("Pod", self.app), {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        self.api.post(build_path("Pod", self.app), {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
         until(lambda: is_ready(self.pod(name)), 60)
 
     def rules(self) -> str:
@@ -78,7 +78,7 @@ class Bench:
         return self.in_agent("python3", "-c", code, self.app, uid)
 
     def in_agent(self, *argv: str) -> str:
-        pods = self.api.get(path_of("Pod", self.control), {"labelSelector": "app.kubernetes.io/name=faultset-agent"})
+        pods = self.api.get(build_path("Pod", self.control), {"labelSelector": "app.kubernetes.io/name=faultset-agent"})
         return run_in_pod(self.api, self.control, pods["items"][0]["metadata"]["name"], "agent", argv)
 
     def kill_agent(self) -> None:
@@ -99,11 +99,11 @@ def bench(api: Api) -> Iterator[Bench]:
     name = f"k2-{secrets.token_hex(3)}"
     made = Bench(api=api, app=name, control=f"{name}-control")
     for namespace, labels in ((made.app, {}), (made.control, PRIVILEGED)):
-        api.post(path_of("Namespace", ""), {"metadata": {"name": namespace, "labels": labels}})
+        api.post(build_path("Namespace", ""), {"metadata": {"name": namespace, "labels": labels}})
     try:
         wanted = agent_manifests(namespace=made.control, image=IMAGE, app_namespace=made.app)
         for one in wanted:
-            path = path_of(one["kind"], made.control, one["metadata"]["name"])
+            path = build_path(one["kind"], made.control, one["metadata"]["name"])
             query = {"fieldManager": "test", "force": True}
             api.call("PATCH", path, query=query, body=one, content_type=APPLY_PATCH)
         for pod in ("receiver", "sender"):
@@ -112,7 +112,7 @@ def bench(api: Api) -> Iterator[Bench]:
         yield made
     finally:
         for namespace in (made.app, made.control):
-            api.call("DELETE", path_of("Namespace", "", namespace))
+            api.call("DELETE", build_path("Namespace", "", namespace))
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_an_agent_that_comes_back_ends_what_nobody_renews(bench: Bench) -> None:
 
 def test_an_agent_that_is_told_to_end_lifts_everything(bench: Bench) -> None:
     bench.agents().impair(bench.pod(), Partition())
-    path = path_of("Pod", bench.control)
+    path = build_path("Pod", bench.control)
     name = bench.api.get(path)["items"][0]["metadata"]["name"]
     bench.api.call("DELETE", f"{path}/{name}")
     until(lambda: bench.answers() == SENT, 20)
@@ -217,7 +217,7 @@ def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, agents: No
 
 
 def test_pods_of_other_namespaces_are_refused(bench: Bench, agents: NodeAgents) -> None:
-    stranger = bench.api.get(path_of("Pod", "kube-system"))["items"][0]
+    stranger = bench.api.get(build_path("Pod", "kube-system"))["items"][0]
     with pytest.raises(PlatformError, match="does not belong to namespace"):
         agents.impair(stranger, Partition())
     with pytest.raises(PlatformError, match="does not belong to namespace"):
@@ -248,7 +248,7 @@ def test_the_host_load_says_how_busy_nodes_are_and_what_time_they_have(bench: Be
 
 def test_a_pod_that_is_deleted_while_impaired_leaves_nothing_to_do(bench: Bench, agents: NodeAgents) -> None:
     agents.impair(bench.pod(), Partition())
-    path = path_of("Pod", bench.app, "sender")
+    path = build_path("Pod", bench.app, "sender")
     bench.api.call("DELETE", path, query={"gracePeriodSeconds": 0})
     until(lambda: is_gone(bench.api, path), 30)
     agents.renew()

@@ -15,7 +15,7 @@ import pytest
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
 from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.format.labels import read_label
@@ -37,8 +37,8 @@ FAULTS = {
 
 
 def _left(api: Api) -> set[str]:
-    definitions = {item["metadata"]["name"] for item in api.get(path_of("CustomResourceDefinition", ""))["items"]}
-    volumes = {item["metadata"]["name"] for item in api.get(path_of("PersistentVolume", ""))["items"]}
+    definitions = {item["metadata"]["name"] for item in api.get(build_path("CustomResourceDefinition", ""))["items"]}
+    volumes = {item["metadata"]["name"] for item in api.get(build_path("PersistentVolume", ""))["items"]}
     return {item["metadata"]["name"] for item in list_namespaces(api)} | volumes | (definitions & {NAME})
 
 

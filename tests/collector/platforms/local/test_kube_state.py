@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.local.routing import state_samples
+from faultset.collector.platforms.local.routing import build_state_samples
 
 SECOND = 1_000_000_000
 
@@ -12,7 +12,7 @@ def test_state_metrics_have_the_names_of_kube_state_metrics(bench, manifest):
     bench.end(bench.name("geo"), code=137, out_of_memory=True)
     found = {
         (one.metric, *one.labels.values()): (one.service, one.pod, one.container, one.kind, one.value)
-        for one in state_samples(bench.store, bench.cluster.service_of)
+        for one in build_state_samples(bench.store, bench.cluster.service_of)
     }
     pod = bench.name("geo")
     assert found["kube_deployment_spec_replicas", "geo"] == ("geo", None, None, "gauge", 1.0)

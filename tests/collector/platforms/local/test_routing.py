@@ -10,8 +10,8 @@ from faultset.collector.platforms.local.messages import RelayTarget
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
     build_hosts,
-    relay_configuration,
-    scrape_targets,
+    build_relay_configuration,
+    build_scrape_targets,
 )
 from faultset.core.errors import PlatformError
 
@@ -32,7 +32,7 @@ def scraped(manifest, name):
 
 
 def routes(bench, addresses):
-    wanted = relay_configuration(bench.store, addresses, {}, 1)
+    wanted = build_relay_configuration(bench.store, addresses, {}, 1)
     return {route.name: route for route in wanted.routes}
 
 
@@ -53,7 +53,7 @@ def test_the_relay_has_nowhere_to_forward_without_ready_pods(bench, manifest, ad
 def test_metrics_are_read_through_the_relay(bench, manifest, addresses):
     bench.apply(scraped(manifest, "geo"), manifest.deployment("store"))
     pod = bench.pod("geo")
-    (known, other) = scrape_targets(bench.store, addresses, bench.cluster.service_of)
+    (known, other) = build_scrape_targets(bench.store, addresses, bench.cluster.service_of)
     route = routes(bench, addresses)[f"metrics of {pod['metadata']['name']}"]
     assert known.address == (route.ip, 9464)
     assert route.targets == (RelayTarget(pod=pod["metadata"]["name"], ip=pod["status"]["podIP"], port=9464),)
@@ -117,7 +117,7 @@ def test_a_port_that_somebody_has_is_named(addresses):
 
 
 def test_no_address_is_given_twice(addresses):
-    given = [addresses.pod() for _ in range(600)] + [addresses.service() for _ in range(254)]
+    given = [addresses.allocate_pod() for _ in range(600)] + [addresses.allocate_service() for _ in range(254)]
     assert len(set(given)) == len(given)
     scraping = {addresses.relayed(address) for address in given[:600]}
     assert len(scraping) == 600
@@ -126,6 +126,6 @@ def test_no_address_is_given_twice(addresses):
 
 def test_too_many_services_are_refused(addresses):
     for _ in range(254):
-        addresses.service()
+        addresses.allocate_service()
     with pytest.raises(PlatformError, match="at most 254 Services"):
-        addresses.service()
+        addresses.allocate_service()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.environment import absent_variables
+from faultset.collector.runtime.environment import list_missing_variables
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.steps.effects import ReadSetting
 from faultset.collector.spec.app import Operation, ServiceSpec
@@ -58,4 +58,4 @@ def test_variables_without_a_default_must_be_set_when_a_service_starts() -> None
         ReadSetting(variable="C", save="z"),
     )
     service = ServiceSpec(name="web", kind="logic", operations={"/o": Operation(steps=steps)})
-    assert absent_variables(service, {"C": "here"}) == ("A",)
+    assert list_missing_variables(service, {"C": "here"}) == ("A",)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import LEAST_SAMPLES
+from faultset.baselines.features.held_out import MIN_SAMPLES
 from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, read_steps, sum_recent
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.detection.neural_detectors import neural_detector
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 ORDER = 3
 TOP = 9
-_MOST_EVIDENCE = 5
-Verdicts = npt.NDArray[np.bool_]
+_MAX_EVIDENCE = 5
+Flags = npt.NDArray[np.bool_]
 
 
 def find_unexpected_lines(
-    templates: Ints, groups: Ints, healthy: Verdicts, *, order: int = ORDER, top: int = TOP, leave_out: bool = True
-) -> Verdicts:
+    templates: Ints, groups: Ints, healthy: Flags, *, order: int = ORDER, top: int = TOP, leave_out: bool = True
+) -> Flags:
     """Return which lines are not among the likely successors of the previous lines.
 
     The result equals that of `logs.scores.NextTemplate` on the sequence of each group, for all groups at once. The
@@ -58,14 +58,14 @@ def find_unexpected_lines(
     token, owner, known = templates[sequence], groups[sequence], healthy[sequence]
     kinds = int(templates.max()) + 1 if count else 1
     position = np.arange(count) - np.searchsorted(owner, owner)
-    most = _most_likely(owner, token, known, kinds, top)
+    likely_count = _count_likely(owner, token, known, kinds, top)
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
         before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
         context = distinct(context * kinds + before).code
         rows = np.flatnonzero(position >= length)
-        seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
+        seen, likely = _judge(context[rows], token[rows], known[rows], kinds, likely_count[rows], leave_out)
         # Use the longest context that was seen.
         missed[rows[seen]] = ~likely[seen]
     verdicts = np.empty(count, dtype=bool)
@@ -73,7 +73,7 @@ def find_unexpected_lines(
     return verdicts
 
 
-def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int) -> Ints:
+def _count_likely(owner: Ints, token: Ints, known: Flags, kinds: int, top: int) -> Ints:
     """Return the number of likely successors per line, at most half of its group's healthy templates."""
     pairs = distinct(owner[known] * kinds + token[known]).values
     vocabulary = np.bincount(pairs // kinds, minlength=int(owner.max()) + 1 if len(owner) else 1)
@@ -81,8 +81,8 @@ def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int
 
 
 def _judge(
-    context: Ints, token: Ints, known: Verdicts, kinds: int, most: Ints, leave_out: bool
-) -> tuple[Verdicts, Verdicts]:
+    context: Ints, token: Ints, known: Flags, kinds: int, likely_count: Ints, leave_out: bool
+) -> tuple[Flags, Flags]:
     """Return whether each line's context was seen, and whether the line is a likely successor."""
     pairs, _, pair = distinct(context * kinds + token)
     times = np.bincount(pair[known], minlength=len(pairs))
@@ -93,39 +93,39 @@ def _judge(
     rank[order] = np.arange(len(pairs)) - np.searchsorted(pair_context[order], pair_context[order])
     self_count = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
     seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
-    return seen, (times[pair] > self_count) & (rank[pair] < most)
+    return seen, (times[pair] > self_count) & (rank[pair] < likely_count)
 
 
 class UnexpectedLinesDetector(TrainingFreeBaseline):
     """Base class of DeepLog variants: an anomaly is an unlikely number of unexpected lines."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every step after the reference by the least likely service."""
+        """Score every step after the reference by the service whose count of unexpected lines is least likely."""
         lines = read_template_lines(episode)
         steps = read_steps(episode)
         step = steps.of(lines.times_ns)
         healthy = (step >= 0) & (step < steps.healthy)
-        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+        if steps.healthy < MIN_SAMPLES or not healthy.any():
             return Detection.silent()
         missed = self._unexpected(lines, healthy)
         if missed is None:
             return Detection.silent()
         count = len(episode.services)
-        every = sum_recent(steps.counts(lines.times_ns, lines.services, count))
-        some = sum_recent(steps.counts(lines.times_ns[missed], lines.services[missed], count))
-        total = np.bincount(lines.services[healthy], minlength=count)
-        wrong = np.bincount(lines.services[healthy & missed], minlength=count)
-        surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
-        # Without lines in the reference there is nothing to compare with.
-        surprise[:, total == 0] = 0.0
+        line_counts = sum_recent(steps.counts(lines.times_ns, lines.services, count))
+        unexpected_counts = sum_recent(steps.counts(lines.times_ns[missed], lines.services[missed], count))
+        healthy_lines = np.bincount(lines.services[healthy], minlength=count)
+        healthy_unexpected = np.bincount(lines.services[healthy & missed], minlength=count)
+        surprise = excess_surprise(unexpected_counts, line_counts, (healthy_unexpected + 0.5) / (healthy_lines + 1.0))
+        # A service without lines in the reference has no usual rate.
+        surprise[:, healthy_lines == 0] = 0.0
         scores = surprise.max(axis=1)
-        limit = reference_limit(scores[RECENT - 1 : steps.healthy], least=float(np.log10(count / LEVEL)))
+        limit = reference_limit(scores[RECENT - 1 : steps.healthy], minimum=float(np.log10(count / LEVEL)))
         scores = scores[steps.healthy :]
         alarm = first_alarm(steps.times_ns, scores > limit)
         evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
-    def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts | None:
+    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
         """Return which lines were unexpected after the previous ones; None before training."""
         raise NotImplementedError
 
@@ -166,12 +166,12 @@ class DeepLogMarkovDetector(UnexpectedLinesDetector):
         self.order = order
         self.top = top
 
-    def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts:
+    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags:
         return find_unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
 def _evidence(
-    lines: TemplateLines, step: Ints, missed: Verdicts, healthy: int, alarm_ns: int, episode: EpisodeView
+    lines: TemplateLines, step: Ints, missed: Flags, healthy: int, alarm_ns: int, episode: EpisodeView
 ) -> tuple[Evidence, ...]:
     """Return the most frequent unexpected lines before the alarm as evidence."""
     rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
@@ -183,17 +183,17 @@ def _evidence(
     )
     return tuple(
         Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
-        for number, service, text in reported[:_MOST_EVIDENCE]
+        for number, service, text in reported[:_MAX_EVIDENCE]
     )
 
 
 HISTORY = 10
-MOST_TEMPLATES = 256
-MOST_WINDOWS = 20_000
+MAX_TEMPLATES = 256
+MAX_WINDOWS = 20_000
 BATCH = 128
 UPDATES = 400
 _WIDTH = 16
-_UNKNOWN, _BEFORE = 0, 1
+_UNKNOWN, _PADDING = 0, 1
 """Codes of unknown templates and of positions before a service's first line."""
 _SHARED = (
     "One layer instead of two, on learned template vectors; one model for all services, with a sequence per service.",
@@ -218,11 +218,11 @@ class NextTemplateNetwork:
         position = np.arange(len(order)) - np.searchsorted(owner, owner)
         numbers_before = np.empty((len(order), HISTORY + 1), dtype=np.int64)
         for back in range(HISTORY + 1):
-            shifted = np.concatenate([np.full(back, _BEFORE), token[: len(token) - back]])[: len(token)]
-            numbers_before[order, HISTORY - back] = np.where(position >= back, shifted, _BEFORE)
+            shifted = np.concatenate([np.full(back, _PADDING), token[: len(token) - back]])[: len(token)]
+            numbers_before[order, HISTORY - back] = np.where(position >= back, shifted, _PADDING)
         return numbers_before
 
-    def misses(self, windows: Ints, top: int) -> Verdicts:
+    def misses(self, windows: Ints, top: int) -> Flags:
         """Return whether each line is not among the `top` most likely ones."""
         unique, which = np.unique(windows, axis=0, return_inverse=True)
         shares = log_shares(np, self.parameters, unique[:, :-1])
@@ -237,7 +237,7 @@ def log_shares(xp: Any, parameters: Parameters, before: Any) -> Any:
     return log_softmax(xp, dense(xp, parameters["output"], output))
 
 
-def surprise(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
+def mean_cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
     """Return the mean cross entropy of the next template."""
     (windows,) = batch
     return -xp.take_along_axis(log_shares(xp, parameters, windows[:, :-1]), windows[:, -1:], axis=1).mean()
@@ -286,15 +286,15 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         if not count:
             return self
         # Ties by text, so that the order of episodes does not matter.
-        texts = sorted(count, key=lambda text: (-count[text], text))[:MOST_TEMPLATES]
+        texts = sorted(count, key=lambda text: (-count[text], text))[:MAX_TEMPLATES]
         numbers = {text: number + 2 for number, text in enumerate(texts)}
         network = NextTemplateNetwork(known=numbers, parameters=self._initial(len(numbers) + 2))
         windows = np.concatenate([network.windows(lines) for lines in read if len(lines.templates)])
-        windows = windows[:: -(-len(windows) // MOST_WINDOWS)]
+        windows = windows[:: -(-len(windows) // MAX_WINDOWS)]
         if self.updates:
             parameters = train(
                 network.parameters,
-                [(surprise, ("vectors", "cell", "output"))],
+                [(mean_cross_entropy, ("vectors", "cell", "output"))],
                 [windows],
                 updates=self.updates,
                 batch=BATCH,
@@ -312,7 +312,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
             "output": dense_parameters(rng, self.hidden, templates),
         }
 
-    def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts | None:
+    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
         network = self.model_
         return None if network is None else network.misses(network.windows(lines), self.top)
 

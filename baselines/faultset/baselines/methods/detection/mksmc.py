@@ -22,7 +22,7 @@ from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, me
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 
 
 @baseline(
@@ -176,7 +176,7 @@ class MKSMC(TrainingFreeBaseline):
 
     @staticmethod
     def _explain(windows: Windows, columns: npt.NDArray[np.intp], shares: Matrix) -> tuple[Evidence, ...]:
-        order = np.argsort(-shares, kind="stable")[:_MOST_EVIDENCE]
+        order = np.argsort(-shares, kind="stable")[:_MAX_EVIDENCE]
         return tuple(
             Evidence(
                 service=windows.series[columns[position]][0],

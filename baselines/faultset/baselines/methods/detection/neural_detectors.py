@@ -43,7 +43,7 @@ neural_detector = functools.partial(
 
 
 WINDOW = 8
-MOST_WINDOWS = 20_000
+MAX_WINDOWS = 20_000
 BATCH = 128
 UPDATES = 400
 DEPARTURES = (
@@ -76,7 +76,7 @@ class WindowDetector(PooledDetector):
         self.history = window - 1
 
     def _learn(self, sequences: Sequence[Matrix]) -> Any:
-        windows = thin([self._windows(one) for one in sequences], MOST_WINDOWS)
+        windows = thin([self._windows(one) for one in sequences], MAX_WINDOWS)
         parameters = self._initial(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
@@ -170,8 +170,8 @@ class LSTMAutoencoder(WindowDetector):
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
         parameters, center, inverse = model
-        away = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1] - center
-        return np.einsum("ij,jk,ik->i", away, inverse, away)
+        deviation = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1] - center
+        return np.einsum("ij,jk,ik->i", deviation, inverse, deviation)
 
 
 @neural_detector(

@@ -284,5 +284,5 @@ class PCADetector(TrainingFreeBaseline):
             principal_distances(normal[rest], normal[block], variance=self.variance)
             for rest, block in split_folds(len(normal))
         ]
-        spe, t2 = (reference_limit(np.concatenate(parts), least=1e-9) for parts in zip(*pairs, strict=True))
+        spe, t2 = (reference_limit(np.concatenate(parts), minimum=1e-9) for parts in zip(*pairs, strict=True))
         return spe, t2

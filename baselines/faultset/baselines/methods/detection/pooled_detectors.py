@@ -20,10 +20,10 @@ from faultset.baselines.stats.scaling import Matrix
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-MOST_ROWS = 200_000
+MAX_ROWS = 200_000
 """Approximate maximum of training rows; with more rows, every k-th step is used."""
 USUAL_SHARE = 0.95
-_MOST_EVIDENCE = 3
+_MAX_EVIDENCE = 3
 
 DEPARTURES = (
     "One model is learned from all services of healthy training episodes and references; its input is log(1 + largest "
@@ -84,15 +84,15 @@ class PooledDetector(RegisteredBaseline):
         evidence: list[Evidence] = []
         if alarm is not None:
             row = int(np.searchsorted(times, alarm))
-            for service in np.argsort(-shares[row], kind="stable")[:_MOST_EVIDENCE].tolist():
+            for service in np.argsort(-shares[row], kind="stable")[:_MAX_EVIDENCE].tolist():
                 name, score = role_vectors.services[service], float(shares[row, service])
                 evidence.append(Evidence(service=name, subject="all roles", score=score, detail="times its limit"))
         return Detection.from_scores(times, worst, limit, evidence=evidence)
 
 
-def thin(sequences: Sequence[Matrix], most: int) -> Matrix:
-    """Return every k-th step of each sequence, about `most` in total."""
-    step = -(-sum(map(len, sequences)) // most)
+def thin(sequences: Sequence[Matrix], max_steps: int) -> Matrix:
+    """Return every k-th step of each sequence, about `max_steps` in total."""
+    step = -(-sum(map(len, sequences)) // max_steps)
     return np.concatenate([sequence[::step] for sequence in sequences])
 
 
@@ -134,8 +134,8 @@ class ForecastResidual(PooledDetector):
         self.history = lags
 
     def _learn(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        pasts = thin([self._stack_lags(sequence) for sequence in sequences], MOST_ROWS)
-        nexts = thin([sequence[self.lags :] for sequence in sequences], MOST_ROWS)
+        pasts = thin([self._stack_lags(sequence) for sequence in sequences], MAX_ROWS)
+        nexts = thin([sequence[self.lags :] for sequence in sequences], MAX_ROWS)
         penalty = self.ridge * len(pasts) * np.eye(pasts.shape[1])
         penalty[-1, -1] = 0.0
         weights = np.asarray(np.linalg.lstsq(pasts.T @ pasts + penalty, pasts.T @ nexts, rcond=None)[0], dtype=float)
@@ -190,7 +190,7 @@ class PooledIsolationForest(PooledDetector):
     def _learn(self, sequences: Sequence[Matrix]) -> Any:
         from sklearn.ensemble import IsolationForest
 
-        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(thin(sequences, MOST_ROWS))
+        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(thin(sequences, MAX_ROWS))
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return -self.model_.score_samples(sequence)
@@ -297,7 +297,7 @@ class PooledPCA(PooledDetector):
         self.variance = variance
 
     def _learn(self, sequences: Sequence[Matrix]) -> _Subspace:
-        rows = thin(sequences, MOST_ROWS)
+        rows = thin(sequences, MAX_ROWS)
         center, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
         values, vectors = np.linalg.eigh(np.cov((rows - center) / scale, rowvar=False))
         share = np.cumsum(values[::-1]) / max(float(values.sum()), 1e-12)
@@ -306,10 +306,10 @@ class PooledPCA(PooledDetector):
 
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
-        away = (sequence - model.center) / model.scale
-        rest = np.linalg.norm(away - (away @ model.axes.T) @ model.axes, axis=1)
+        deviation = (sequence - model.center) / model.scale
+        rest = np.linalg.norm(deviation - (deviation @ model.axes.T) @ model.axes, axis=1)
         # Ignore rounding errors of vectors within the subspace.
-        return np.where(rest > ROUNDING * np.linalg.norm(away, axis=1), rest, 0.0)
+        return np.where(rest > ROUNDING * np.linalg.norm(deviation, axis=1), rest, 0.0)
 
 
 @baseline(
@@ -353,7 +353,7 @@ class Autoencoder(PooledDetector):
     def _learn(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
         from sklearn.neural_network import MLPRegressor
 
-        rows = thin(sequences, MOST_ROWS)
+        rows = thin(sequences, MAX_ROWS)
         batch: Any = min(_BATCH, len(rows))
         network = MLPRegressor(
             hidden_layer_sizes=self.hidden,

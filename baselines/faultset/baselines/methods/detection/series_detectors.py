@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 EXPECTED_RUN = 250.0
-LONGEST = 60
+MAX_WINDOW = 60
 RECENT = 5
-LEAST_SPREAD = 0.1
+MIN_SPREAD = 0.1
 _CERTAIN = 1e-12
 _NEVER = 1e-300
 
@@ -33,7 +33,7 @@ def run_lengths(
     *,
     expected_run: float = EXPECTED_RUN,
     prior_samples: float = 2.0,
-    longest: int = LONGEST,
+    longest: int = MAX_WINDOW,
 ) -> Matrix:
     """Return the posterior of the run length of each group of streams after each sample.
 
@@ -77,10 +77,10 @@ def run_lengths(
         density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
         joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
-        grown = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
+        growth = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
         belief[:, 0] = hazard
-        belief[:, 1:] = grown[:, :-1]
-        belief[:, -1] += grown[:, -1]
+        belief[:, 1:] = growth[:, :-1]
+        belief[:, -1] += growth[:, -1]
         posterior[step] = belief
         mean, beta = (
             _extend_runs(mean + off / (kappa + 1), 0.0),
@@ -145,7 +145,7 @@ class BOCPDDetector(TrainingFreeBaseline):
         if held_out is None:
             return Detection.silent()
         streams = stream_service_roles(episode, held_out.lasting)
-        center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), LEAST_SPREAD)
+        center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), MIN_SPREAD)
         owners = [service for service, _ in streams.names]
         starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]
         posterior = run_lengths(
@@ -231,7 +231,7 @@ AVERAGED = 3
 COMPARED = 21
 AHEAD = 5
 LIMIT = 3.0
-LEAST_WINDOW = 8
+MIN_WINDOW = 8
 STILL = 0.05
 _TINY = 1e-8
 
@@ -331,9 +331,9 @@ class SpectralResidualDetector(TrainingFreeBaseline):
             return Detection.silent(LIMIT)
         streams = stream_services(held_out.lasting)
         healthy = len(streams.normal)
-        window = max(LEAST_WINDOW, healthy // 2)
+        window = max(MIN_WINDOW, healthy // 2)
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
         # The method detects changes, not states, so the largest score counts until the end.
         standing = np.maximum.accumulate(scores[first:])
-        return held_out.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)
+        return held_out.detection(standing, reference_limit(scores[:first], minimum=LIMIT), consecutive=1)

@@ -32,8 +32,8 @@ BINS = 5
 LOCAL_LEVEL = 0.01
 LAST_LEVEL = 0.001
 LEVEL_STEP = 0.1
-MOST_LAST = 10
-MOST_GIVEN = 3
+MAX_RANKED = 10
+MAX_CONDITIONING = 3
 RCD_SERIES_PER_SERVICE = 3
 RUNS = 10
 
@@ -64,7 +64,7 @@ class FNodeTests:
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
         """Return the columns that depend on the F-node given any small set of other columns, sorted by p-value."""
         near = [column for column in columns if self.test(column)[0] <= level]
-        for size in range(1, MOST_GIVEN + 1):
+        for size in range(1, MAX_CONDITIONING + 1):
             if len(near) <= size:
                 break
             for column in list(near):
@@ -85,7 +85,7 @@ def rank_by_f_node(tests: FNodeTests, columns: Sequence[int], rng: np.random.Gen
         remaining = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
         if len(remaining) <= CHUNK or len(remaining) >= before:
             break
-    remaining = sorted(remaining, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
+    remaining = sorted(remaining, key=lambda column: (-tests.test(column)[1], column))[:MAX_RANKED]
     ranked: list[int] = []
     for level in np.arange(LAST_LEVEL, 1.0, LEVEL_STEP):
         ranked += [column for column in tests.neighbours(remaining, float(level)) if column not in ranked]

@@ -24,8 +24,8 @@ from faultset.datasets.format.labels import AlarmLocation
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-LEAST_STRENGTH = 1.0
-LEAST_RATIO = 0.5
+MIN_STRENGTH = 1.0
+MIN_RATIO = 0.5
 LEFT = 0.1
 CREDIT = 0.25
 STATE = 4.0
@@ -50,8 +50,8 @@ def explain(
     *,
     front: str = "",
     unavailable: Collection[str] = (),
-    least_strength: float = LEAST_STRENGTH,
-    least_ratio: float = LEAST_RATIO,
+    min_strength: float = MIN_STRENGTH,
+    min_ratio: float = MIN_RATIO,
 ) -> Explanation:
     """Reduce the symptoms of services that call an anomalous service, and add a part of them to that service.
 
@@ -85,8 +85,8 @@ def explain(
     dependents = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
     local = {name: 0.0 if name in dependents else value for name, value in local.items()}
     symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
-    reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= least_strength})
-    if len(reached) > 1 and symptoms.get(front, 0.0) >= least_strength:
+    reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= min_strength})
+    if len(reached) > 1 and symptoms.get(front, 0.0) >= min_strength:
         symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
     scores = {name: local.get(name, 0.0) for name in names}
@@ -95,7 +95,7 @@ def explain(
         below = [
             c
             for c in callees.get(name, ())
-            if c in unavailable or total.get(c, 0.0) >= max(least_strength, least_ratio * symptom)
+            if c in unavailable or total.get(c, 0.0) >= max(min_strength, min_ratio * symptom)
         ]
         if not below or not symptom:
             scores[name] += symptom
@@ -106,7 +106,7 @@ def explain(
         scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
-        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= least_strength]
+        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= min_strength]
         if len(unexplained) > 1:
             scores[name] = scores.get(name, 0.0) + min(unexplained)
     return Explanation(scores=scores, edges=edges)
@@ -143,9 +143,9 @@ class CombinedEvidence(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_strength
+    min_strength
         Minimum strength of a service that explains its callers' symptoms.
-    least_ratio
+    min_ratio
         Minimum strength relative to the caller's symptoms.
 
     References
@@ -153,9 +153,9 @@ class CombinedEvidence(TrainingFreeBaseline):
     None; our own. Requests are compared as Nezha does (Yu et al., FSE 2023).
     """
 
-    def __init__(self, *, least_strength: float = LEAST_STRENGTH, least_ratio: float = LEAST_RATIO) -> None:
-        self.least_strength = least_strength
-        self.least_ratio = least_ratio
+    def __init__(self, *, min_strength: float = MIN_STRENGTH, min_ratio: float = MIN_RATIO) -> None:
+        self.min_strength = min_strength
+        self.min_ratio = min_ratio
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence that remains."""
@@ -169,7 +169,7 @@ class CombinedEvidence(TrainingFreeBaseline):
         blind = sorted(candidates - _list_observed_services(episode))
         front = episode.context.workload_entry
         unavailable = {
-            item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.least_strength
+            item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.min_strength
         }
         explanation = explain(
             local,
@@ -178,8 +178,8 @@ class CombinedEvidence(TrainingFreeBaseline):
             blind,
             front=front,
             unavailable=unavailable,
-            least_strength=self.least_strength,
-            least_ratio=self.least_ratio,
+            min_strength=self.min_strength,
+            min_ratio=self.min_ratio,
         )
         return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 

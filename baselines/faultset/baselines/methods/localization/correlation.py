@@ -20,7 +20,7 @@ from faultset.datasets.format.labels import AlarmLocation
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-LEAST_Z = 5.0
+MIN_Z = 5.0
 SYMPTOMS = ("latency", "errors")
 _SMALLEST = 1e-300
 
@@ -55,8 +55,8 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
     since = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
-    away = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
-    return np.divide(away, spread, out=np.where(away > 0, np.inf, 0.0), where=spread > 0)
+    deviation = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
+    return np.divide(deviation, spread, out=np.where(deviation > 0, np.inf, 0.0), where=spread > 0)
 
 
 @baseline(
@@ -83,7 +83,7 @@ class RankedCorrelation(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_z
+    min_z
         A metric is anomalous beyond this many median absolute deviations.
 
     References
@@ -91,17 +91,17 @@ class RankedCorrelation(TrainingFreeBaseline):
     Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024.
     """
 
-    def __init__(self, *, least_z: float = LEAST_Z) -> None:
-        self.least_z = least_z
+    def __init__(self, *, min_z: float = MIN_Z) -> None:
+        self.min_z = min_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by -log10 of their smallest p-value; the service of the alarm is not ranked."""
         source = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
-        return correlate_with_alarm(episode, alarm_ns, source, least_z=self.least_z)
+        return correlate_with_alarm(episode, alarm_ns, source, min_z=self.min_z)
 
 
 def correlate_with_alarm(
-    episode: EpisodeView, alarm_ns: int, source: AlarmLocation, *, least_z: float = LEAST_Z
+    episode: EpisodeView, alarm_ns: int, source: AlarmLocation, *, min_z: float = MIN_Z
 ) -> Ranking:
     """Rank the other services by -log10 of the p-value of a metric's correlation with that of the alarm."""
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
@@ -112,7 +112,7 @@ def correlate_with_alarm(
     best: dict[str, tuple[float, str]] = {}
     for target in _targets(episode, source, windows, alarm_ns):
         comparable = _comparable(episode, windows, target)
-        chosen = [column for column in comparable if z[column] > least_z]
+        chosen = [column for column in comparable if z[column] > min_z]
         p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
         for column, p in zip(chosen, p_values.tolist(), strict=True):
             service, metric = windows.series[column]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 ROLES = frozenset({"latency", "errors"})
-MOST_COLUMNS = 48
+MAX_COLUMNS = 48
 CLIP = 2.0
 SURE = 0.5
 
@@ -104,7 +104,7 @@ def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix
     before = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
     samples = np.clip(np.vstack([before, since]), -CLIP, CLIP)
     owners = [windows.series[column][0] for column in chosen]
-    if len(chosen) <= MOST_COLUMNS:
+    if len(chosen) <= MAX_COLUMNS:
         return samples, owners
     names = sorted(set(owners))
     code = np.searchsorted(names, owners)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UPDATES = 300
 BATCH = 16
 _NOWHERE = -1e9
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 SOURCES = {
     "logs": [index for index, name in enumerate(NAMES) if name.startswith("error lines")],
     "traces": [index for index, name in enumerate(NAMES) if name.startswith("calls to it")],
@@ -146,7 +146,7 @@ class Eadro(RegisteredBaseline):
         services, rows, near = graph
         shares = np.exp(suspicion(np, self.model_, rows[None], near[None], np.ones((1, len(rows))))[0])
         best = int(shares.argmax())
-        order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
         evidence = [
             Evidence(service=services[best], subject=NAMES[index], score=float(rows[best, index]))
             for index in order

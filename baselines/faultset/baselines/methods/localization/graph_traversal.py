@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SYMPTOMS = ("latency", "errors")
-LEAST_Z = 3.0
-MOST_Z = 100.0
+MIN_Z = 3.0
+MAX_Z = 100.0
 SUSTAINED = 2
 UNLIKELY = 0.1
 
@@ -69,8 +69,8 @@ def measure_deviations(
     since = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(since):
         return {}
-    nothing = np.zeros(since.shape, dtype=bool)
-    moves = [deviations(since, reference, spread, nothing) for reference in (center, level)]
+    never_absent = np.zeros(since.shape, dtype=bool)
+    moves = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
     z = np.minimum(*(moves if upwards else np.abs(moves)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
@@ -78,10 +78,10 @@ def measure_deviations(
     for name, index in fronts.items():
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
-    moved = np.minimum(_average_pairs(z), MOST_Z) * weight
+    moved = np.minimum(_average_pairs(z), MAX_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
-    moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
+    moved[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
     furthest: dict[str, float] = {}
     for (owner, _), far in zip(series, moved.tolist(), strict=True):
         furthest[owner] = max(furthest.get(owner, 0.0), far)
@@ -140,7 +140,7 @@ class GraphTraversal(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_z
+    min_z
         Robust sigmas from the reference's median beyond which a service is anomalous.
 
     References
@@ -149,8 +149,8 @@ class GraphTraversal(TrainingFreeBaseline):
     traversal; anomaly, symptom and score are our own.
     """
 
-    def __init__(self, *, least_z: float = LEAST_Z) -> None:
-        self.least_z = least_z
+    def __init__(self, *, min_z: float = MIN_Z) -> None:
+        self.min_z = min_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the anomalous services."""
@@ -170,7 +170,7 @@ class GraphTraversal(TrainingFreeBaseline):
             for symptom in SYMPTOMS
         }
         symptom = max(SYMPTOMS, key=lambda name: _measure_symptom(moved[name], front))
-        anomalous = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
+        anomalous = {name: z for name, z in moved[symptom].items() if z >= self.min_z and name in episode.services}
         if not anomalous:
             return Ranking.abstain()
         calls = read_call_graph(episode)
@@ -276,7 +276,7 @@ class AlarmDescent(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_z
+    min_z
         Robust sigmas from the reference's median beyond which a service has the symptom.
 
     References
@@ -284,8 +284,8 @@ class AlarmDescent(TrainingFreeBaseline):
     None; our own. Symptoms are measured as in `graph-traversal`.
     """
 
-    def __init__(self, *, least_z: float = LEAST_Z) -> None:
-        self.least_z = least_z
+    def __init__(self, *, min_z: float = MIN_Z) -> None:
+        self.min_z = min_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by blame; services that no calls reach from the alarm come last."""
@@ -303,11 +303,11 @@ class AlarmDescent(TrainingFreeBaseline):
             moves = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
             if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
                 moved, symptom = moves, role
-        anomalous = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
+        anomalous = {name: z for name, z in moved.items() if z >= self.min_z and name in episode.services}
         if not anomalous:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
-        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.least_z, **anomalous}.items()}
+        strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.min_z, **anomalous}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]

@@ -1,4 +1,4 @@
-"""Nezha: event patterns of the healthy time that are missing since the alarm."""
+"""Nezha: event patterns that occur in the healthy time and are missing since the alarm."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.baselines.traces.abnormal_traces import (
-    LEAST_G,
-    LEAST_SUPPORT,
+    MIN_G,
+    MIN_SUPPORT,
     SIMILARITY,
     ObservationKind,
     Observations,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 PAPER = "Yu, Chen, Li, Wu, Zhang, Nezha, FSE 2023"
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class Edges:
 def link_events(spans: Spans, events: Events) -> Edges:
     """Link consecutive events of a span, and the start event of a span with its cause.
 
-    The cause is the parent's last event before it if both spans are in one service, otherwise the parent's start event.
+    If both spans belong to one service, the cause is the last event of the parent before the span started. Otherwise it
+    is the start event of the parent.
     """
     follows = np.flatnonzero(events.span[:-1] == events.span[1:])
     begins = np.flatnonzero(events.kind == BEGIN)
@@ -77,7 +78,7 @@ def measure_depths_of_spans(spans: Spans) -> Ints:
     """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         has_parent = above >= 0
         if not has_parent.any():
             break
@@ -88,10 +89,10 @@ def measure_depths_of_spans(spans: Spans) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """[p] kinds of links with their support."""
+    """[p] kinds of links between events, with their support."""
 
     source: Ints
-    """Code of the first event."""
+    """Code of the link's first event."""
     target: Ints
     example: Ints
     """Row of `Edges` with the pattern."""
@@ -130,9 +131,9 @@ class Nezha(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_support
+    min_support
         Patterns need a larger support than this in the healthy time.
-    least_score
+    min_score
         Minimum lost share of a pattern's support, s / (s + s').
 
     References
@@ -141,9 +142,9 @@ class Nezha(TrainingFreeBaseline):
     data, FSE 2023.
     """
 
-    def __init__(self, *, least_support: int = 5, least_score: float = 0.67) -> None:
-        self.least_support = least_support
-        self.least_score = least_score
+    def __init__(self, *, min_support: int = 5, min_score: float = 0.67) -> None:
+        self.min_support = min_support
+        self.min_score = min_score
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by their best lost pattern; ties by depth."""
@@ -154,22 +155,22 @@ class Nezha(TrainingFreeBaseline):
         edges = link_events(spans, events)
         alarms = {alarm.service: alarm.metric for alarm in find_metric_alarms(episode, alarm_ns)}
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
-        began = find_trace_starts(spans)
+        start_ns = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        healthy, since = began < healthy_end_ns, began >= alarm_ns
+        healthy, since = start_ns < healthy_end_ns, start_ns >= alarm_ns
         if not healthy.any() or not since.any():
             return Ranking.abstain()
         patterns = self._patterns(spans, events, edges, alarmed, healthy, since)
         total = patterns.healthy + patterns.since
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
-        chosen = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
-        chosen[chosen] = ~follows_lost(patterns.source[chosen], patterns.target[chosen], score[chosen])
-        if not chosen.any():
+        selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
+        selected[selected] = ~follows_lost(patterns.source[selected], patterns.target[selected], score[selected])
+        if not selected.any():
             return Ranking.abstain()
-        worth = score + patterns.depth / (1000 * _DEEPEST)
+        weight = score + patterns.depth / (1000 * _MAX_DEPTH)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
-        for number in np.flatnonzero(chosen)[np.argsort(-worth[chosen], kind="stable")]:
+        for number in np.flatnonzero(selected)[np.argsort(-weight[selected], kind="stable")]:
             service = spans.names[patterns.service[number]]
             row = int(patterns.example[number])
             if len(evidence) < 10:
@@ -177,11 +178,11 @@ class Nezha(TrainingFreeBaseline):
                     Evidence(
                         service=service,
                         subject=f"{events.text(int(edges.source[row]))} -> {events.text(int(edges.target[row]))}",
-                        score=float(worth[number]),
+                        score=float(weight[number]),
                         detail=f"lost pattern{', alarm of ' + alarms[service] if service in alarms else ''}",
                     )
                 )
-            scores.setdefault(service, float(worth[number]))
+            scores.setdefault(service, float(weight[number]))
         return Ranking.of(scores, episode.services, evidence)
 
     def _patterns(
@@ -211,17 +212,17 @@ class Nezha(TrainingFreeBaseline):
 
 
 def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
-    """Return which lost patterns follow another pattern that is lost at least as much.
+    """Return which lost patterns start with the last event of a pattern that was lost at least as much.
 
     >>> follows_lost(np.array([1, 2]), np.array([2, 3]), np.array([1.0, 1.0])).tolist()
     [False, True]
     """
-    led_by = (source[:, None] == target[None, :]) & (score[:, None] <= score[None, :])
-    return np.asarray(led_by.any(axis=1))
+    follows = (source[:, None] == target[None, :]) & (score[:, None] <= score[None, :])
+    return np.asarray(follows.any(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Counted:
+class _CountedChanges:
     """The changes of one kind of observation that the ranking uses."""
 
     rows: Flags
@@ -246,7 +247,7 @@ class _Counted:
         "Log lines are linked with log lines and calls with calls, because logs and spans have different clocks.",
         "Evidence is a likelihood ratio on effective counts instead of a ratio of supports.",
         "Only changes without an earlier change in the same request count in full.",
-        "Exclusive time and the time to another service are events too: usual or slow.",
+        "Exclusive time and the time until another service responds are events too: usual or slow.",
     ),
 )
 class NezhaPatterns(TrainingFreeBaseline):
@@ -254,14 +255,14 @@ class NezhaPatterns(TrainingFreeBaseline):
 
     Parameters
     ----------
-    least_support
+    min_support
         Minimum number of occurrences of an event in the reference.
     similarity
         Correlation of requests within a window; limits the contribution of an event.
-    least_g
+    min_g
         Minimum evidence of a pattern.
     share
-        An earlier change explains a later one if it is at least this share as surprising.
+        An earlier change explains a later one if its surprise is at least this share of the later one's.
 
     References
     ----------
@@ -272,58 +273,58 @@ class NezhaPatterns(TrainingFreeBaseline):
     def __init__(
         self,
         *,
-        least_support: int = LEAST_SUPPORT,
+        min_support: int = MIN_SUPPORT,
         similarity: float = SIMILARITY,
-        least_g: float = LEAST_G,
+        min_g: float = MIN_G,
         share: float = 0.5,
     ) -> None:
-        self.least_support = least_support
+        self.min_support = min_support
         self.similarity = similarity
-        self.least_g = least_g
+        self.min_g = min_g
         self.share = share
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence of their changes."""
-        key = ("nezha-patterns", self.least_support, self.similarity, self.least_g, self.share, alarm_ns)
+        key = ("nezha-patterns", self.min_support, self.similarity, self.min_g, self.share, alarm_ns)
         return episode.once(key, lambda: self._ranking(episode, alarm_ns))
 
     def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         spans = read_spans(episode)
         alarms = find_metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        sorts = observe_requests(spans, episode, healthy_end_ns) if len(spans) else []
+        kinds = observe_requests(spans, episode, healthy_end_ns) if len(spans) else []
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for sort, patterns, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
-            certainty = sort.seen.certainty[patterns.example]
-            worth = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _divide_by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
+        for kind, patterns, counted in self._changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
+            certainty = kind.seen.certainty[patterns.example]
+            weight = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
+            for owner, score in _divide_by_pod(spans, kind.seen, patterns, counted.rows, weight).items():
                 pods[owner] += score
-            for number in np.flatnonzero(worth > 0):
+            for number in np.flatnonzero(weight > 0):
                 row = int(patterns.example[number])
-                service = spans.names[sort.seen.blamed[row]]
-                scores[service] += float(worth[number])
+                service = spans.names[kind.seen.blamed[row]]
+                scores[service] += float(weight[number])
                 before, before_all, now, now_all = (int(count) for count in patterns.counts[number])
                 evidence.append(
                     Evidence(
                         service=service,
-                        subject=sort.text(row, int(patterns.expected_row[number])),
-                        score=float(worth[number]),
+                        subject=kind.text(row, int(patterns.expected_row[number])),
+                        score=float(weight[number]),
                         detail=f"{before} of {before_all} times in the reference, {now} of {now_all} since the alarm",
                     )
                 )
         for alarm in alarms:
-            worth_of = self._alarm_worth(alarm, spans, healthy_end_ns, alarm_ns)
-            scores[alarm.service] += worth_of
+            alarm_weight = self._weigh_alarm(alarm, spans, healthy_end_ns, alarm_ns)
+            scores[alarm.service] += alarm_weight
             is_own = spans.service == spans.names.index(alarm.service)
             pod_codes = np.unique(spans.pod[is_own & (spans.pod >= 0) & (spans.end_ns >= alarm_ns)]).tolist()
             for code in pod_codes:
-                # The metric is that of the service as a whole.
-                pods[alarm.service, spans.pods[code]] += worth_of / len(pod_codes)
+                # The metric covers all pods of the service, so each gets an equal part.
+                pods[alarm.service, spans.pods[code]] += alarm_weight / len(pod_codes)
             evidence.append(
                 Evidence(
-                    service=alarm.service, subject=alarm.metric, score=worth_of, detail=f"{alarm.z:.0f} sigmas away"
+                    service=alarm.service, subject=alarm.metric, score=alarm_weight, detail=f"{alarm.z:.0f} sigmas away"
                 )
             )
         evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
@@ -331,50 +332,50 @@ class NezhaPatterns(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence[:10], metrics, pods)
 
     def _changes(
-        self, sorts: Sequence[ObservationKind], healthy_end_ns: int, alarm_ns: int, end_ns: int
-    ) -> list[tuple[ObservationKind, PatternComparison, _Counted]]:
+        self, kinds: Sequence[ObservationKind], healthy_end_ns: int, alarm_ns: int, end_ns: int
+    ) -> list[tuple[ObservationKind, PatternComparison, _CountedChanges]]:
         """Compare each kind of observation, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
-        for sort in sorts:
-            observations = sort.seen
+        for kind in kinds:
+            observations = kind.seen
             patterns = compare_patterns(
                 observations,
                 observations.known_ns < healthy_end_ns,
                 [observations.began_ns >= alarm_ns, observations.began_ns >= late_ns],
-                least_support=self.least_support,
+                min_support=self.min_support,
                 similarity=self.similarity,
-                least_g=self.least_g,
+                min_g=self.min_g,
             )
             contrasts.append(
-                (sort, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
+                (kind, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
             )
-        chained = [(sort, surprise) for sort, _, surprise in contrasts if sort.rows_count]
+        chained = [(kind, surprise) for kind, _, surprise in contrasts if kind.rows_count]
         first = np.zeros(0, dtype=bool)
         if chained:
             first = select_first_surprises(
                 np.concatenate([surprise for _, surprise in chained]),
-                np.concatenate([sort.seen.trace for sort, _ in chained]),
-                np.concatenate([sort.seen.known_ns for sort, _ in chained]),
+                np.concatenate([kind.seen.trace for kind, _ in chained]),
+                np.concatenate([kind.seen.known_ns for kind, _ in chained]),
                 self.share,
             )
         changes, offset = [], 0
-        for sort, patterns, surprise in contrasts:
-            counted = _Counted(rows=surprise > 0, share=np.ones(len(patterns.g)))
-            if sort.rows_count:
+        for kind, patterns, surprise in contrasts:
+            counted = _CountedChanges(rows=surprise > 0, share=np.ones(len(patterns.g)))
+            if kind.rows_count:
                 rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
-                among = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))
-                share = np.bincount(patterns.code[rows], minlength=len(patterns.g)) / np.maximum(among, 1)
-                counted = _Counted(rows=rows, share=share)
-            changes.append((sort, patterns, counted))
+                changes_per_pattern = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))
+                share = np.bincount(patterns.code[rows], minlength=len(patterns.g)) / np.maximum(changes_per_pattern, 1)
+                counted = _CountedChanges(rows=rows, share=share)
+            changes.append((kind, patterns, counted))
         return changes
 
-    def _alarm_worth(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
+    def _weigh_alarm(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
         """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
-            count_effective(np.array([max(float(count), self.least_support)]), self.similarity)
+            count_effective(np.array([max(float(count), self.min_support)]), self.similarity)
             for count in (
                 (is_own & (spans.end_ns < healthy_end_ns)).sum(),
                 (is_own & (spans.start_ns >= alarm_ns)).sum(),
@@ -384,14 +385,14 @@ class NezhaPatterns(TrainingFreeBaseline):
 
 
 def _divide_by_pod(
-    spans: Spans, observations: Observations, comparison: PatternComparison, rows: Flags, worth: Matrix
+    spans: Spans, observations: Observations, comparison: PatternComparison, rows: Flags, weight: Matrix
 ) -> dict[tuple[str, str], float]:
     """Divide the evidence of each pattern among the pods of its changes."""
-    total = np.maximum(np.bincount(comparison.code[rows], minlength=len(worth)), 1)
+    total = np.maximum(np.bincount(comparison.code[rows], minlength=len(weight)), 1)
     known_pod = np.flatnonzero(rows & (observations.pod >= 0))
     width = len(spans.pods) + 1
     key = observations.blamed[known_pod] * width + observations.pod[known_pod]
-    share = worth[comparison.code[known_pod]] / total[comparison.code[known_pod]]
+    share = weight[comparison.code[known_pod]] / total[comparison.code[known_pod]]
     owners, _, number = distinct(key)
     scores = np.bincount(number, weights=share, minlength=len(owners))
     return {

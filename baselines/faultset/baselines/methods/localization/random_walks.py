@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DAMPING = 0.85
 BACKWARD = 0.2
 ANOMALOUS_EDGE = 0.55
-LEAST = 0.01
+MIN_WEIGHT = 0.01
 RESOURCES = frozenset({"cpu", "memory", "network"})
 
 
@@ -170,7 +170,7 @@ class MicroRCA(TrainingFreeBaseline):
             weights = [weight for _, _, weight in graph.in_edges(name, data="weight")]
             weights += [weight for _, _, weight in graph.out_edges(name, data="weight")]
             mean = float(np.mean(weights)) if weights else self.anomalous_edge
-            start[name] = mean * max(resources.get(name, 0.0), LEAST) / max(len(weights), 1)
+            start[name] = mean * max(resources.get(name, 0.0), MIN_WEIGHT) / max(len(weights), 1)
         scores = count_visits(graph, start, damping=self.damping)
         return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
 
@@ -192,8 +192,8 @@ class MicroRCA(TrainingFreeBaseline):
 def _correlate_pair(latency: ServiceLatency, one: str, other: str) -> float:
     a, b = latency.column(one), latency.column(other)
     if a is None or b is None:
-        return LEAST
-    return max(LEAST, abs(float(correlations(a[:, None], b)[0])))
+        return MIN_WEIGHT
+    return max(MIN_WEIGHT, abs(float(correlations(a[:, None], b)[0])))
 
 
 def resource_correlations(

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Scope = Literal["system", "own"]
-LEAST_CANDIDATES = 5
-LEAST_LINES = 5
+MIN_CANDIDATES = 5
+MIN_LINES = 5
 LONG_BIN = 4
 
 
-def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDIDATES) -> np.ndarray:
+def candidate_series(z: Matrix, *, sigmas: float = 3.0, min_candidates: int = MIN_CANDIDATES) -> np.ndarray:
     """Return the columns that deviate at some time; if there are too few, those that vary."""
     moved = np.abs(z).max(axis=0, initial=0.0) > sigmas
-    return moved if moved.sum() >= least else z.std(axis=0) > 0
+    return moved if moved.sum() >= min_candidates else z.std(axis=0) > 0
 
 
 def measure_association(
@@ -147,7 +147,7 @@ class RMLAD(TrainingFreeBaseline):
         last_ns = alarm_ns + round((self.half_window + 1) * LONG_BIN * step_s * SECOND_NS)
         lines = read_log_lines(episode, start_ns, last_ns)
         bins = max(1, round((reference_end_ns - start_ns) / (step_s * SECOND_NS)))
-        if (lines.times_ns < reference_end_ns).sum() < LEAST_LINES * bins:
+        if (lines.times_ns < reference_end_ns).sum() < MIN_LINES * bins:
             step_s *= LONG_BIN
         windows = localization_windows(episode, alarm_ns, before=self.half_window, step_s=step_s)
         rows = slice(0, 2 * self.half_window)

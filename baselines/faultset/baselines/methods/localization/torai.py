@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from faultset.baselines.features.windows import Windows
     from faultset.datasets.views import EpisodeView
 
-MOST_CLUSTERS = 4
+MAX_CLUSTERS = 4
 PER_SERVICE = 3
 MODALITIES = ("metrics", "logs", "latency", "errors")
 
@@ -56,7 +56,7 @@ def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, 
     return total / total.sum() if total.sum() > 0 else total
 
 
-def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
+def find_clusters(points: Matrix, *, seed: int, max_clusters: int = MAX_CLUSTERS) -> npt.NDArray[np.int64]:
     """Return the cluster of each point by a Gaussian mixture with the best BIC."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
@@ -64,7 +64,7 @@ def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> np
     labels = np.zeros(len(points), dtype=np.int64)
     best = np.inf
     distinct = len(np.unique(points, axis=0))
-    for size in range(1, min(most, distinct) + 1 if len(points) > 1 else 1):
+    for size in range(1, min(max_clusters, distinct) + 1 if len(points) > 1 else 1):
         mixture = GaussianMixture(n_components=size, covariance_type="diag", max_iter=50, random_state=seed)
         with warnings.catch_warnings(), trusted_input():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -105,8 +105,8 @@ class TORAI(TrainingFreeBaseline):
     graph, FSE 2026, and the code published with RCAEval 1.8.
     """
 
-    def __init__(self, *, most_clusters: int = MOST_CLUSTERS, runs: int = RUNS, seed: int = 0) -> None:
-        self.most_clusters = most_clusters
+    def __init__(self, *, max_clusters: int = MAX_CLUSTERS, runs: int = RUNS, seed: int = 0) -> None:
+        self.max_clusters = max_clusters
         self.runs = runs
         self.seed = seed
 
@@ -122,7 +122,7 @@ class TORAI(TrainingFreeBaseline):
         moved = [index for index in range(len(services)) if mean[index] > 0]
         if not moved:
             return Ranking.abstain()
-        labels = find_clusters(severity[moved], seed=self.seed, most=self.most_clusters)
+        labels = find_clusters(severity[moved], seed=self.seed, max_clusters=self.max_clusters)
         members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []

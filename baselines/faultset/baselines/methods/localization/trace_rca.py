@@ -76,7 +76,7 @@ class TraceRCA(TrainingFreeBaseline):
         A feature is used if its mean severity increases by this share.
     severity
         An invocation is abnormal if a feature deviates by this many sd.
-    least_support
+    min_support
         Minimum share of abnormal traces that contain a set.
     before
         Steps before the alarm at which the test window begins.
@@ -87,11 +87,11 @@ class TraceRCA(TrainingFreeBaseline):
     """
 
     def __init__(
-        self, *, feature_rise: float = 0.1, severity: float = 3.0, least_support: float = 0.1, before: int = 2
+        self, *, feature_rise: float = 0.1, severity: float = 3.0, min_support: float = 0.1, before: int = 2
     ) -> None:
         self.feature_rise = feature_rise
         self.severity = severity
-        self.least_support = least_support
+        self.min_support = min_support
         self.before = before
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -167,7 +167,7 @@ class TraceRCA(TrainingFreeBaseline):
         bad = members[abnormal]
         bad_with_both = np.asarray((bad.T @ bad).todense())
         index = jaccard(bad_with_both, float(abnormal.sum()), with_both)
-        index[bad_with_both < self.least_support * abnormal.sum()] = 0.0
+        index[bad_with_both < self.min_support * abnormal.sum()] = 0.0
         return index.max(axis=1, initial=0.0)
 
 

@@ -20,7 +20,7 @@ from faultset.datasets.metrics.roles import ROLES
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-MOST_Z = 50.0
+MAX_Z = 50.0
 TABLES_READ = ("metrics", "logs", "spans")
 _OWN = (
     *ROLES,
@@ -65,7 +65,7 @@ def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], fea
     present = np.zeros_like(windows.absent)
     z = deviations(windows.values, center, with_metric_floor(spread, windows.series), present)
     gone = windows.absent.mean(axis=0) > 0.5
-    level = np.clip(np.where(gone, 0.0, np.median(z, axis=0)), -MOST_Z, MOST_Z)
+    level = np.clip(np.where(gone, 0.0, np.median(z, axis=0)), -MAX_Z, MAX_Z)
     owner = np.array([services.index(service) for service in windows.services])
     role_of = episode.catalogue.role_of
     role = np.array([ROLES.index(role_of(metric)) for _, metric in windows.series])
@@ -116,7 +116,7 @@ def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], featu
     return True
 
 
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 
 
 @baseline(
@@ -196,7 +196,7 @@ class BoostedRanker(RegisteredBaseline):
             return Ranking.abstain()
         shares = model.predict_proba(signatures.rows)[:, 1]
         best = int(shares.argmax())
-        order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
         evidence = [
             Evidence(service=signatures.services[best], subject=NAMES[index], score=float(signatures.rows[best, index]))
             for index in order

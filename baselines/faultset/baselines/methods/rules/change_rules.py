@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
-LEAST_PERCENT = 5.0
-LEAST_SAMPLES = 3
+MIN_PERCENT = 5.0
+MIN_SAMPLES = 3
 _PAPER = "Probe of the audit of pooled leaderboards, arXiv 2606.29159"
 
 
@@ -31,14 +31,14 @@ def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     ([5.0], [250.0])
     """
     count = np.isfinite(reference).sum(axis=0)
-    usable = varies(reference) & (count >= LEAST_SAMPLES)
+    usable = varies(reference) & (count >= MIN_SAMPLES)
     filled = np.where(np.isfinite(reference), reference, 0.0)
     mean = filled.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(np.isfinite(reference), (reference - mean) ** 2, 0.0).sum(axis=0)
     sd = np.sqrt(squares / np.maximum(count - 1, 1))
-    away = np.abs(np.where(np.isfinite(values), values - mean, 0.0)).max(axis=0, initial=0.0)
-    z = np.divide(away, sd, out=np.zeros(len(sd)), where=usable & (sd > 0))
-    return z, np.divide(100 * away, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
+    deviation = np.abs(np.where(np.isfinite(values), values - mean, 0.0)).max(axis=0, initial=0.0)
+    z = np.divide(deviation, sd, out=np.zeros(len(sd)), where=usable & (sd > 0))
+    return z, np.divide(100 * deviation, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
 
 
 class _ByPeaks(TrainingFreeBaseline):
@@ -80,7 +80,7 @@ class RelativeChange(_ByPeaks):
 
     def rank(self, episode: EpisodeView, windows: Windows, z: Matrix, percent: Matrix) -> Ranking:
         """Rank services by percent."""
-        score = np.where((z >= SIGMAS) & (percent >= LEAST_PERCENT), percent, 0.0)
+        score = np.where((z >= SIGMAS) & (percent >= MIN_PERCENT), percent, 0.0)
         best: dict[str, float] = {}
         order = sorted(range(len(score)), key=lambda column: (-score[column], windows.series[column]))
         for column in order:

@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Traini
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, split_folds
+from faultset.baselines.features.held_out import MIN_SAMPLES, Rows, split_folds
 from faultset.baselines.features.role_streams import (
     RECENT,
     Ints,
@@ -147,7 +147,7 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
 
 
 RARE = 1e-4
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 _IMPOSSIBLE = 1e-300
 
 
@@ -216,9 +216,9 @@ class LogRateDetector(TrainingFreeBaseline):
         """Score every step after the reference by its most surprising count."""
         lines = read_template_lines(episode)
         steps = read_steps(episode)
-        least = -np.log10(self.rare)
-        if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
-            return Detection.silent(least)
+        minimum = -np.log10(self.rare)
+        if steps.healthy < MIN_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
+            return Detection.silent(minimum)
         kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
         counts = steps.counts(lines.times_ns, keys, len(kinds))
         windows, quiet = sum_recent(counts), count_silent_steps(counts)
@@ -233,9 +233,9 @@ class LogRateDetector(TrainingFreeBaseline):
         held_out = np.zeros(len(healthy))
         for rest, block in split_folds(len(healthy)):
             held_out[block] = np.abs(compute_surprise(healthy[rest], healthy[block])).max(axis=1)
-        least = max(least, float(np.log10(len(kinds) / LEVEL)))
+        minimum = max(minimum, float(np.log10(len(kinds) / LEVEL)))
         surprise = compute_surprise(healthy, np.arange(steps.healthy, steps.count))
-        limit = reference_limit(held_out, least=least)
+        limit = reference_limit(held_out, minimum=minimum)
         scores = np.abs(surprise).max(axis=1)
         evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
@@ -260,5 +260,5 @@ def _evidence(
             score=abs(score),
             detail=f"-log10 of the chance of {'more' if score > 0 else 'fewer'} such lines",
         )
-        for _, service, text, score in reported[:_MOST_EVIDENCE]
+        for _, service, text, score in reported[:_MAX_EVIDENCE]
     )

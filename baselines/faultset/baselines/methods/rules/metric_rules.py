@@ -310,21 +310,21 @@ def robust_deviations(
 class MaxZDetector(TrainingFreeBaseline):
     """Control: detect deviations that are larger than any in the reference and last for three samples.
 
-    The limit is the largest deviation of any quarter of the reference from the three others, and at least `least`.
+    The limit is the largest deviation of any quarter of the reference from the three others, and at least `min_limit`.
 
     References
     ----------
     Fang et al., arXiv 2510.04711, 2025, for the performance of such rules.
     """
 
-    def __init__(self, *, least: float = 3.0) -> None:
-        self.least = least
+    def __init__(self, *, min_limit: float = 3.0) -> None:
+        self.min_limit = min_limit
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its largest sustained |z|."""
         windows = detection_windows(episode)
         if windows.empty:
-            return Detection.silent(self.least)
+            return Detection.silent(self.min_limit)
         within = np.zeros(len(windows.series))
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
@@ -334,7 +334,7 @@ class MaxZDetector(TrainingFreeBaseline):
             within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
         # Series that are idle in a part of the reference would make the limit too high.
         steady = within < CLIP
-        limit = max(self.least, float(within[steady].max(initial=0.0)))
+        limit = max(self.min_limit, float(within[steady].max(initial=0.0)))
         z = (
             sustained(robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED)
             * steady

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 SIGMAS = 3.0
 SUSTAINED = 3
 SLOWER = 3.0
-LEAST_SPANS = 10
-LEAST_SHARE = 0.1
-LEAST_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1, "traffic": 0.5}
+MIN_SPANS = 10
+MIN_SHARE = 0.1
+MIN_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1, "traffic": 0.5}
 """Smallest change that raises an alarm, in cores, seconds, errors and requests per second."""
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
@@ -45,8 +45,8 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
     low, high = np.quantile(np.where(np.isfinite(windows.reference), windows.reference, mean), (0.05, 0.95), axis=0)
-    least = np.array([LEAST_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
-    margin = np.maximum(least, LEAST_SHARE * np.abs(mean))
+    least = np.array([MIN_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
+    margin = np.maximum(least, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
     lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)
@@ -90,7 +90,7 @@ def _operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
 def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     order = np.lexsort([duration, group])
     codes, first, count = np.unique(group[order], return_index=True, return_counts=True)
-    enough = count >= LEAST_SPANS
+    enough = count >= MIN_SPANS
     at = first + np.ceil(0.95 * count).astype(np.int64) - 1
     return dict(zip(codes[enough].tolist(), duration[order][at[enough]].astype(float).tolist(), strict=True))
 

@@ -83,16 +83,16 @@ class SLIRuleDetector(TrainingFreeBaseline):
     """Detect when clients see more bad requests than in the reference.
 
     A sample is anomalous if its number of bad requests has a binomial tail probability below `level` and is at least
-    `least_share` of all requests.
+    `min_share` of all requests.
 
     References
     ----------
     None; an alert on the error budget.
     """
 
-    def __init__(self, *, level: float = 1e-4, least_share: float = 0.01) -> None:
+    def __init__(self, *, level: float = 1e-4, min_share: float = 0.01) -> None:
         self.level = level
-        self.least_share = least_share
+        self.min_share = min_share
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the rarity of its bad requests."""
@@ -107,7 +107,7 @@ class SLIRuleDetector(TrainingFreeBaseline):
         for row, end_ns in enumerate(times):
             rows = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
             total, bad = int(rows.sum()), int(classified.bad[rows].sum())
-            if bad and bad >= self.least_share * total:
+            if bad and bad >= self.min_share * total:
                 by_chance = betainc(bad, total - bad + 1, healthy_share)
                 scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
         alarm = first_alarm(times, scores > threshold)

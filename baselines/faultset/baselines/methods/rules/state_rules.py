@@ -139,9 +139,9 @@ def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float
     for pod in object_histories(frame[frame["kind"] == "Pod"]):
         seen = [count_restarts(parse_state(text)) for text in pod.texts]
         before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
-        grown = max(seen) - (max(before) if before else 0)
-        if grown > 0:
-            counts[pod.service, pod.name] = float(grown)
+        increase = max(seen) - (max(before) if before else 0)
+        if increase > 0:
+            counts[pod.service, pod.name] = float(increase)
     return counts
 
 
@@ -156,9 +156,9 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, 
     counts: dict[tuple[str, str], float] = defaultdict(float)
     for (service, pod, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
         before = rows.loc[rows["time"] < since_ns, "value"]
-        grown = int(rows["value"].max() - (before.max() if len(before) else 0))
-        if grown > 0:
-            counts[str(service), pod if isinstance(pod, str) else ""] += grown
+        increase = int(rows["value"].max() - (before.max() if len(before) else 0))
+        if increase > 0:
+            counts[str(service), pod if isinstance(pod, str) else ""] += increase
     return dict(counts)
 
 
@@ -220,9 +220,9 @@ class LastHarmfulChange(LastChange):
 
     def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
         harmless = set(successful_rollouts(episode, alarm_ns))
-        every = _specification_changes(episode)
+        changes = _specification_changes(episode)
         harmful = [change for change in _specification_changes(episode, harmful=True) if change.service not in harmless]
-        harmless |= {change.service for change in every} - {change.service for change in harmful}
+        harmless |= {change.service for change in changes} - {change.service for change in harmful}
         return [*harmful, *(event for event in _controller_events(episode) if event.service not in harmless)]
 
 

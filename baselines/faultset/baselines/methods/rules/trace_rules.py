@@ -10,7 +10,7 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
-from faultset.baselines.features.held_out import LEAST_SAMPLES, divide_by_limits
+from faultset.baselines.features.held_out import MIN_SAMPLES, divide_by_limits
 from faultset.baselines.features.role_streams import (
     Ints,
     Steps,
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 SLOWER = 3.0
 SHARE = 0.95
-LEAST_SPANS = 20
+MIN_SPANS = 20
 CLASS = float(np.log(1.1))
 FARTHEST = 60
 EXPECTED_CALLS = 5.0
 ERROR_STEPS = 10
 BURST_S = 3.0
-_MOST_EVIDENCE = 5
+_MAX_EVIDENCE = 5
 
 
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
@@ -76,9 +76,9 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     total = so_far.sum(axis=2)
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
-        enough = np.flatnonzero(total[:, kind] >= LEAST_SPANS)
+        enough = np.flatnonzero(total[:, kind] >= MIN_SPANS)
         # The last step before the 20 most recent spans.
-        before = np.searchsorted(total[:, kind], total[enough, kind] - LEAST_SPANS, side="right") - 1
+        before = np.searchsorted(total[:, kind], total[enough, kind] - MIN_SPANS, side="right") - 1
         before = np.minimum(before, enough - 1)
         earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
         latest = np.cumsum(so_far[enough, kind] - earlier, axis=1)
@@ -95,7 +95,7 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
     if alarm is not None:
         row = shares[int(np.searchsorted(times, alarm))].tolist()
         reported = sorted((-score, *subject) for score, subject in zip(row, subjects, strict=True) if score > 0)[
-            :_MOST_EVIDENCE
+            :_MAX_EVIDENCE
         ]
         evidence = tuple(
             Evidence(service=service, subject=subject, score=-score, detail=detail)
@@ -141,7 +141,7 @@ class TraceP95Detector(TrainingFreeBaseline):
         spans, steps = read_ended_spans(episode), read_steps(episode)
         step = steps.of(spans.ends_ns)
         healthy = (step >= 0) & (step < steps.healthy)
-        if steps.healthy < LEAST_SAMPLES or not healthy.any():
+        if steps.healthy < MIN_SAMPLES or not healthy.any():
             return Detection.silent(1.0)
         reference = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
         change = np.abs(recent_percentiles(steps, spans, reference))
@@ -189,15 +189,15 @@ class MissingEdgeDetector(TrainingFreeBaseline):
         names = sorted(episode.services)
         step = steps.of(calls.known_ns)
         edges = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
-        if steps.healthy < LEAST_SAMPLES or not len(edges):
+        if steps.healthy < MIN_SAMPLES or not len(edges):
             return Detection.silent(1.0)
         position = np.searchsorted(edges, calls.edges).clip(0, len(edges) - 1)
         column = np.where(edges[position] == calls.edges, position, -1)
         counts = steps.counts(calls.known_ns, column, len(edges))
         # Calls come in bursts, so the unit is a step without calls, not a missing call.
         overdue = count_silent_steps(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
-        least = max(self.expected, float(np.log(len(edges) / LEVEL)))
-        shares, limit = divide_by_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
+        minimum = max(self.expected, float(np.log(len(edges) / LEVEL)))
+        shares, limit = divide_by_limits(overdue[: steps.healthy], overdue[steps.healthy :], minimum)
         subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in edges.tolist()]
         return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
@@ -239,18 +239,18 @@ class TraceErrorsDetector(TrainingFreeBaseline):
         """Score every step after the reference by its least likely service: -log10 of the tail probability."""
         spans, steps = read_ended_spans(episode), read_steps(episode)
         names = sorted(episode.services)
-        every = steps.counts(spans.ends_ns, spans.services, len(names))
+        counts = steps.counts(spans.ends_ns, spans.services, len(names))
         failed = steps.counts(spans.ends_ns[spans.failed], spans.services[spans.failed], len(names))
-        total = every[: steps.healthy].sum(axis=0)
-        if steps.healthy < LEAST_SAMPLES or not total.any():
+        total = counts[: steps.healthy].sum(axis=0)
+        if steps.healthy < MIN_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(every, ERROR_STEPS), healthy_rate)
+        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(counts, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
         surprise[span_of_recent(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
-        limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
+        limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], minimum=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"
         subjects = [(name, "failed spans") for name in names]
         return _detection(steps, surprise[steps.healthy :], limit, subjects, detail)

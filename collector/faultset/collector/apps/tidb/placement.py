@@ -36,19 +36,19 @@ class NoLeader(Exception):
     """No store is up to lead a region."""
 
 
-def region_of(row: int) -> int:
+def find_region(row: int) -> int:
     """Return the number of a row's region, counted from 0.
 
-    >>> region_of(1), region_of(100), region_of(101), region_of(1200)
+    >>> find_region(1), find_region(100), find_region(101), find_region(1200)
     (0, 0, 1, 11)
     """
     return min(REGIONS - 1, max(0, (row - 1) * REGIONS // ROWS))
 
 
-def rows_of(region: int) -> tuple[int, int]:
+def list_region_rows(region: int) -> tuple[int, int]:
     """Return the first and the last row of a region.
 
-    >>> rows_of(1)
+    >>> list_region_rows(1)
     (101, 200)
     """
     return region * ROWS // REGIONS + 1, (region + 1) * ROWS // REGIONS
@@ -96,10 +96,10 @@ class Placement:
     def region(self, row: int) -> KeyRegion:
         """Return the region of a row; raise NoLeader if no store is up."""
         self._replace_leaders()
-        number = region_of(row)
+        number = find_region(row)
         if number not in self._leaders:
             raise NoLeader(f"region {number} has no leader: no store is up")
-        return KeyRegion(number, *rows_of(number), self._leaders[number])
+        return KeyRegion(number, *list_region_rows(number), self._leaders[number])
 
     def stores_up(self) -> list[str]:
         """Return the stores with recent heartbeats."""

@@ -9,10 +9,10 @@ from faultset.collector.apps.tidb.stateful_sets import (
     APPLIED,
     STORAGE_CLASS,
     Manifest,
+    build_owner_metadata,
     component_status,
-    owner_of,
+    get_storage_class,
     stateful_set,
-    storage_class_of,
 )
 from faultset.collector.runtime.cluster_api import ApiRefusal, ResourceType
 from faultset.collector.spec.app import AppSpec
@@ -166,10 +166,12 @@ class Reconciler:
         service = self._app.services[name]
         for front in service_manifests(self._app, service):
             if self._api.get(SERVICES, front["metadata"]["name"]) is None:
-                self._api.create(SERVICES, {**front, "metadata": {**front["metadata"], **owner_of(cluster)}})
+                self._api.create(
+                    SERVICES, {**front, "metadata": {**front["metadata"], **build_owner_metadata(cluster)}}
+                )
         target = stateful_set(self._app, cluster, name, self._telemetry)
         current = self._api.get(SETS, name)
-        if current is not None and storage_class_of(current) != storage_class_of(target):
+        if current is not None and get_storage_class(current) != get_storage_class(target):
             self._api.delete(SETS, name)
             self.tell(
                 cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
@@ -185,7 +187,7 @@ class Reconciler:
         stale = [
             claim
             for claim in self._api.list(CLAIMS, labels)
-            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != storage_class_of(target)
+            if claim["metadata"].get("annotations", {}).get(STORAGE_CLASS) != get_storage_class(target)
         ]
         for claim in stale:
             if not claim["metadata"].get("deletionTimestamp"):

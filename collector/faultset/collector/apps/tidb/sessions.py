@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb.placement import region_of
+from faultset.collector.apps.tidb.placement import find_region
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import Code, RpcError
 
@@ -89,7 +89,7 @@ class KeyValueClient:
         )
 
     async def _again(self, ask: Callable[[], Awaitable[T]], given_up: str, kind: str) -> T:
-        """Retry until an answer arrives, with growing pauses; finally raise RpcError."""
+        """Retry until a response arrives, with growing pauses; finally raise RpcError."""
         deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
         while True:
             try:
@@ -115,5 +115,5 @@ def of_regions(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
     """Group the values of rows by region."""
     by_region: dict[int, dict[str, T]] = {}
     for key, value in keys.items():
-        by_region.setdefault(region_of(int(key)), {})[key] = value
+        by_region.setdefault(find_region(int(key)), {})[key] = value
     return by_region

@@ -53,7 +53,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
         if size:
             claim["spec"]["resources"] = {"requests": {"storage": size}}
     applied = json.dumps(spec, sort_keys=True, separators=(",", ":"))
-    manifest["metadata"] = {**manifest["metadata"], **owner_of(cluster), "annotations": {APPLIED: applied}}
+    manifest["metadata"] = {**manifest["metadata"], **build_owner_metadata(cluster), "annotations": {APPLIED: applied}}
     return manifest
 
 
@@ -61,14 +61,14 @@ def _strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str |
     return component.get("statefulSetUpdateStrategy") or cluster["spec"].get("statefulSetUpdateStrategy")
 
 
-def storage_class_of(manifest: Mapping[str, Any]) -> str | None:
+def get_storage_class(manifest: Mapping[str, Any]) -> str | None:
     """Return the class of a StatefulSet's volumes, empty for the cluster's own; None without volumes."""
     for claim in manifest["spec"].get("volumeClaimTemplates") or ():
         return (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS, "")
     return None
 
 
-def owner_of(cluster: Mapping[str, Any]) -> Manifest:
+def build_owner_metadata(cluster: Mapping[str, Any]) -> Manifest:
     """Return metadata that make a TidbCluster the owner of an object."""
     metadata = cluster["metadata"]
     owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": metadata["name"]}

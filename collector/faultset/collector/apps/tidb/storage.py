@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb.placement import rows_of
+from faultset.collector.apps.tidb.placement import list_region_rows
 from faultset.collector.apps.tidb.rows import RowError, TransactionalRows
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.environment import environment
@@ -27,7 +27,7 @@ _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = W
 class SendHeartbeat(Step):
     """Report to the placement driver that the store is up, and receive the regions it leads.
 
-    Without an answer the store keeps its regions.
+    Without a response the store keeps its regions.
     """
 
     keyword = "send_heartbeat"
@@ -42,7 +42,7 @@ class SendHeartbeat(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that sends the heartbeat."""
-        led = _led.setdefault(service.caller, set())
+        led_regions = _led.setdefault(service.caller, set())
         address = f"{environment().pod}.{self.peers}"
 
         async def handle(request: RequestContext) -> None:
@@ -50,12 +50,12 @@ class SendHeartbeat(Step):
                 self.service, self.operation, {"store": address}, Context(), timeout_s=_HEARTBEAT_TIMEOUT_S
             )
             now = set(reply["regions"])
-            for region in sorted(now - led):
+            for region in sorted(now - led_regions):
                 service.log.write("info", location, f"region is led by this store, region {region}")
-            for region in sorted(led - now):
+            for region in sorted(led_regions - now):
                 service.log.write("info", location, f"region is led by another store, region {region}")
-            led.clear()
-            led.update(now)
+            led_regions.clear()
+            led_regions.update(now)
 
         return handle
 
@@ -76,7 +76,7 @@ class AccessRows(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the rows read."""
-        led = _led.setdefault(service.caller, set())
+        led_regions = _led.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
         rows = tables.setdefault(key, TransactionalRows(service.stores[self.store], self.collection))
@@ -85,7 +85,7 @@ class AccessRows(Step):
         async def handle(request: RequestContext) -> None:
             values = request.values
             region = int(values["region"])
-            if region not in led:
+            if region not in led_regions:
                 raise RpcError(Code.FAILED_PRECONDITION, f"NotLeader: region {region} is led by another store")
             try:
                 with service.store_span(request, self.store, self.span):
@@ -104,7 +104,7 @@ async def _read(rows: TransactionalRows, values: dict[str, Any]) -> Any:
 
 
 async def _sum(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    first, last = rows_of(int(values["region"]))
+    first, last = list_region_rows(int(values["region"]))
     rows_read = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
     return {"rows": len(rows_read), "balance": sum(row["balance"] for row in rows_read if row)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb.placement import rows_of
+from faultset.collector.apps.tidb.placement import list_region_rows
 from faultset.collector.apps.tidb.sessions import (
     COMMIT,
     OF_PLACEMENT,
@@ -79,12 +79,12 @@ class SumRows(_Statement):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the sum."""
-        client, region_of = self.client(service), getter(self.region)
+        client, read_region = self.client(service), getter(self.region)
 
         async def handle(request: RequestContext) -> None:
-            region = _row_number(region_of(request.values))
+            region = _row_number(read_region(request.values))
             version = await client.timestamp(request.trace)
-            row, _ = rows_of(region)
+            row, _ = list_region_rows(region)
             reply = await client.send(region, row, SUM, {"version": version}, request.trace)
             request.values[self.save] = reply["result"]
 
@@ -133,10 +133,10 @@ class ChangeRows(_Statement):
 async def read(client: KeyValueClient, keys: list[str], version: int, trace: Context) -> dict[str, Row | None]:
     """Return rows as of a timestamp."""
     rows: dict[str, Row | None] = {}
-    for region, some in of_regions(dict.fromkeys(keys)).items():
-        body = {"keys": list(some), "version": version}
-        reply = await client.send(region, int(next(iter(some))), READ, body, trace)
-        rows.update(zip(some, reply["result"], strict=True))
+    for region, region_keys in of_regions(dict.fromkeys(keys)).items():
+        body = {"keys": list(region_keys), "version": version}
+        reply = await client.send(region, int(next(iter(region_keys))), READ, body, trace)
+        rows.update(zip(region_keys, reply["result"], strict=True))
     return rows
 
 
@@ -149,22 +149,26 @@ async def change(client: KeyValueClient, amounts: dict[str, float], trace: Conte
         rows[key]["balance"] = round(rows[key]["balance"] + by, 2)
     regions = of_regions(rows)
     try:
-        for region, some in regions.items():
-            await client.send(region, int(next(iter(some))), PREWRITE, {"rows": some, "start": start}, trace)
+        for region, region_keys in regions.items():
+            await client.send(
+                region, int(next(iter(region_keys))), PREWRITE, {"rows": region_keys, "start": start}, trace
+            )
         commit = await client.timestamp(trace)
     except RpcError:
         await _roll_back(client, regions, start, trace)
         raise
-    for region, some in regions.items():
-        body = {"keys": list(some), "start": start, "commit": commit}
-        await client.send(region, int(next(iter(some))), COMMIT, body, trace)
+    for region, region_keys in regions.items():
+        body = {"keys": list(region_keys), "start": start, "commit": commit}
+        await client.send(region, int(next(iter(region_keys))), COMMIT, body, trace)
     return rows
 
 
 async def _roll_back(client: KeyValueClient, regions: dict[int, dict[str, Row]], start: int, trace: Context) -> None:
-    for region, some in regions.items():
+    for region, region_keys in regions.items():
         with contextlib.suppress(RpcError):
-            await client.send(region, int(next(iter(some))), ROLL_BACK, {"keys": list(some), "start": start}, trace)
+            await client.send(
+                region, int(next(iter(region_keys))), ROLL_BACK, {"keys": list(region_keys), "start": start}, trace
+            )
 
 
 def _row_number(value: Any) -> int:

@@ -24,7 +24,7 @@ from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
 
 COLUMNS = ("time_s", "rate_rps")
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 LARGEST_RATE_RPS = 10_000.0
 _LIMIT_BYTES = 4 << 20
 
@@ -81,8 +81,8 @@ def _read_rows(path: Path) -> list[tuple[float, float]]:
         for cells in lines:
             if any(cell.strip() for cell in cells):
                 rows.append(_parse_row(cells, columns_at, rows, f"line {lines.line_num} of {name}"))
-            if len(rows) > MOST_ROWS:
-                raise UsageError(f"{name} must have at most {MOST_ROWS} rates; average them over longer times")
+            if len(rows) > MAX_ROWS:
+                raise UsageError(f"{name} must have at most {MAX_ROWS} rates; average them over longer times")
     except csv.Error as error:
         raise UsageError(f"line {lines.line_num} of {name} is not valid CSV ({printable(str(error))})") from None
     if len(rows) < 2:
@@ -165,7 +165,7 @@ class LoadPattern:
         return self.kind == CONSTANT
 
     @property
-    def least_share(self) -> float:
+    def min_share(self) -> float:
         """Lowest rate of the pattern, as a share of the mean rate."""
         if self.kind == "bursty":
             share = self["burst_s"] / (self["burst_s"] + self["calm_s"])

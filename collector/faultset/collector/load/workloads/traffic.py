@@ -59,14 +59,12 @@ def parse_regions(text: str) -> tuple[Region, ...]:
         name, share, round_trip = match.groups()
         if name in {region.name for region in regions}:
             raise UsageError(f"region {name} was given twice; give it once")
-        most_ms = 1000 * LARGEST_ROUND_TRIP_S
+        max_ms = 1000 * LARGEST_ROUND_TRIP_S
         regions.append(
             Region(
                 name=name,
                 share=_parse_number(f"the share of region {name}", share, 1e-6, 1e6),
-                round_trip_s=_parse_number(
-                    f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, most_ms
-                )
+                round_trip_s=_parse_number(f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, max_ms)
                 / 1000,
             )
         )
@@ -84,7 +82,7 @@ def _parse_number(what: str, text: str, low: float, high: float) -> float:
 
 
 class RegionalDriver:
-    """A load driver that delays requests and answers as if clients were in several regions.
+    """A load driver that delays requests and responses as if clients were in several regions.
 
     Parameters
     ----------

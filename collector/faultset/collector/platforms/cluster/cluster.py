@@ -203,7 +203,7 @@ class Cluster:
         self._seen_version = -1
 
 
-_MOST_ROUNDS = 1000
+_MAX_ROUNDS = 1000
 
 
 class SimulatedCluster:
@@ -256,12 +256,12 @@ class SimulatedCluster:
 
     def settle(self) -> None:
         """Run the controllers until nothing is due."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             if not self.cluster.due:
                 return
             for command in self.cluster.reconcile():
                 self._perform(command)
-        raise AssertionError(f"the controllers still act after {_MOST_ROUNDS} rounds")
+        raise AssertionError(f"the controllers still act after {_MAX_ROUNDS} rounds")
 
     def advance(self, seconds: float) -> None:
         """Advance the clock and run the controllers whenever something is due."""

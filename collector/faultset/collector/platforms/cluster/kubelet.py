@@ -31,7 +31,7 @@ from faultset.collector.platforms.cluster.pods import (
     init_specs,
     is_known_image,
     limits,
-    probe_of,
+    read_probe,
 )
 from faultset.collector.platforms.cluster.scheduling import NODE
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
@@ -284,7 +284,7 @@ class Kubelet:
         commands += self._mounts.refresh(state)
         for spec in self._current_specs(state):
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
-            container.has_readiness_probe = probe_of(spec, "readiness") is not None
+            container.has_readiness_probe = read_probe(spec, "readiness") is not None
             if container.running:
                 self._keep(state, container, spec, commands)
                 commands += self._probes.due(state, container, spec)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from faultset.collector.platforms.journal import merge
-from faultset.collector.platforms.objects import ObjectNotFound, copied
+from faultset.collector.platforms.objects import ObjectNotFound, deep_copy
 from faultset.core.errors import PlatformError
 from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
@@ -232,11 +232,11 @@ class ObjectStore:
 
     def get(self, kind: str, name: str) -> Object:
         """Return a copy of one object; raise ObjectNotFound."""
-        return copied(self._require(kind, name))
+        return deep_copy(self._require(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
         """Return copies of the objects of a kind that carry `labels`, oldest first."""
-        return [copied(resource) for resource in self.each(kind, labels)]
+        return [deep_copy(resource) for resource in self.each(kind, labels)]
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return the stored object itself, or None; callers must not change it."""
@@ -268,7 +268,7 @@ class ObjectStore:
         PlatformError
             An object of that name exists.
         """
-        resource = with_defaults(copied(dict(manifest)))
+        resource = with_defaults(deep_copy(dict(manifest)))
         kind, name = resource["kind"], resource["metadata"]["name"]
         if self.find(kind, name) is not None:
             raise PlatformError(f'{kind} "{name}" already exists')
@@ -291,7 +291,7 @@ class ObjectStore:
         current = self.find(kind, name)
         if current is None:
             return self.create({key: value for key, value in manifest.items() if key != "status"})
-        resource = with_defaults(copied(dict(manifest)))
+        resource = with_defaults(deep_copy(dict(manifest)))
         retained = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
         resource["metadata"] = {**retained, **resource["metadata"]}
         return self._replace(current, resource)
@@ -305,7 +305,7 @@ class ObjectStore:
         """Replace the status of an object, if it exists and its status differs."""
         current = self.find(kind, name)
         if current is not None and current.get("status") != status:
-            self._put({**current, "status": copied(dict(status))})
+            self._put({**current, "status": deep_copy(dict(status))})
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
         """Delete an object; a running pod and a protected object are only marked for deletion."""

@@ -374,7 +374,7 @@ class Probes:
         """Return the probes of a running container that are due now."""
         commands: list[Command] = []
         for purpose in PURPOSES:
-            probe = probe_of(spec, purpose)
+            probe = read_probe(spec, purpose)
             if probe is None:
                 continue
             history = self._history(state, container, probe, purpose)
@@ -390,7 +390,7 @@ class Probes:
     def record(self, state: PodState, container: ContainerState, spec: Mapping[str, Any], result: ProbeResult) -> None:
         """Record a result, which may change the container's readiness or request its restart."""
         purpose = result.purpose
-        probe = probe_of(spec, purpose)
+        probe = read_probe(spec, purpose)
         if probe is None:
             return
         history = self._history(state, container, probe, purpose)
@@ -431,10 +431,10 @@ class Probes:
         return history
 
 
-def probe_of(spec: Mapping[str, Any], purpose: Purpose) -> dict[str, Any] | None:
+def read_probe(spec: Mapping[str, Any], purpose: Purpose) -> dict[str, Any] | None:
     """Return a container's probe with defaults; None without a probe or if its type is not supported.
 
-    >>> probe_of({"readinessProbe": {"tcpSocket": {"port": 80}}}, "readiness")["periodSeconds"]
+    >>> read_probe({"readinessProbe": {"tcpSocket": {"port": 80}}}, "readiness")["periodSeconds"]
     10
     """
     probe = spec.get(f"{purpose}Probe")

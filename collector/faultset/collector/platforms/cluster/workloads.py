@@ -7,7 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
 from faultset.collector.platforms.cluster.object_store import owner_reference, owner_uid, selects
-from faultset.collector.platforms.objects import copied, is_active, is_ready
+from faultset.collector.platforms.objects import deep_copy, is_active, is_ready
 from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
@@ -37,7 +37,7 @@ def _ensure_replica_set(context: Context, deployment: Object) -> Object:
     if replica_set is not None:
         return replica_set
     labels = {**template["metadata"].get("labels", {}), HASH_LABEL: digest}
-    pod_template = copied(template)
+    pod_template = deep_copy(template)
     pod_template.setdefault("metadata", {})["labels"] = labels
     selector = {**deployment["spec"]["selector"].get("matchLabels", {}), HASH_LABEL: digest}
     manifest: dict[str, Any] = {
@@ -199,7 +199,7 @@ def _deletion_rank(pod: Object) -> tuple[bool, bool, bool, int]:
 
 
 def _create_pod(context: Context, replica_set: Object) -> Object:
-    template = copied(replica_set["spec"]["template"])
+    template = deep_copy(replica_set["spec"]["template"])
     name = f"{replica_set['metadata']['name']}-{context.suffix()}"
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
@@ -298,7 +298,7 @@ class _StatefulSetStep:
         if context.store.find("Pod", name) is not None:  # a pod without this owner
             return
         spec = self._set["spec"]
-        template = copied(spec["template"])
+        template = deep_copy(spec["template"])
         metadata, pod = template.get("metadata", {}), template["spec"]
         labels = {NAME_LABEL: name, INDEX_LABEL: str(ordinal), REVISION_LABEL: self._revision}
         pod["hostname"], pod["subdomain"] = name, spec.get("serviceName", "")
@@ -332,7 +332,7 @@ class _StatefulSetStep:
             labels = {**template["metadata"].get("labels", {}), **self._set["spec"]["selector"]["matchLabels"]}
             metadata = {**template["metadata"], "name": name, "labels": labels}
             manifest = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
-            context.store.create({**manifest, "spec": copied(template["spec"])})
+            context.store.create({**manifest, "spec": deep_copy(template["spec"])})
             message = f"create Claim {name} Pod {pod} in StatefulSet {self._name} success"
             context.events.normal(self._set, "SuccessfulCreate", message)
         return name

@@ -10,7 +10,7 @@ from typing import Any
 
 from faultset.collector.platforms.hosts import Requirement
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
-from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.images import explain_missing_images, find_absent_images, required_images
 from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
@@ -34,7 +34,7 @@ PODS_PER_EPISODE = 25
 
 def episode_capacity(api: Api) -> int:
     """Return how many episodes fit on the schedulable nodes, by their allocatable resources."""
-    nodes = [node for node in api.get(path_of("Node", ""))["items"] if not node["spec"].get("unschedulable")]
+    nodes = [node for node in api.get(build_path("Node", ""))["items"] if not node["spec"].get("unschedulable")]
     return int(
         min(
             _sum_allocatable(nodes, "cpu") / CORES_PER_EPISODE,

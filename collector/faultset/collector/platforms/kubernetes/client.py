@@ -1,7 +1,7 @@
 """Requests to a cluster's API server, with retries.
 
-Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues. A final
-refusal raises an error with one sentence.
+Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues. If the
+server still refuses, the error is one sentence.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Expired(PlatformError):
 
 
 class UnexpectedStatus(PlatformError):
-    """An answer with an unexpected status."""
+    """A response with an unexpected status."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Api:
     retry_timeout_s
         How long to retry while the server is unreachable or busy.
     before_request
-        Called before each request, repetitions included; it may wait.
+        Called before each request and each retry; it may wait.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class Api:
         return self._connect()
 
     def get(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """Return the parsed answer to a GET request."""
+        """Return the parsed response to a GET request."""
         return json.loads(self.call("GET", path, query=query, timeout_s=timeout_s))
 
     def find(self, path: str) -> Any:
-        """Return the parsed answer to a GET request, or None if the object does not exist."""
+        """Return the parsed response to a GET request, or None if the object does not exist."""
         try:
             return self.get(path)
         except NotFound:
@@ -137,11 +137,11 @@ class Api:
         return True
 
     def get_text(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Return the body of the answer to a GET request."""
+        """Return the body of the response to a GET request."""
         return self.call("GET", path, query=query, timeout_s=timeout_s)
 
     def post(self, path: str, body: Any = None, query: _Query | None = None) -> Any:
-        """Return the parsed answer to a POST request."""
+        """Return the parsed response to a POST request."""
         return json.loads(self.call("POST", path, body=body, query=query) or b"null")
 
     def call(
@@ -156,7 +156,7 @@ class Api:
         timeout_s: float = TIMEOUT_S,
         retry_timeout_s: float | None = None,
     ) -> bytes:
-        """Send a request, with retries while the server is unreachable or busy; return the body of the answer.
+        """Send a request, with retries while the server is unreachable or busy; return the body of the response.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Api:
                     continue
                 wait_s = _retry_after_s(error) if error.status in (429, 500, 502, 503, 504) else None
                 if wait_s is None or time.monotonic() + wait_s > deadline or _comes_from_proxied_server(path, error):
-                    raise refusal_error(error, method, path) from None
+                    raise build_refusal_error(error, method, path) from None
                 time.sleep(max(wait_s, pause_s))
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if time.monotonic() > deadline:
@@ -190,7 +190,7 @@ class Api:
             pause_s = min(2 * pause_s, 5.0)
 
     def stream(self, path: str, query: _Query | None = None, *, timeout_s: float = 330.0) -> Iterator[bytes]:
-        """Yield the lines of a streamed answer until the server or the network ends it.
+        """Yield the lines of a streamed response until the server or the network ends it.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class Api:
         try:
             response = self._send("GET", path, query, None, JSON, None, timeout_s, stream=True)
         except ApiException as error:
-            raise refusal_error(error, "GET", path) from None
+            raise build_refusal_error(error, "GET", path) from None
         except (urllib3.exceptions.HTTPError, OSError):
             return
         rest = b""
@@ -285,7 +285,7 @@ def _status_of(error: ApiException) -> dict[str, Any]:
     return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
-def refusal_error(error: ApiException, method: str, path: str) -> PlatformError:
+def build_refusal_error(error: ApiException, method: str, path: str) -> PlatformError:
     """Return the exception for a request that the server refused."""
     text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     message = str(_status_of(error).get("message") or " ".join(text.split())[:300] or error.reason)
@@ -343,7 +343,7 @@ _CLUSTER_WIDE = {
 }
 
 
-def path_of(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
+def build_path(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
     """Return the API path of a kind in a namespace, or of one object; cluster-wide kinds ignore the namespace.
 
     Parameters
@@ -406,23 +406,26 @@ def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Se
     from kubernetes.stream.ws_client import ERROR_CHANNEL
 
     description = f"{argv[0]} in pod {pod}"
-    answer = _open_exec(api, namespace, pod, container, argv, description)
+    response = _open_exec(api, namespace, pod, container, argv, description)
     output, deadline = [], time.monotonic() + _TIMEOUT_S
     try:
-        while answer.is_open():
-            answer.update(timeout=0.5)
-            for has_data, read in ((answer.peek_stdout, answer.read_stdout), (answer.peek_stderr, answer.read_stderr)):
+        while response.is_open():
+            response.update(timeout=0.5)
+            for has_data, read in (
+                (response.peek_stdout, response.read_stdout),
+                (response.peek_stderr, response.read_stderr),
+            ):
                 if has_data():
                     output.append(read())
                     yield output[-1]
             if time.monotonic() > deadline:
                 raise PlatformError(f"{description} did not end within {_TIMEOUT_S:g} s")
-        code = exit_code(answer.read_channel(ERROR_CHANNEL), description)
+        code = exit_code(response.read_channel(ERROR_CHANNEL), description)
     finally:
-        answer.close()
-        if answer.sock:
+        response.close()
+        if response.sock:
             # close() leaves the socket open if the server has closed the connection first
-            answer.sock.shutdown()
+            response.sock.shutdown()
     if code:
         text = " ".join("".join(output).split())
         raise PlatformError(f"{description} ended with code {code}: {text[-400:] or 'no output'}")
@@ -446,7 +449,7 @@ def _open_exec(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
             _preload_content=False,
         )
     except ApiException as error:
-        raise refusal_error(error, "POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec") from None
+        raise build_refusal_error(error, "POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec") from None
     except OSError as error:
         raise PlatformError(f"{description} could not be started: {' '.join(str(error).split())[:200]}") from None
 
@@ -480,6 +483,6 @@ def exit_code(status: str, description: str) -> int:
         message = str(result.get("message") or causes[0]["message"])
     except (ValueError, LookupError, TypeError, AttributeError):
         raise PlatformError(
-            f"{description} ended without an exit code: {' '.join(status.split())[:200] or 'no answer'}"
+            f"{description} ended without an exit code: {' '.join(status.split())[:200] or 'no response'}"
         ) from None
     raise PlatformError(f"{description} could not be started: {' '.join(message.split())[:200]}")

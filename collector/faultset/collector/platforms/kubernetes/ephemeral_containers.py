@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of
+from faultset.collector.platforms.kubernetes.client import Api, NotFound, build_path
 from faultset.collector.platforms.kubernetes.impairer import (
     EPHEMERAL,
     PROGRAM,
     NodeCapabilities,
     ProgramImpairer,
+    get_uid,
     intersect_capabilities,
-    uid_of,
 )
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
@@ -108,7 +108,7 @@ class EphemeralImpairer(ProgramImpairer):
                 "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
             },
         }
-        path = f"{path_of('Pod', self._namespace, pod['metadata']['name'])}/ephemeralcontainers"
+        path = f"{build_path('Pod', self._namespace, pod['metadata']['name'])}/ephemeralcontainers"
         try:
             self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_STRATEGIC)
         except NotFound:
@@ -120,11 +120,11 @@ class EphemeralImpairer(ProgramImpairer):
         return [name for name in names if name in alive and name not in running]
 
     def _is_running(self, pod: Object) -> bool:
-        current = self._api.find(path_of("Pod", self._namespace, pod["metadata"]["name"]))
-        return current is not None and uid_of(current) == uid_of(pod) and _container_runs(current)
+        current = self._api.find(build_path("Pod", self._namespace, pod["metadata"]["name"]))
+        return current is not None and get_uid(current) == get_uid(pod) and _container_runs(current)
 
     def _pods(self) -> list[Object]:
-        return self._api.get(path_of("Pod", self._namespace))["items"]
+        return self._api.get(build_path("Pod", self._namespace))["items"]
 
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         name = target["metadata"]["name"]

@@ -15,7 +15,7 @@ REPOSITORY = APP_REPOSITORY
 PAUSE_TAG = "3.9"
 
 
-_MOST_REPORTED = 50
+_MAX_REPORTED = 50
 """A kubelet reports at most this many images, so a full list may be incomplete."""
 
 
@@ -54,7 +54,7 @@ def find_absent_images(nodes: Iterable[dict[str, Any]], required: Iterable[str])
     required, absent = list(required), set()
     for node in nodes:
         images = node.get("status", {}).get("images") or []
-        if len(images) < _MOST_REPORTED:
+        if len(images) < _MAX_REPORTED:
             names = {_short(name) for image in images for name in image.get("names") or ()}
             absent |= {image for image in required if _short(image) not in names}
     return [image for image in required if image in absent]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from faultset.collector.platforms.impairments import Impairment, impairment_record
+from faultset.collector.platforms.impairments import Impairment, encode_impairment
 from faultset.collector.platforms.kubernetes.client import Api, NotFound, run_in_pod
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
@@ -31,7 +31,7 @@ class NodeCapabilities:
     Attributes
     ----------
     reasons
-        Why the other capabilities are missing.
+        Missing capability -> why it is missing.
     """
 
     loss: bool
@@ -52,7 +52,7 @@ def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabili
     Parameters
     ----------
     answers
-        The answer of each node's agent to the verb `capabilities`.
+        The response of each node's agent to the verb `capabilities`.
     """
     nodes = list(answers)
     verbs = ("loss", "partition", "delay", "kill")
@@ -92,7 +92,7 @@ class Impairer(Protocol):
 
 
 class Renewal:
-    """Calls a function every few seconds in a thread, also after failures."""
+    """Calls a function every few seconds in a thread, and continues after failures."""
 
     def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S):
         self._renew, self._every_s = renew, every_s
@@ -141,7 +141,7 @@ class ProgramImpairer(ABC):
 
     @abstractmethod
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Return the answer of the program that can act on a pod; raise NotFound if the pod is gone."""
+        """Return the response of the program that can act on a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
         """Start renewing leases."""
@@ -155,7 +155,7 @@ class ProgramImpairer(ABC):
         """Impair a pod, replacing an earlier impairment; raise PlatformError if it fails."""
         with self._lock:
             self._set(pod, impairment)
-            self._impaired[uid_of(pod)] = (pod, impairment)
+            self._impaired[get_uid(pod)] = (pod, impairment)
 
     def lift(self, pod: str) -> None:
         """End the impairment of a pod, by name or uid, if pod and impairment exist."""
@@ -168,20 +168,20 @@ class ProgramImpairer(ABC):
 
     def impaired_packets(self, pod: Object) -> int:
         """Return how many packets were impaired so far; 0 without an impairment."""
-        return self._ask(pod, "packets", pod=uid_of(pod))["packets"]
+        return self._ask(pod, "packets", pod=get_uid(pod))["packets"]
 
     def renew(self) -> None:
-        """Renew all leases once; set impairments again that the program has lost."""
+        """Renew all leases once; restore impairments that the program has lost."""
         with self._lock:
             for uid, (pod, impairment) in [*self._impaired.items()]:
                 if not self._ask(pod, "renew", brief=True, pod=uid)["renewed"]:
                     self._set(pod, impairment, brief=True)
 
     def _set(self, pod: Object, impairment: Impairment, *, brief: bool = False) -> None:
-        self._ask(pod, "impair", brief=brief, pod=uid_of(pod), impairment=impairment_record(impairment))
+        self._ask(pod, "impair", brief=brief, pod=get_uid(pod), impairment=encode_impairment(impairment))
 
     def _run(self, name: str, description: str, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the program in a pod and return its answer; errors start with `description`."""
+        """Run the program in a pod and return its response; errors start with `description`."""
         text = run_in_pod(self._api, self._namespace, name, self.container, [*PROGRAM, verb, json.dumps(arguments)])
         try:
             answer = json.loads(text)
@@ -198,6 +198,6 @@ class Refused(PlatformError):
     """The program refused a request."""
 
 
-def uid_of(pod: Object) -> str:
+def get_uid(pod: Object) -> str:
     """Return the uid of a pod."""
     return pod["metadata"]["uid"]

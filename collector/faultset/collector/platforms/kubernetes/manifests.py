@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
-from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, pause_image
 from faultset.collector.platforms.kubernetes.namespaces import APP_NAMESPACE, MANAGED
 from faultset.collector.platforms.objects import container_statuses, is_ready
@@ -33,7 +33,7 @@ def lacks_storage_class(api: Api, app: AppSpec) -> bool:
     """Return whether components need volumes but the cluster has no default storage class."""
     if app.deployed is not None or not any(_needs_volumes(app.services[name]) for name in app.components):
         return False
-    classes = api.get(path_of("StorageClass", ""))["items"]
+    classes = api.get(build_path("StorageClass", ""))["items"]
     return not any((entry["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for entry in classes)
 
 

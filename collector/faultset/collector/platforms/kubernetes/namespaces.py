@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, Conflict, label_selector, path_of
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, Conflict, build_path, label_selector
 from faultset.core.errors import PlatformError
 
 MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
@@ -51,7 +51,7 @@ def create_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
         "metadata": {"name": name, "labels": {**MANAGED, **labels}, "annotations": annotations},
     }
     try:
-        api.post(path_of("Namespace", ""), body)
+        api.post(build_path("Namespace", ""), body)
     except Conflict:
         raise PlatformError(f"namespace {name} already exists; run 'faultset recover --platform kubernetes'") from None
 
@@ -59,7 +59,7 @@ def create_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
 def renew(api: Api, name: str) -> None:
     """Write a heartbeat to a namespace, so that it does not count as abandoned."""
     change = {"metadata": {"annotations": {RENEWED: str(int(time.time()))}}}
-    api.call("PATCH", path_of("Namespace", "", name), body=change, content_type=MERGE_PATCH)
+    api.call("PATCH", build_path("Namespace", "", name), body=change, content_type=MERGE_PATCH)
 
 
 def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
@@ -71,8 +71,8 @@ def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = RE
 def delete_namespaces(api: Api, names: Iterable[str]) -> None:
     """Delete namespaces and their pods; the cluster removes them asynchronously."""
     for name in names:
-        if api.delete(path_of("Namespace", "", name), {"propagationPolicy": "Background"}):
-            api.delete(path_of("Pod", name), {"gracePeriodSeconds": 1})
+        if api.delete(build_path("Namespace", "", name), {"propagationPolicy": "Background"}):
+            api.delete(build_path("Pod", name), {"gracePeriodSeconds": 1})
 
 
 def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
@@ -85,7 +85,7 @@ def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_
     """
     deadline = time.monotonic() + timeout_s
     for name in names:
-        while (namespace := api.find(path_of("Namespace", "", name))) is not None:
+        while (namespace := api.find(build_path("Namespace", "", name))) is not None:
             if time.monotonic() > deadline:
                 raise PlatformError(
                     f"namespace {name} is still terminating after {timeout_s:g} s ({_removal_obstacle(namespace)}); "
@@ -96,16 +96,16 @@ def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_
 
 def remove_volumes(api: Api, namespace: str) -> int:
     """Delete the volumes of a namespace; return their number."""
-    answer = api.get(path_of("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
+    answer = api.get(build_path("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
     for item in answer["items"]:
-        api.delete(path_of("PersistentVolume", "", item["metadata"]["name"]))
+        api.delete(build_path("PersistentVolume", "", item["metadata"]["name"]))
     return len(answer["items"])
 
 
 def list_namespaces(api: Api) -> list[dict[str, Any]]:
     """Return all namespaces that episodes created."""
     selector = f"{label_selector(MANAGED)},{EPISODE}"
-    return api.get(path_of("Namespace", ""), {"labelSelector": selector})["items"]
+    return api.get(build_path("Namespace", ""), {"labelSelector": selector})["items"]
 
 
 def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from faultset.collector.agent.protocol import SOCKET, VOLUME_ROOT
 from faultset.collector.platforms.base import HostLoad
-from faultset.collector.platforms.kubernetes.client import Api, label_selector, path_of, stream_from_pod
+from faultset.collector.platforms.kubernetes.client import Api, build_path, label_selector, stream_from_pod
 from faultset.collector.platforms.kubernetes.impairer import (
     PROGRAM,
     NodeCapabilities,
     ProgramImpairer,
     Refused,
+    get_uid,
     intersect_capabilities,
-    uid_of,
 )
 from faultset.collector.platforms.kubernetes.manifests import describe_pod
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
@@ -107,7 +107,7 @@ class NodeAgents(ProgramImpairer):
 
     def describe_missing(self) -> str:
         """Return a sentence about missing agents; empty if an agent is ready on every node."""
-        daemon_set = self._api.find(path_of("DaemonSet", self._namespace, AGENT_NAME))
+        daemon_set = self._api.find(build_path("DaemonSet", self._namespace, AGENT_NAME))
         if daemon_set is None:
             return f"namespace {self._namespace} has no DaemonSet {AGENT_NAME}"
         status = daemon_set.get("status", {})
@@ -140,7 +140,7 @@ class NodeAgents(ProgramImpairer):
         identity = next((status.get("containerID") for status in statuses if status["name"] == container), None)
         if not identity:
             raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
-        self._ask(pod, "kill", pod=uid_of(pod), container=identity)
+        self._ask(pod, "kill", pod=get_uid(pod), container=identity)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
         """Remove folders with their content from every node."""
@@ -185,7 +185,9 @@ class NodeAgents(ProgramImpairer):
             return dict(self._pods)
 
     def _agent_pods(self) -> list[Object]:
-        return self._api.get(path_of("Pod", self._namespace), {"labelSelector": label_selector(AGENT_LABELS)})["items"]
+        return self._api.get(build_path("Pod", self._namespace), {"labelSelector": label_selector(AGENT_LABELS)})[
+            "items"
+        ]
 
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         return self._ask_node(_node_of(target), verb, brief=brief, **arguments)

@@ -14,8 +14,8 @@ from faultset.collector.platforms.kubernetes.client import (
     Conflict,
     NotFound,
     api_version,
+    build_path,
     label_selector,
-    path_of,
 )
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.spec.app import AppSpec
@@ -158,7 +158,7 @@ class Objects:
             name = f"{self._prefix}{name}"
         if name is not None:
             name = self._names.get((kind, name), name)
-        return path_of(kind, self.namespace, name, custom=self.custom)
+        return build_path(kind, self.namespace, name, custom=self.custom)
 
     def _resizes(self, name: str, change: Mapping[str, Any]) -> bool:
         resources = {c["name"]: c.get("resources") for c in change.get("spec", {}).get("containers", [])}
@@ -210,7 +210,7 @@ class SharedDefinition:
     def check(self) -> None:
         """Raise PlatformError if another owner has created the definition; its operator would act on our objects."""
         if self.name is not None:
-            self._refuse_others(self._api.find(path_of(KIND, "", self.name)))
+            self._refuse_others(self._api.find(build_path(KIND, "", self.name)))
 
     def acquire(self, *, timeout_s: float = _TIMEOUT_S) -> None:
         """Create the definition if needed, register the namespace as a user, and wait until it is served.
@@ -228,18 +228,18 @@ class SharedDefinition:
 
     def _acquire_step(self, definition: Object, name: str) -> bool:
         """Take the next step; return whether the definition is acquired."""
-        current = self._api.find(path_of(KIND, "", name))
+        current = self._api.find(build_path(KIND, "", name))
         self._refuse_others(current)
         user = {f"{USER}{self._namespace}": "yes"}
         try:
             if current is None:
                 metadata = {**definition["metadata"], "labels": MANAGED, "annotations": user}
-                self._api.post(path_of(KIND, ""), {**definition, "metadata": metadata})
+                self._api.post(build_path(KIND, ""), {**definition, "metadata": metadata})
             elif current["metadata"].get("deletionTimestamp"):
                 return False  # its last user is removing it
             elif self._namespace not in _users(current):
                 change = {"metadata": {"annotations": user}}
-                self._api.call("PATCH", path_of(KIND, "", name), body=change, content_type=MERGE_PATCH)
+                self._api.call("PATCH", build_path(KIND, "", name), body=change, content_type=MERGE_PATCH)
             else:
                 return _is_established(current) and _list_objects(self._api, current) is not None
         except (Conflict, NotFound):
@@ -267,16 +267,16 @@ def remove_unused(api: Api, name: str) -> bool:
     Checks again if the definition changed in between.
     """
     for _ in range(_REMOVALS):
-        definition = api.find(path_of(KIND, "", name))
+        definition = api.find(build_path(KIND, "", name))
         if definition is None or not _is_ours(definition) or definition["metadata"].get("deletionTimestamp"):
             return False
-        if any(api.find(path_of("Namespace", "", user)) for user in _users(definition)) or _list_objects(
+        if any(api.find(build_path("Namespace", "", user)) for user in _users(definition)) or _list_objects(
             api, definition
         ):
             return False
         preconditions = {key: definition["metadata"][key] for key in ("uid", "resourceVersion")}
         try:
-            return api.delete(path_of(KIND, "", name), {"preconditions": preconditions})
+            return api.delete(build_path(KIND, "", name), {"preconditions": preconditions})
         except Conflict:
             continue
     return False

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator
 
-from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, explain_missing_images
 from faultset.collector.platforms.kubernetes.impairer import NodeCapabilities
@@ -124,7 +124,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
                     "check its node"
                 )
             time.sleep(0.4)
-        output = api.get_text(f"{path_of('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
+        output = api.get_text(f"{build_path('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
     if phase == "Failed":
         reason = output.splitlines()[-1].removeprefix("Error: ") if output else "its pod printed nothing"
         raise PlatformError(
@@ -161,7 +161,7 @@ def await_agents(agents: NodeAgents, objects: Objects, *, timeout_s: float) -> N
             raise PlatformError(explain_missing_images(images))
         forbidden = [
             event.get("message", "")
-            for event in objects.api.get(path_of("Event", objects.namespace))["items"]
+            for event in objects.api.get(build_path("Event", objects.namespace))["items"]
             if event.get("reason") == "FailedCreate" and "forbidden" in event.get("message", "")
         ]
         if forbidden:

@@ -11,7 +11,7 @@ from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledObjects
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import remove_all
-from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.client import Api, NotFound, build_path, run_in_pod
 from faultset.collector.platforms.kubernetes.namespaces import (
     APP_NAMESPACE,
     INJECTOR,
@@ -42,7 +42,7 @@ def check_deployed(objects: Objects, app: AppSpec) -> None:
     """Raise PlatformError if a namespace is missing, incomplete, or used by another episode."""
     namespace = objects.namespace
     try:
-        objects.api.get(path_of("Namespace", "", namespace))
+        objects.api.get(build_path("Namespace", "", namespace))
     except NotFound:
         raise PlatformError(
             f"app {app.name} must run in namespace {namespace}, which does not exist; deploy it there, or correct the "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, path_of
+from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, build_path
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.objects import ChangeLog, EventRecord, container_statuses
@@ -288,7 +288,7 @@ class _Stream:
         self, api: Api, namespace: str, pod: str, container: str, path: Path, ended: threading.Event, previous: bool
     ):
         self._api, self._container, self._path = api, container, path
-        self._log_path = f"{path_of('Pod', namespace, pod)}/log"
+        self._log_path = f"{build_path('Pod', namespace, pod)}/log"
         self._ended, self._over = ended, threading.Event()
         self._last = ""
         self._previous = previous

@@ -13,8 +13,8 @@ import psutil
 from faultset.collector.platforms.hosts import Requirement
 from faultset.core.errors import PlatformError
 
-LEAST_MEMORY_MIB = 700
-LEAST_DISK_MIB = 500
+MIN_MEMORY_MIB = 700
+MIN_DISK_MIB = 500
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
@@ -68,14 +68,14 @@ def _proc() -> Requirement:
 
 def _memory() -> Requirement:
     free = psutil.virtual_memory().available // 2**20
-    return Requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free at least {LEAST_MEMORY_MIB} MiB")
+    return Requirement("free memory", free >= MIN_MEMORY_MIB, f"{free} MiB", f"free at least {MIN_MEMORY_MIB} MiB")
 
 
 def _disk() -> Requirement:
     folder = tempfile.gettempdir()
     free = psutil.disk_usage(folder).free // 2**20
     return Requirement(
-        "free disk", free >= LEAST_DISK_MIB, f"{free} MiB in {folder}", "free disk space or set TMPDIR to another disk"
+        "free disk", free >= MIN_DISK_MIB, f"{free} MiB in {folder}", "free disk space or set TMPDIR to another disk"
     )
 
 

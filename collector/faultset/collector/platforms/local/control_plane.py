@@ -27,13 +27,13 @@ from faultset.collector.platforms.local.messages import (
     ReadImpairedCounts,
     ShutDown,
 )
-from faultset.collector.platforms.local.node.resource_usage import leftover_processes
+from faultset.collector.platforms.local.node.resource_usage import find_leftover_processes
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
     build_hosts,
-    relay_configuration,
-    scrape_targets,
-    state_samples,
+    build_relay_configuration,
+    build_scrape_targets,
+    build_state_samples,
 )
 from faultset.collector.platforms.local.telemetry.source import ConfigureTelemetry, ReplaceState
 from faultset.collector.platforms.local.worker import Worker
@@ -198,14 +198,14 @@ class ControlPlane:
         self.impairments = {pod: impairment for pod, impairment in self.impairments.items() if pod in pods}
         self.publish_routes()
         if self._telemetry:
-            targets = ConfigureTelemetry(targets=scrape_targets(store, self.addresses, self.cluster.service_of))
+            targets = ConfigureTelemetry(targets=build_scrape_targets(store, self.addresses, self.cluster.service_of))
             self._publish("targets", targets, lambda request: self.call("telemetry", request))
-            state = ReplaceState(samples=state_samples(store, self.cluster.service_of))
+            state = ReplaceState(samples=build_state_samples(store, self.cluster.service_of))
             self._publish("state", state, lambda request: self.call("telemetry", request))
 
     def publish_routes(self) -> None:
         """Send routes and impairments to the relay; needs `lock`."""
-        configuration = relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
+        configuration = build_relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
         self._publish("routes", configuration, self._configure_relay)
 
     def _configure_relay(self, configuration: ConfigureRelay) -> None:
@@ -246,7 +246,7 @@ class ControlPlane:
             arguments = [
                 str(node.socket),
                 str(relay.socket),
-                self.addresses.spans_out,
+                self.addresses.span_egress,
                 SPANS_PORT,
                 self._step_s,
                 folder,
@@ -295,7 +295,7 @@ class ControlPlane:
                 self._channels["commands"].call(ShutDown())
         for process in self._processes:
             process.stop()
-        for pid in leftover_processes(self.root):
+        for pid in find_leftover_processes(self.root):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -51,9 +51,9 @@ class LocalHost:
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
         """Return the names and versions of servers installed on this machine."""
-        from faultset.collector.runtime.stores.drivers import original_versions
+        from faultset.collector.runtime.stores.drivers import read_original_versions
 
-        return original_versions(drivers)
+        return read_original_versions(drivers)
 
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float

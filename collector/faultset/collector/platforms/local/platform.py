@@ -26,7 +26,7 @@ from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.routing import AddressBlock
 from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
 from faultset.collector.platforms.local.worker import describe_unready
-from faultset.collector.platforms.objects import copied
+from faultset.collector.platforms.objects import deep_copy
 from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
@@ -95,7 +95,7 @@ class Load:
         self._channel = Channel(socket)
 
     def step(self, factor: float) -> None:
-        """Change the rate of the load, if it runs."""
+        """Multiply the planned rate by `factor`, if the load runs."""
         if self._channel is not None:
             self.check()
             self._channel.call(ChangeLoad(factor=factor))
@@ -117,7 +117,7 @@ class Load:
             self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
 
     def close(self) -> None:
-        """Close the connection to the process, which ends with the platform."""
+        """Close the connection to the load process; the process ends with the platform."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -152,7 +152,7 @@ class LocalPlatform(JournaledPlatform):
     step_s
         Interval of metrics in seconds.
     back_off_factor
-        Multiplies the kubelet's delays; 1 as on a real cluster.
+        Factor on the kubelet's back-off delays; 1 for those of a real cluster.
     telemetry
         Whether to collect metrics and spans.
     """
@@ -197,7 +197,7 @@ class LocalPlatform(JournaledPlatform):
             plane.start()
             programs = {"redis-server": redis.server, "redis-cli": redis.cli}
             write_scripts(self.folder / "bin", {name: path for name, path in programs.items() if path})
-            endpoint = f"http://{plane.addresses.spans_in}:{SPANS_PORT}"
+            endpoint = f"http://{plane.addresses.span_ingress}:{SPANS_PORT}"
             self.apply(manifests(self.app, telemetry_endpoint=endpoint))
             self._load = Load(plane, self.app, self.folder / "load")
         except BaseException:
@@ -232,7 +232,7 @@ class LocalPlatform(JournaledPlatform):
         """Return a copy of one object, or None."""
         plane = self._require_plane()
         with plane.lock:
-            return copied(plane.cluster.store.find(kind, name))
+            return deep_copy(plane.cluster.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies of all objects of a kind with the labels."""
@@ -358,8 +358,8 @@ class LocalPlatform(JournaledPlatform):
             seed=self._seed,
             namespace=self.app.name,
             label_key=self.app.label_key,
-            service_address=addresses.service,
-            pod_address=addresses.pod,
+            service_address=addresses.allocate_service,
+            pod_address=addresses.allocate_pod,
             back_off_factor=self.back_off_factor,
         )
 

@@ -1,4 +1,4 @@
-"""Addresses, the relay's routes, scrape targets and state metrics, computed from the objects."""
+"""Addresses, the relay's routes, scrape targets and state metrics, computed from the Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ class AddressBlock:
         else:
             raise PlatformError(
                 f"no free addresses: {'127.' + str(number) + '.0.0/16 is' if number is not None else 'all blocks are'} "
-                "in use by other episodes; wait for them or end them with `faultset recover`"
+                "in use by other episodes; wait until they end, or end them with `faultset recover`"
             )
         self._services = 0
         self._pods = 0
 
     @property
-    def spans_in(self) -> str:
+    def span_ingress(self) -> str:
         """Address to which pods send spans."""
         return f"127.{self.number}.250.1"
 
     @property
-    def spans_out(self) -> str:
+    def span_egress(self) -> str:
         """Address on which the telemetry process receives spans."""
         return f"127.{self.number}.250.2"
 
     @property
     def load(self) -> str:
-        """Address from which the load sends."""
+        """Address from which the load generator sends requests."""
         return f"127.{self.number}.250.3"
 
     @property
@@ -79,14 +79,14 @@ class AddressBlock:
         """Address for checking whether ports are free."""
         return f"127.{self.number}.250.4"
 
-    def service(self) -> str:
+    def allocate_service(self) -> str:
         """Return an unused address for a Service."""
         self._services += 1
         if self._services > 254:
             raise PlatformError("an application can have at most 254 Services; use one with fewer")
         return f"127.{self.number}.0.{self._services}"
 
-    def pod(self) -> str:
+    def allocate_pod(self) -> str:
         """Return a new address for a pod."""
         block, last = divmod(self._pods, 254)
         self._pods += 1
@@ -137,16 +137,16 @@ def _reserve(number: int) -> socket.socket | None:
     return listener
 
 
-def relay_configuration(
+def build_relay_configuration(
     store: ObjectStore, addresses: AddressBlock, impairments: Mapping[str, Impairment], seed: int
 ) -> ConfigureRelay:
-    """Return the configuration of the relay; `impairments` are by pod name."""
-    spans = RelayTarget(pod=None, ip=addresses.spans_out, port=SPANS_PORT)
-    routes = [RelayRoute(name="spans", ip=addresses.spans_in, port=SPANS_PORT, targets=(spans,))]
+    """Return the configuration of the relay; the keys of `impairments` are pod names."""
+    spans = RelayTarget(pod=None, ip=addresses.span_egress, port=SPANS_PORT)
+    routes = [RelayRoute(name="spans", ip=addresses.span_ingress, port=SPANS_PORT, targets=(spans,))]
     for service in store.each("Service"):
         routes += _service_routes(store, service)
     for pod in _addressed_pods(store):
-        port = scrape_port(pod)
+        port = read_scrape_port(pod)
         if port is not None:
             name, address = pod["metadata"]["name"], pod["status"]["podIP"]
             target = RelayTarget(pod=name, ip=address, port=port)
@@ -183,7 +183,7 @@ def _service_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
 def _pod_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
     """Return a route for each named pod of a headless Service and each port."""
     routes = []
-    for name, pod in named_pods(store, service):
+    for name, pod in list_named_pods(store, service):
         ip = pod["status"]["podIP"]
         for port in service["spec"].get("ports", []):
             targets = (RelayTarget(pod=pod["metadata"]["name"], ip=ip, port=target_port(port, pod)),)
@@ -192,7 +192,7 @@ def _pod_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
     return routes
 
 
-def named_pods(store: ObjectStore, service: Object) -> Iterator[tuple[str, Object]]:
+def list_named_pods(store: ObjectStore, service: Object) -> Iterator[tuple[str, Object]]:
     """Yield the names and pods of a headless Service whose pods have hostnames."""
     name, spec = service["metadata"]["name"], service["spec"]
     if spec.get("clusterIP") != HEADLESS or not spec.get("selector"):
@@ -204,13 +204,13 @@ def named_pods(store: ObjectStore, service: Object) -> Iterator[tuple[str, Objec
             yield f"{pod['spec']['hostname']}.{name}", pod
 
 
-def scrape_targets(
+def build_scrape_targets(
     store: ObjectStore, addresses: AddressBlock, service_of: Callable[[Mapping[str, Any]], str | None]
 ) -> tuple[ScrapeTarget, ...]:
     """Return the pods that the telemetry process observes."""
     targets = []
     for pod in _addressed_pods(store):
-        port = scrape_port(pod)
+        port = read_scrape_port(pod)
         targets.append(
             ScrapeTarget(
                 pod=pod["metadata"]["name"],
@@ -223,19 +223,19 @@ def scrape_targets(
 
 
 def build_hosts(store: ObjectStore) -> dict[str, str]:
-    """Return the addresses of all Services and of named pods of headless Services by host name."""
+    """Return host name -> address of all Services and of the named pods of headless Services."""
     addresses: dict[str, str] = {}
     for service in store.each("Service"):
         name, address = service["metadata"]["name"], service["spec"].get("clusterIP")
         if address and address != HEADLESS:
             addresses[name] = address
-        for pod_name, pod in named_pods(store, service):
+        for pod_name, pod in list_named_pods(store, service):
             addresses[pod_name] = AddressBlock.relayed(pod["status"]["podIP"])
             addresses.setdefault(name, addresses[pod_name])
     return addresses
 
 
-def scrape_port(pod: Object) -> int | None:
+def read_scrape_port(pod: Object) -> int | None:
     """Return the metrics port in a pod's annotations, or None."""
     annotations = pod["metadata"].get("annotations") or {}
     if annotations.get("prometheus.io/scrape") != "true":
@@ -247,7 +247,9 @@ def _addressed_pods(store: ObjectStore) -> list[Object]:
     return [pod for pod in store.each("Pod") if pod.get("status", {}).get("podIP")]
 
 
-def state_samples(store: ObjectStore, service_of: Callable[[Mapping[str, Any]], str | None]) -> tuple[StateSample, ...]:
+def build_state_samples(
+    store: ObjectStore, service_of: Callable[[Mapping[str, Any]], str | None]
+) -> tuple[StateSample, ...]:
     """Return a sample of every state series in a stable order."""
     result: list[StateSample] = []
     for kind, samples in _SAMPLES.items():

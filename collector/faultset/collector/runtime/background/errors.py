@@ -46,7 +46,7 @@ class BackgroundErrorEmitter:
             await asyncio.sleep(self._delay_s * random.random())
 
     def is_healthy(self) -> bool:
-        """Return the answer to the next health probe."""
+        """Return the response to the next health probe."""
         return random.random() >= self._rates.unhealthy_answers
 
     async def _upload(self) -> None:

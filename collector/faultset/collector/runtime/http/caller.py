@@ -23,7 +23,7 @@ from faultset.collector.runtime.http.client import (
 )
 from faultset.collector.runtime.http.status import CallRejectedError, Code, ErrorTexts, FailedDial, RpcError, SpanStyle
 from faultset.collector.runtime.signals import NO_RESPONSE, Metrics
-from faultset.collector.runtime.tracing import Tracing, fail, headers_of, span_of
+from faultset.collector.runtime.tracing import Tracing, build_headers, fail, get_span
 from faultset.collector.spec.features.behaviour import CircuitBreaker
 
 State = Literal["closed", "half-open", "open"]
@@ -311,7 +311,7 @@ class Caller:
         span
             Name of the call's span; None for no span.
         timeout_s
-            Seconds to wait for the answer; None for the default of this caller.
+            Seconds to wait for the response; None for the default of this caller.
         at
             `HOST:PORT` to connect to in place of the service's own.
         deadline
@@ -352,7 +352,7 @@ class Caller:
             client_span = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
-            headers = headers_of(span_of(context) if client_span is None else client_span)
+            headers = build_headers(get_span(context) if client_span is None else client_span)
             status, answer = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
             answered = str(status)
             if status == 200:
@@ -448,14 +448,14 @@ class Caller:
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
-    """Return whether a failed call may be repeated: it got no answer, and the deadline has not passed."""
+    """Return whether a failed call may be repeated: it got no response, and the deadline has not passed."""
     if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
         return False
     return deadline is None or now() < deadline
 
 
 def _parse_failure(text: str) -> RpcError:
-    """Parse the failure in an answer, which is JSON from services and plain text from frontends."""
+    """Parse the failure in a response, which is JSON from services and plain text from frontends."""
     try:
         reply = json.loads(text)
         return RpcError(Code(reply["code"]), str(reply["message"]))

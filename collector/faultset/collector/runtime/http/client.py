@@ -99,11 +99,11 @@ class DialError(Exception):
 
 
 class BrokenError(Exception):
-    """A connection ended or broke the protocol before the answer was complete."""
+    """A connection ended or broke the protocol before the response was complete."""
 
 
 class HttpAnswer(NamedTuple):
-    """Status and body of an answer."""
+    """Status and body of a response."""
 
     status: int
     body: bytes
@@ -152,7 +152,7 @@ class HttpClient:
         self._expiry: asyncio.TimerHandle | None = None
 
     async def request(self, host: str, port: int, head: bytes, body: bytes = b"") -> HttpAnswer:
-        """Send a request and return its answer; raise DialError or BrokenError.
+        """Send a request and return its response; raise DialError or BrokenError.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class HttpClient:
         idle = self._idle.get(key)
         connection = idle.pop() if idle else await self._dial(host, port)
         try:
-            answer = await connection.exchange(head + body)
+            response = await connection.exchange(head + body)
         except BaseException:
             connection.close()
             raise
@@ -176,7 +176,7 @@ class HttpClient:
             self._keep_idle(key, connection)
         else:
             connection.close()
-        return answer
+        return response
 
     def _keep_idle(self, key: tuple[str, int], connection: _Connection) -> None:
         idle = self._idle.setdefault(key, [])
@@ -246,7 +246,7 @@ class _Connection(asyncio.Protocol):
         self.reusable = False
 
     async def exchange(self, request: bytes) -> HttpAnswer:
-        """Send a request and return the answer."""
+        """Send a request and return the response."""
         self.idle_list = None
         self.reusable = False
         if self._transport.is_closing():

@@ -68,7 +68,7 @@ class HttpRequest:
 
 
 class Response:
-    """An answer."""
+    """A response."""
 
     __slots__ = ("body", "content_type", "status")
 

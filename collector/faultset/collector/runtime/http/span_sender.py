@@ -10,7 +10,7 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
-_MOST_WAITING = 8192
+_MAX_WAITING = 8192
 _BATCH = 1024
 _TIMEOUT_S = 2.0
 _RETRY_PAUSE_S = 0.5
@@ -53,7 +53,7 @@ class SpanSender:
     def add(self, span: RecordedSpan) -> None:
         """Add a span to the buffer; needs a running event loop."""
         waiting = self._waiting
-        if len(waiting) < _MOST_WAITING:
+        if len(waiting) < _MAX_WAITING:
             waiting.append(span)
         if self._sending is not None:
             return
@@ -92,11 +92,11 @@ class SpanSender:
             async with asyncio.timeout(_TIMEOUT_S):
                 while True:
                     try:
-                        answer = await self._client.request(self._host, self._port, head, body)
+                        response = await self._client.request(self._host, self._port, head, body)
                     except (DialError, BrokenError):
                         pass
                     else:
-                        if answer.status < 500 and answer.status not in (408, 429):
+                        if response.status < 500 and response.status not in (408, 429):
                             return
                     await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:

@@ -93,7 +93,7 @@ class BadRequest(Exception):
     Attributes
     ----------
     status:
-        HTTP status of the answer.
+        HTTP status of the response.
     """
 
     def __init__(self, status: int, message: str):

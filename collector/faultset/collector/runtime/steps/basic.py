@@ -1,4 +1,4 @@
-"""Steps that check requests, call services, work, set values and answer."""
+"""Steps that check requests, call services, work, set values and respond."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Require(Step):
     one_of: tuple[str, ...] = ()
     """The allowed values of the fields; if empty, any value is allowed."""
     status: int = 400
-    """HTTP status of the answer if a field is invalid."""
+    """HTTP status of the response if a field is invalid."""
     message: str
-    """Text of the answer if a field is invalid."""
+    """Text of the response if a field is invalid."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that raises BadRequest for an invalid field."""
@@ -76,7 +76,7 @@ class Call(Step):
     has_span: bool = True
     """Whether the call has a client's span. If not, the callee's span is a child of the calling operation's span."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Seconds without an answer after which the call fails; by default it waits forever."""
+    """Seconds without a response after which the call fails; by default it waits forever."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds within which the call and all its repetitions must end. Callees receive the remaining time and stop then.
     A deadline of the request is always passed on; the earlier of the two counts."""
@@ -158,15 +158,15 @@ class Work(Step):
 
 
 class Respond(Step):
-    """Set the answer of the operation, which may depend on the value `when`."""
+    """Set the response of the operation, which may depend on the value `when`."""
 
     keyword = "respond"
     json_: Any
-    """The answer if `when` is neither empty nor false."""
+    """The response if `when` is neither empty nor false."""
     when: Any = True
-    """The value that decides between the two answers; by default true."""
+    """The value that decides between the two responses; by default true."""
     otherwise: Any = None
-    """The answer if `when` is empty or false."""
+    """The response if `when` is empty or false."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
 

@@ -17,7 +17,7 @@ from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.step import Step, compile_steps
 from faultset.collector.runtime.steps.stores import OnError
 from faultset.collector.runtime.stores.driver import StoreError
-from faultset.collector.runtime.tracing import context_of, fail, headers_of, span_of
+from faultset.collector.runtime.tracing import build_headers, fail, get_span, get_span_context
 from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
@@ -63,7 +63,7 @@ class Publish(Step):
                 "peer.service": self.store,
             }
             span = None if self.span is None else service.tracing.producer(self.span, request.trace, attributes)
-            headers = headers_of(span_of(request.trace) if span is None else span)
+            headers = build_headers(get_span(request.trace) if span is None else span)
             fields = {"body": json.dumps(message_of(request.values)), **headers}
             try:
                 await broker.publish(self.topic, [fields] * times)
@@ -108,7 +108,7 @@ class OpenSpan(Step):
 
         async def handle(request: RequestContext) -> None:
             span = service.tracing.internal(self.name, request.trace)
-            inner = replace(request, trace=context_of(span))
+            inner = replace(request, trace=get_span_context(span))
             try:
                 await steps(inner)
             except RpcError as error:
@@ -134,7 +134,7 @@ class Annotate(Step):
         values_of = {name: getter(value) for name, value in self.attributes.items()}
 
         def handle(request: RequestContext) -> None:
-            span = span_of(request.trace)
+            span = get_span(request.trace)
             for name, value_of in values_of.items():
                 value = value_of(request.values)
                 if isinstance(value, (str, bool, int, float)):

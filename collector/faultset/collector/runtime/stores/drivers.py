@@ -18,10 +18,10 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
 ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
     driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
 }
-"""The drivers of original servers by role."""
+"""Role -> driver that runs the original server, such as memcached, instead of Redis."""
 
 
-def original_versions(names: Iterable[str]) -> dict[str, str]:
+def read_original_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the name and version of the installed server of each driver.
 
     Raises

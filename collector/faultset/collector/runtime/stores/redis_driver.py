@@ -71,7 +71,7 @@ class RedisDriver(StoreDriver):
     Attributes
     ----------
     timeout_s
-        Timeout of a client for connecting, and for an answer.
+        Timeout of a client for connecting, and for a response.
     redials
         Whether a client repeats refused connections until the timeout.
     options

@@ -14,7 +14,7 @@ from typing import get_args
 
 from faultset.collector.runtime.processes import running_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_versions, store_driver
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, read_original_versions, store_driver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.users import read_password
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser().parse_args(argv)
         match arguments.role:
             case "versions":
-                print(json.dumps(original_versions(arguments.drivers)))
+                print(json.dumps(read_original_versions(arguments.drivers)))
             case "admin":
                 try:
                     _administer(arguments)

@@ -84,9 +84,9 @@ def container_problems(app: AppSpec, container: ContainerFields, place: Place) -
                 yield where, f"a file must have a path inside its folder, got {file!r}"
 
 
-def variables_of(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
+def list_variables(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     """Return the names of a container's variables, without those that every container has."""
-    objects = objects_of(app)
+    objects = list_referenced_objects(app)
     grouped = (
         f"{group.prefix}{key}"
         for group in container.environment_from
@@ -95,9 +95,9 @@ def variables_of(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     return (*container.environment, *grouped)
 
 
-def files_of(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
+def list_mounted_files(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     """Return the paths of the files that a container mounts with its field `files`."""
-    objects = objects_of(app)
+    objects = list_referenced_objects(app)
     return tuple(
         str(PurePosixPath(folder) / file)
         for folder, mounted in container.files.items()
@@ -105,7 +105,7 @@ def files_of(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     )
 
 
-def objects_of(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
+def list_referenced_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
     """Return (kind, name) -> keys of the ConfigMaps and Secrets that containers may refer to."""
     objects: dict[tuple[str, str], Collection[str]] = {("ConfigMap", name): keys for name, keys in app.configs.items()}
     if app.flags is not None:
@@ -116,7 +116,7 @@ def objects_of(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
 def _references(app: AppSpec, place: Place, source: ConfigurationSource, keys: Collection[str]) -> Iterator[Found]:
     if source.optional:
         return
-    objects = objects_of(app)
+    objects = list_referenced_objects(app)
     names = sorted(name for kind, name in objects if kind == source.kind)
     if source.source not in names:
         yield place, f"unknown {source.kind} {source.source!r}, expected one of {', '.join(names) or 'none'}"

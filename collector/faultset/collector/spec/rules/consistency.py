@@ -13,8 +13,8 @@ from faultset.collector.spec.routes import find_route
 from faultset.collector.spec.rules.configuration import (
     configuration_problems,
     container_problems,
-    files_of,
-    variables_of,
+    list_mounted_files,
+    list_variables,
 )
 from faultset.collector.spec.steps import Place, all_steps
 
@@ -150,9 +150,9 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
         for flag in step.flags_read():
             yield from _unknown(inner, flag, app.flags.flags if app.flags else ())
         for variable in step.variables_read():
-            yield from _unknown(inner, variable, variables_of(app, service))
+            yield from _unknown(inner, variable, list_variables(app, service))
         for file in step.files_read():
-            yield from _unknown(inner, file, files_of(app, service))
+            yield from _unknown(inner, file, list_mounted_files(app, service))
         for call in step.operations_called():
             yield from _unknown(inner, call.service, app.services)
             if call.service in app.services:

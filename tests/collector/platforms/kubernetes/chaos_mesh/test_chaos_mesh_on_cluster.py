@@ -24,7 +24,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
 )
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, refused_samples
 from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
-from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.platforms.objects import is_ready
@@ -59,7 +59,7 @@ class Bench:
     control: str
 
     def pod(self, name: str = SENDER) -> dict[str, Any]:
-        return self.api.get(path_of("Pod", self.app, name))
+        return self.api.get(build_path("Pod", self.app, name))
 
     def container(self, name: str = SENDER) -> dict[str, Any]:
         return self.pod(name)["status"]["containerStatuses"][0]
@@ -71,7 +71,7 @@ class Bench:
         command = ["python3", "-c", ECHO] if name == RECEIVER else ["sleep", "3600"]
         container = {"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": command}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "securityContext": {"runAsUser": 1000}}
-        self.api.post(path_of("Pod", self.app), {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        self.api.post(build_path("Pod", self.app), {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
         until(lambda: is_ready(self.pod(name)), 60)
 
     def experiments(self) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def bench(api: Api) -> Iterator[Bench]:
     name = f"chaos-{secrets.token_hex(3)}"
     made = Bench(api=api, app=name, control=f"{name}-control")
     for namespace in (made.app, made.control):
-        api.post(path_of("Namespace", ""), {"metadata": {"name": namespace, "labels": dict(MANAGED)}})
+        api.post(build_path("Namespace", ""), {"metadata": {"name": namespace, "labels": dict(MANAGED)}})
     try:
         for pod in (RECEIVER, SENDER):
             made.start(pod)
@@ -94,7 +94,7 @@ def bench(api: Api) -> Iterator[Bench]:
         with contextlib.suppress(PlatformError):
             remove_all(api, made.control)
         for namespace in (made.app, made.control):
-            api.call("DELETE", path_of("Namespace", "", namespace))
+            api.call("DELETE", build_path("Namespace", "", namespace))
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, impairer: 
 
 
 def test_a_killed_pod_is_gone_and_so_is_the_experiment(bench: Bench, impairer: ChaosMeshImpairer) -> None:
-    path = path_of("Pod", bench.app, RECEIVER)
+    path = build_path("Pod", bench.app, RECEIVER)
     impairer.kill_pod(bench.pod(RECEIVER))
     until(lambda: is_gone(bench.api, path), 30)
     bench.start(RECEIVER)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, UrlEndpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import TruncatedResponse, UrlEndpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, match_any
 from faultset.core.errors import PlatformError, UsageError
 
@@ -171,7 +171,7 @@ def test_html_is_a_cut_answer(serve, refused) -> None:
     def login(*asked: Any) -> Any:
         raise refused(200, b"<html>log in</html>")
 
-    with pytest.raises(CutAnswer, match="incomplete JSON"):
+    with pytest.raises(TruncatedResponse, match="incomplete JSON"):
         UrlEndpoint(serve(login).url, kind="Jaeger").get("/api/services")
 
 

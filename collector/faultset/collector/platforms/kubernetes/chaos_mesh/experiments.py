@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Impairment, Loss, Partition, Reset
-from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, NotFound, label_selector, path_of
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, NotFound, build_path, label_selector
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
@@ -169,7 +169,7 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds)}s" if seconds >= 1 and seconds == round(seconds) else f"{round(1e3 * seconds, 3):.10g}ms"
 
 
-_LONGEST = 300
+_MAX_REASON = 300
 
 
 def is_injected(experiment: Object) -> bool:
@@ -229,7 +229,7 @@ def _is_failure(event: Mapping[str, Any]) -> bool:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(text.split())[:_MAX_REASON]
 
 
 INJECTION_TIMEOUT_S = 20.0
@@ -322,4 +322,4 @@ def _force_removal(api: Api, path: str, experiment: Object) -> None:
         for plural in POD_RESOURCES:
             api.delete(f"{RESOURCES}/namespaces/{namespace}/{plural}/{pod}")
         if pod in pods:
-            api.delete(path_of("Pod", namespace, pod), {"gracePeriodSeconds": 1})
+            api.delete(build_path("Pod", namespace, pod), {"gracePeriodSeconds": 1})

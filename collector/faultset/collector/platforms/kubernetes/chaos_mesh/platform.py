@@ -21,8 +21,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     remove,
     remove_all,
 )
-from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.impairer import Renewal, uid_of
+from faultset.collector.platforms.kubernetes.client import Api, build_path
+from faultset.collector.platforms.kubernetes.impairer import Renewal, get_uid
 from faultset.collector.platforms.objects import is_active
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
@@ -117,7 +117,7 @@ class ChaosMeshImpairer:
     def evidence(self, pod: Object) -> str | None:
         """Return a sentence about what Chaos Mesh does to a pod now; None if it does nothing."""
         with self._lock:
-            active = self._active.get(uid_of(pod))
+            active = self._active.get(get_uid(pod))
         if active is None:
             return None
         current = self._api.find(self._path(active.injected))
@@ -140,8 +140,8 @@ class ChaosMeshImpairer:
             since_s = time.monotonic()
             duration_s = FAILURE_S if experiment is FAILED_POD else LEASE_S
             injected = inject(self._api, self._manifest(pod, experiment, duration_s))
-            before = self._active.get(uid_of(pod))
-            self._active[uid_of(pod)] = _Active(pod=pod, experiment=experiment, injected=injected, since_s=since_s)
+            before = self._active.get(get_uid(pod))
+            self._active[get_uid(pod)] = _Active(pod=pod, experiment=experiment, injected=injected, since_s=since_s)
             if before is not None:
                 remove(self._api, [before.injected])
 
@@ -161,8 +161,8 @@ class ChaosMeshImpairer:
         )
 
     def _is_running(self, pod: Object) -> bool:
-        current = self._api.find(path_of("Pod", self._app_namespace, pod["metadata"]["name"]))
-        return current is not None and uid_of(current) == uid_of(pod) and is_active(current)
+        current = self._api.find(build_path("Pod", self._app_namespace, pod["metadata"]["name"]))
+        return current is not None and get_uid(current) == get_uid(pod) and is_active(current)
 
     def _path(self, injected: Object) -> str:
         return path_of_experiment(injected["kind"], injected["metadata"]["namespace"], injected["metadata"]["name"])

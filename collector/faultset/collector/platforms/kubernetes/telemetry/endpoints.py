@@ -25,8 +25,8 @@ _COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 Parameters = Mapping[str, str | Sequence[str]]
 
 
-class CutAnswer(PlatformError):
-    """An answer that is incomplete or not valid JSON."""
+class TruncatedResponse(PlatformError):
+    """A response that is incomplete or not valid JSON."""
 
 
 class Endpoint(Protocol):
@@ -36,20 +36,20 @@ class Endpoint(Protocol):
     """Name for messages, such as `Prometheus at service observe/prometheus-server:80`."""
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the answer.
+        """Return the body of the response.
 
         Raises
         ------
-        CutAnswer
-            The answer is incomplete.
+        TruncatedResponse
+            The response is incomplete.
         PlatformError
             The server refuses, or was unreachable for longer than `retry_timeout_s`.
         """
         ...
 
     def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed answer; raise CutAnswer or PlatformError."""
-        return parse_answer(self.body(path, params), self.name, path)
+        """Return the parsed response; raise TruncatedResponse or PlatformError."""
+        return parse_response(self.body(path, params), self.name, path)
 
 
 class ProxiedEndpoint(Endpoint):
@@ -83,7 +83,7 @@ class ProxiedEndpoint(Endpoint):
         self._root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy{self.prefix}"
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the answer; raise CutAnswer or PlatformError."""
+        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         try:
             return self._api.call(
                 "GET",
@@ -145,7 +145,7 @@ class UrlEndpoint(Endpoint):
         self._pool = urllib3.PoolManager(retries=False)
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the answer; raise CutAnswer or PlatformError."""
+        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
         # a server that has never answered is more likely a wrong address than a restart
         retry_timeout_s = (
@@ -159,10 +159,10 @@ class UrlEndpoint(Endpoint):
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
             except urllib3.exceptions.IncompleteRead as error:
-                raise CutAnswer(f"{self.name} sent an incomplete answer to {path} ({error})") from None
+                raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path} ({error})") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if _is_cut(error):
-                    raise CutAnswer(f"{self.name} sent an incomplete answer to {path}") from None
+                    raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path}") from None
                 if time.monotonic() + pause_s > deadline:
                     raise PlatformError(
                         f"cannot reach {self.name} ({_shorten(str(error))}); check the address and the network"
@@ -212,13 +212,13 @@ def _is_query_error(body: bytes) -> bool:
     return isinstance(answer, dict) and answer.get("status") == "error"
 
 
-def parse_answer(body: bytes, name: str, path: str) -> Any:
-    """Return the parsed JSON of an answer; raise CutAnswer if it is incomplete."""
+def parse_response(body: bytes, name: str, path: str) -> Any:
+    """Return the parsed JSON of a response; raise TruncatedResponse if it is incomplete."""
     try:
         return json.loads(body)
     except ValueError:
         start = _shorten(body[:80].decode(errors="replace"))
-        raise CutAnswer(
+        raise TruncatedResponse(
             f"{name} sent incomplete JSON for {path} ({len(body)} bytes, starting with {start!r})"
         ) from None
 

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import PATH, KnownTraces, Traces, parse_traces
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, read_jaeger_spans
 
 TRACES_PER_PAGE = 1_000
 _PROBE = 50
-_FIRST_STEP_US, _LEAST_STEP_US = 12_000_000, 1
+_FIRST_STEP_US, _MIN_STEP_US = 12_000_000, 1
 
 
 class TracePager:
@@ -62,7 +62,7 @@ class TracePager:
                 self._tagged.add(service)
                 return filters
             traces = self._probe(service, start_us, end_us, limit=_PROBE, filters={})
-        except CutAnswer:
+        except TruncatedResponse:
             return {}
         spans = (span for span in read_jaeger_spans(traces) if span.row.reported_service == service)
         return None if all(span.namespace is not None for span in spans) else {}
@@ -124,15 +124,15 @@ class TracePager:
             try:
                 body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
                 count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._page)
-            except CutAnswer:
+            except TruncatedResponse:
                 count, traces = self._page, ()
             if count >= self._page:
-                if until_us - at_us <= _LEAST_STEP_US:
+                if until_us - at_us <= _MIN_STEP_US:
                     raise PlatformError(
                         f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond, or an "
                         "incomplete one; reduce the sampling rate"
                     )
-                step_us = max(_LEAST_STEP_US, (until_us - at_us) // 2)
+                step_us = max(_MIN_STEP_US, (until_us - at_us) // 2)
                 continue
             yield traces
             if count < self._page // 4:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import parse_answer
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import parse_response
 from faultset.collector.sources.span_store import SpanStore
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
@@ -28,15 +28,15 @@ class KnownTraces:
         self._hashes: set[int] = set()
 
     def new_traces(self, body: bytes, name: str, *, fewer_than: int) -> tuple[int, Traces]:
-        """Return the number of traces in an answer, and the new ones.
+        """Return the number of traces in a response, and the new ones.
 
-        The last trace always counts as new, as do all traces of a server with a different format. An answer with too
+        The last trace always counts as new, as do all traces of a server with a different format. A response with too
         many traces is not parsed, since it is requested again in smaller parts.
 
         Parameters
         ----------
         body
-            The answer.
+            The response.
         name
             Name of the server for messages.
         fewer_than
@@ -44,8 +44,8 @@ class KnownTraces:
 
         Raises
         ------
-        CutAnswer
-            The answer is incomplete.
+        TruncatedResponse
+            The response is incomplete.
         PlatformError
             The server refuses.
         """
@@ -64,8 +64,8 @@ class KnownTraces:
 
 
 def parse_traces(body: bytes, name: str) -> Traces:
-    """Return the traces of an answer; raise CutAnswer if it is incomplete, PlatformError if the server refuses."""
-    answer = parse_answer(body, name, PATH)
+    """Return the traces of a response; raise TruncatedResponse, or PlatformError if the server refuses."""
+    answer = parse_response(body, name, PATH)
     if answer.get("errors"):
         raise PlatformError(f"{name} rejected the request for traces: {answer['errors'][0]}")
     return answer.get("data") or []

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.prometheus import (
     Exemplar,
@@ -27,7 +27,7 @@ from faultset.datasets.telemetry_formats.prometheus import (
 )
 
 SAMPLES_PER_ANSWER = 150_000
-_FIRST_STEP_MS, _LEAST_STEP_MS, _MOST_STEP_MS = 60_000, 1_000, 3_600_000
+_FIRST_STEP_MS, _MIN_STEP_MS, _MAX_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
 _MS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
@@ -139,8 +139,8 @@ class SampleReader:
             except PlatformError as error:
                 if not is_too_big(error):
                     raise
-                if until_ms - at_ms > _LEAST_STEP_MS:
-                    step_ms = max(_LEAST_STEP_MS, (until_ms - at_ms) // 2)
+                if until_ms - at_ms > _MIN_STEP_MS:
+                    step_ms = max(_MIN_STEP_MS, (until_ms - at_ms) // 2)
                     continue
                 if len(families) > 1:
                     half = len(families) // 2
@@ -155,7 +155,7 @@ class SampleReader:
             count = sum(_count_samples(piece) for piece in series)
             growth = self._samples_per_answer / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
-            step_ms = min(max(step_ms, _LEAST_STEP_MS), _MOST_STEP_MS)
+            step_ms = min(max(step_ms, _MIN_STEP_MS), _MAX_STEP_MS)
             at_ms = until_ms
 
     def _range(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> list[RawSeries]:
@@ -180,12 +180,12 @@ class SampleReader:
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
         warnings = answer.get("warnings")
         if warnings:
-            raise CutAnswer(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
+            raise TruncatedResponse(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
         return answer.get("data")
 
 
 def parse_series(data: Any) -> list[RawSeries]:
-    """Return the series of the answer to a range selector, including NaN and native histograms."""
+    """Return the series of the response to a range selector, including NaN and native histograms."""
     series = []
     for item in _result(data, "matrix"):
         if item.get("values"):
@@ -205,12 +205,12 @@ def _count_samples(series: RawSeries) -> int:
 def is_too_big(error: PlatformError) -> bool:
     """Return whether a smaller request may succeed."""
     text = str(error).lower()
-    return isinstance(error, CutAnswer) or any(phrase in text for phrase in _TOO_BIG)
+    return isinstance(error, TruncatedResponse) or any(phrase in text for phrase in _TOO_BIG)
 
 
 def _result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
-        raise CutAnswer(f"a Prometheus server did not answer with a {kind}")
+        raise TruncatedResponse(f"a Prometheus server did not answer with a {kind}")
     return data.get("result") or []
 
 

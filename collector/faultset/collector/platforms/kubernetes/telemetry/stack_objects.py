@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, label_selector, path_of
+from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, build_path, label_selector
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
@@ -85,12 +85,12 @@ def install_telemetry(
     PlatformError
         The namespace is not ours, or a component does not start; the message says why.
     """
-    existing = api.find(path_of("Namespace", "", namespace))
+    existing = api.find(build_path("Namespace", "", namespace))
     if existing is not None and (existing["metadata"].get("labels") or {}).get(PART_LABEL) != namespace:
         raise PlatformError(f"namespace {namespace} exists but was not created by faultset; rename or delete it")
     components = [component for component in COMPONENTS if kube_state_metrics or component != "kube-state-metrics"]
     for manifest in stack_objects(namespace, images or StackImages(), components):
-        path = path_of(manifest["kind"], namespace, manifest["metadata"]["name"])
+        path = build_path(manifest["kind"], namespace, manifest["metadata"]["name"])
         api.call(
             "PATCH", path, query={"fieldManager": "faultset", "force": "true"}, body=manifest, content_type=APPLY_PATCH
         )
@@ -116,11 +116,11 @@ def remove_telemetry(api: Api, *, namespace: str = NAMESPACE) -> list[str]:
     selector = label_selector({**MANAGED, PART_LABEL: namespace})
     removed = []
     for kind in _CLUSTER_WIDE:
-        for item in api.get(path_of(kind, ""), {"labelSelector": selector})["items"]:
+        for item in api.get(build_path(kind, ""), {"labelSelector": selector})["items"]:
             name = item["metadata"]["name"]
-            api.delete(path_of(kind, "", name), _IN_BACKGROUND)
+            api.delete(build_path(kind, "", name), _IN_BACKGROUND)
             removed.append(f"{kind} {name}")
-    path = path_of("Namespace", "", namespace)
+    path = build_path("Namespace", "", namespace)
     existing = api.find(path)
     if existing is None:
         return removed
@@ -142,7 +142,7 @@ def _manifest(component: str) -> Iterator[dict[str, Any]]:
 
 
 def _is_ready(api: Api, namespace: str, component: str) -> bool:
-    deployment = api.get(path_of("Deployment", namespace, component))
+    deployment = api.get(build_path("Deployment", namespace, component))
     status = deployment.get("status", {})
     is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
     return (
@@ -152,7 +152,7 @@ def _is_ready(api: Api, namespace: str, component: str) -> bool:
 
 
 def _find_reason(api: Api, namespace: str, component: str) -> str:
-    pods = api.get(path_of("Pod", namespace), {"labelSelector": f"app={component}"})["items"]
+    pods = api.get(build_path("Pod", namespace), {"labelSelector": f"app={component}"})["items"]
     for pod in pods:
         for status in pod["status"].get("containerStatuses") or ():
             waiting = status["state"].get("waiting") or {}
@@ -170,7 +170,7 @@ def _find_reason(api: Api, namespace: str, component: str) -> str:
 
 def _last_log_line(api: Api, namespace: str, pod: str) -> str:
     try:
-        log = api.get_text(f"{path_of('Pod', namespace, pod)}/log", {"previous": True, "tailLines": 1})
+        log = api.get_text(f"{build_path('Pod', namespace, pod)}/log", {"previous": True, "tailLines": 1})
     except PlatformError:
         return "no log"
     return log.decode(errors="replace").strip()[:300]

@@ -26,9 +26,9 @@ from faultset.collector.platforms.local.node.resource_usage import (
     ProcessTable,
     ProcessUse,
     Quota,
-    cpu_ns,
-    process_use,
-    resident_bytes,
+    read_cpu_ns,
+    read_process_use,
+    read_resident_bytes,
 )
 from faultset.collector.platforms.objects import rfc3339_ns
 
@@ -161,7 +161,7 @@ class Container:
 
     def resident(self) -> int:
         """Return the resident memory of all members in bytes."""
-        return sum(resident_bytes(pid)[0] for pid in self.members)
+        return sum(read_resident_bytes(pid)[0] for pid in self.members)
 
     def read_usage(self) -> None:
         """Read the resource usage now."""
@@ -169,7 +169,7 @@ class Container:
 
     def _samples(self) -> list[tuple[str, dict[str, str], str, float]]:
         """Return `(metric, labels, kind, value)` with cAdvisor's metric names."""
-        uses = {pid: use for pid in self.members if (use := process_use(pid)) is not None}
+        uses = {pid: use for pid in self.members if (use := read_process_use(pid)) is not None}
         self._count_disk(uses)
         resident = sum(use.resident for use in uses.values())
         anonymous = sum(use.anonymous for use in uses.values())
@@ -257,11 +257,11 @@ class Limiter:
         else:
             for container in self._containers.values():
                 if container.quota.hot:
-                    _apply(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
+                    _apply(container, container.quota.check(now, container.quick_cpu_s(read_cpu_ns)))
         self._next_at = self._period_at
         for container in self._containers.values():
             if container.quota.hot and not container.quota.stopped:
-                check_s = container.quota.next_check_s(container.quick_cpu_s(cpu_ns))
+                check_s = container.quota.next_check_s(container.quick_cpu_s(read_cpu_ns))
                 if check_s is not None:
                     self._next_at = min(self._next_at, now + check_s)
 
@@ -287,7 +287,7 @@ class Limiter:
         ):
             self.find_members()
         for container in self._containers.values():
-            _apply(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
+            _apply(container, container.quota.begin(now, container.quick_cpu_s(read_cpu_ns)))
         if self._periods % _NEAR_LIMIT_EVERY == 0:
             check_all = self._periods % _MEMORY_EVERY == 0
             self._check_memory(

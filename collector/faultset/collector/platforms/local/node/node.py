@@ -139,7 +139,7 @@ class Node:
         return container is not None
 
     def execute(self, request: Execute) -> DeferredAnswer[ExecutionResult]:
-        """Run a command in a container; the answer is resolved when it ends."""
+        """Run a command in a container; the response is resolved when it ends."""
         reply = DeferredAnswer(request)
         container = self._containers.get((request.uid, request.container))
         if container is None or container.exit_code is not None:

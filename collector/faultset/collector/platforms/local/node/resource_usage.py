@@ -20,7 +20,7 @@ _SHORTEST_CHECK_S = 0.002
 
 @dataclass
 class Quota:
-    """The CPU quota of a container; the caller stops and continues the container.
+    """The CPU quota of a container; the caller suspends and resumes the container.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Quota:
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
 
     def next_check_s(self, used_s: float) -> float | None:
-        """Return the earliest time in seconds when the quota can be used up; None if no check is needed."""
+        """Return after how many seconds at the earliest the quota can be used up; None if no check is needed."""
         if not self.hot or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         remaining_s = self._balance - (used_s - self._used_at_start)
@@ -103,7 +103,7 @@ MARK = "FAULTSET_CONTAINER"
 """Environment variable that names the container of a process."""
 
 
-def cpu_ns(pid: int) -> int:
+def read_cpu_ns(pid: int) -> int:
     """Return the CPU time of a process in nanoseconds; 0 if it has ended."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
@@ -186,7 +186,7 @@ def read_mark(pid: int) -> str | None:
     return next((v[len(prefix) :].decode() for v in variables if v.startswith(prefix)), None)
 
 
-def resident_bytes(pid: int) -> tuple[int, int]:
+def read_resident_bytes(pid: int) -> tuple[int, int]:
     """Return the resident memory of a process, and how much of it is not backed by files."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
@@ -196,7 +196,7 @@ def resident_bytes(pid: int) -> tuple[int, int]:
     return int(resident) * _PAGE, (int(resident) - int(shared)) * _PAGE
 
 
-def leftover_processes(folder: Path) -> list[int]:
+def find_leftover_processes(folder: Path) -> list[int]:
     """Return the processes of containers whose working folder is below `folder`."""
     pids = []
     for pid in _processes():
@@ -224,7 +224,7 @@ class ProcessUse:
     written_bytes: int
 
 
-def process_use(pid: int) -> ProcessUse | None:
+def read_process_use(pid: int) -> ProcessUse | None:
     """Return the usage of a process and its ended children; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -234,14 +234,14 @@ def process_use(pid: int) -> ProcessUse | None:
     if len(fields) < 18 or fields[0] in (b"Z", b"X"):
         return None
     user, system, user_ended, system_ended = (int(value) * _TICK_S for value in fields[11:15])
-    resident, anonymous = resident_bytes(pid)
+    resident, anonymous = read_resident_bytes(pid)
     read_bytes, written_bytes = _disk_bytes(pid)
     try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         descriptors = 0
     return ProcessUse(
-        cpu_s=cpu_ns(pid) / 1e9 + user_ended + system_ended,
+        cpu_s=read_cpu_ns(pid) / 1e9 + user_ended + system_ended,
         user_s=user + user_ended,
         system_s=system + system_ended,
         resident=resident,

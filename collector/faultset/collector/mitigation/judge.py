@@ -1,4 +1,4 @@
-"""The oracle decides whether an application is repaired, with four checks on the live application.
+"""Decide whether an application is repaired, with four checks on the live application.
 
 1. fault: the fault's own check passes.
 2. requests: client requests are healthy over a sustained window.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.mitigation.messages import OraclePartResult, Part
+from faultset.collector.mitigation.messages import Part, RepairCheckResult
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_active
 from faultset.core.errors import PlatformError
@@ -59,8 +59,13 @@ class DesiredState:
         """Return the current desired state."""
         operator = platform.app.operator
         kinds = KINDS if operator is None else (*KINDS, operator.resource.kind)
-        found = (item for kind in kinds for item in platform.list(kind))
-        return cls({(one["kind"], one["metadata"]["name"]): _wanted(one) for one in found})
+        resources = (item for kind in kinds for item in platform.list(kind))
+        return cls(
+            {
+                (resource["kind"], resource["metadata"]["name"]): _extract_desired_fields(resource)
+                for resource in resources
+            }
+        )
 
     def missing_in(self, later: DesiredState) -> list[ObjectKey]:
         """Return the objects that are missing in a later state."""
@@ -78,42 +83,48 @@ class DesiredState:
         return lines
 
 
-def pods_apart(platform: Platform) -> list[str]:
+def find_changed_pods(platform: Platform) -> list[str]:
     """Describe the running pods that differ from their workload's template in image, command or resources."""
     templates = {
-        tuple(sorted((one["spec"]["selector"].get("matchLabels") or {}).items())): one["spec"]["template"]
+        tuple(sorted((resource["spec"]["selector"].get("matchLabels") or {}).items())): resource["spec"]["template"]
         for kind in ("Deployment", "StatefulSet")
-        for one in platform.list(kind)
+        for resource in platform.list(kind)
     }
     lines = []
     for pod in platform.list("Pod"):
         labels = pod["metadata"].get("labels") or {}
         template = next((t for selector, t in templates.items() if set(selector) <= set(labels.items())), None)
         if template is not None and is_active(pod):
-            wanted, present = (_containers(one["spec"]["containers"]) for one in (template, pod))
-            for path, before, after in _differences(wanted, present):
-                lines.append(f"Pod {pod['metadata']['name']}: {path} is {_short(after)}, wanted {_short(before)}")
+            desired, present = (
+                _extract_container_fields(resource["spec"]["containers"]) for resource in (template, pod)
+            )
+            for path, before, after in _differences(desired, present):
+                lines.append(f"Pod {pod['metadata']['name']}: {path} is {_short(after)}, expected {_short(before)}")
     return lines
 
 
-def _wanted(found: Object) -> dict[str, Any]:
-    made = {key: copy.deepcopy(found[key]) for key in _DESIRED if key in found}
-    for *parents, last in _FREE.get(found["kind"], ()):
-        place: Any = made
+def _extract_desired_fields(resource: Object) -> dict[str, Any]:
+    desired = {key: copy.deepcopy(resource[key]) for key in _DESIRED if key in resource}
+    for *parents, last in _FREE.get(resource["kind"], ()):
+        owner: Any = desired
         for parent in parents:
-            place = place.get(parent, {})
-        place.pop(last, None)
-    metadata = made.get("spec", {}).get("template", {}).get("metadata") if isinstance(made.get("spec"), dict) else None
+            owner = owner.get(parent, {})
+        owner.pop(last, None)
+    spec = desired.get("spec")
+    metadata = spec.get("template", {}).get("metadata") if isinstance(spec, dict) else None
     if isinstance(metadata, dict):
         annotations = metadata.pop("annotations", None) or {}
-        kept = {key: value for key, value in annotations.items() if not key.startswith(_FREE_ANNOTATIONS)}
-        if kept:
-            metadata["annotations"] = kept
-    return made
+        compared = {key: value for key, value in annotations.items() if not key.startswith(_FREE_ANNOTATIONS)}
+        if compared:
+            metadata["annotations"] = compared
+    return desired
 
 
-def _containers(containers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: {key: one[key] for key in _CONTAINER_FIELDS if one.get(key)} for one in containers}
+def _extract_container_fields(containers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        container["name"]: {key: container[key] for key in _CONTAINER_FIELDS if container.get(key)}
+        for container in containers
+    }
 
 
 def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -121,8 +132,8 @@ def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str,
         for key in sorted({*before, *after}):
             yield from _differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for place, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(one, other, f"{path}[{place}]")
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(old, new, f"{path}[{index}]")
     elif before != after and not (not before and not after and before != 0 and after != 0):
         yield path, before, after
 
@@ -133,7 +144,7 @@ def _short(value: Any) -> str:
 
 
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -152,10 +163,10 @@ class HealthyState:
     @classmethod
     def of(cls, platform: Platform) -> HealthyState:
         """Return the current state."""
-        return cls(DesiredState.of(platform), frozenset(_with_endpoints(platform)))
+        return cls(DesiredState.of(platform), frozenset(_find_services_with_endpoints(platform)))
 
 
-class MitigationOracle:
+class RepairJudge:
     """Judges one application with one fault.
 
     Parameters
@@ -190,56 +201,56 @@ class MitigationOracle:
         with suppress(PlatformError):
             self._before = self._fault.state_from_now(self._platform, self._target, self._before)
 
-    def read(self, start_ns: int, end_ns: int) -> tuple[OraclePartResult, ...]:
+    def read(self, start_ns: int, end_ns: int) -> tuple[RepairCheckResult, ...]:
         """Run the four checks; requests are those scheduled in `[start_ns, end_ns)`."""
-        fault, requests = self._fault_seen(), self._unhealthy_requests(start_ns, end_ns)
+        fault, requests = self._check_fault(), self._unhealthy_requests(start_ns, end_ns)
         present = DesiredState.of(self._platform)
-        wrong = {
+        problems = {
             "fault": fault,
             "requests": requests,
-            "objects": self._changed_objects(present),
-            "presence": self._missing(present),
+            "objects": self._describe_changes(present),
+            "presence": self._describe_missing(present),
         }
-        return tuple(OraclePartResult(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
+        return tuple(RepairCheckResult(part=part, ok=not problems[part], detail=problems[part]) for part in PARTS)
 
-    def _fault_seen(self) -> str:
+    def _check_fault(self) -> str:
         """Return the evidence of the fault's check, or its error, since a repair may delete what it inspects."""
         try:
             return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
         except PlatformError as error:
             return f"its check fails: {error}"
 
-    def _changed_objects(self, present: DesiredState) -> str:
-        return _listed([*self._healthy.desired.changes_to(present), *pods_apart(self._platform)])
+    def _describe_changes(self, present: DesiredState) -> str:
+        return _join_lines([*self._healthy.desired.changes_to(present), *find_changed_pods(self._platform)])
 
-    def _missing(self, present: DesiredState) -> str:
-        gone = self._healthy.desired.missing_in(present)
+    def _describe_missing(self, present: DesiredState) -> str:
+        missing = self._healthy.desired.missing_in(present)
         waiting = [
             claim["metadata"]["name"]
             for claim in self._platform.list("PersistentVolumeClaim")
             if claim.get("status", {}).get("phase", "Bound") != "Bound"
         ]
-        empty = self._healthy.with_endpoints - _with_endpoints(self._platform)
-        return _listed(
+        without_endpoints = self._healthy.with_endpoints - _find_services_with_endpoints(self._platform)
+        return _join_lines(
             [
-                *(f"{kind} {name} is missing" for kind, name in gone),
+                *(f"{kind} {name} is missing" for kind, name in missing),
                 *(f"claim {name} has no volume" for name in waiting),
-                *(f"Service {name} has no ready endpoint" for name in sorted(empty)),
+                *(f"Service {name} has no ready endpoint" for name in sorted(without_endpoints)),
             ]
         )
 
 
-def _with_endpoints(platform: Platform) -> set[str]:
+def _find_services_with_endpoints(platform: Platform) -> set[str]:
     return {
-        found["metadata"]["name"]
-        for found in platform.list("Endpoints")
-        if any(subset.get("addresses") for subset in found.get("subsets") or [])
+        endpoints["metadata"]["name"]
+        for endpoints in platform.list("Endpoints")
+        if any(subset.get("addresses") for subset in endpoints.get("subsets") or [])
     }
 
 
-def _listed(lines: list[str]) -> str:
-    more = f", and {len(lines) - _MOST_NAMED} more" if len(lines) > _MOST_NAMED else ""
-    return "; ".join(lines[:_MOST_NAMED]) + more
+def _join_lines(lines: list[str]) -> str:
+    more = f", and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
+    return "; ".join(lines[:_MAX_NAMED]) + more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The oracle asks the platform no more than it must."""
+"""The judge asks the platform no more than it must."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.mitigation.oracle import DesiredState, HealthyState, MitigationOracle, pods_apart
+from faultset.collector.mitigation.judge import DesiredState, HealthyState, RepairJudge, find_changed_pods
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
 
@@ -32,7 +32,7 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
     platform = CountingPlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
     platform.deploy()
     fault = get_fault("target-port")
-    oracle = MitigationOracle(
+    judge = RepairJudge(
         platform,
         fault,
         "geo",
@@ -43,7 +43,7 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
     )
     platform.simulation.store.remove("ConfigMap", platform.list("ConfigMap")[0]["metadata"]["name"])
     platform.listed.clear()
-    parts = {one.part: one for one in oracle.read(0, 1)}
+    parts = {one.part: one for one in judge.read(0, 1)}
     platform.journal.close()
     assert parts["objects"].ok
     assert "is missing" in parts["presence"].detail
@@ -65,7 +65,7 @@ def test_a_state_does_not_differ_from_itself(platform: FakePlatform) -> None:
     assert len(state.objects) > 30
     assert state.changes_to(DesiredState.of(platform)) == []
     assert state.missing_in(DesiredState.of(platform)) == []
-    assert pods_apart(platform) == []
+    assert find_changed_pods(platform) == []
 
 
 @pytest.mark.parametrize(
@@ -128,5 +128,5 @@ def test_a_pod_that_is_not_as_its_workload_wants_is_named(platform: FakePlatform
     pod = platform.list("Pod", {"io.kompose.service": "geo"})[0]
     containers = [{**pod["spec"]["containers"][0], "image": "faultset/pause:3.9"}]
     platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
-    (line,) = pods_apart(platform)
-    assert line.startswith(f"Pod {pod['metadata']['name']}: hotel-reserv-geo.image is faultset/pause:3.9, wanted")
+    (line,) = find_changed_pods(platform)
+    assert line.startswith(f"Pod {pod['metadata']['name']}: hotel-reserv-geo.image is faultset/pause:3.9, expected")
