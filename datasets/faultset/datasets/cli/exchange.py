@@ -98,7 +98,7 @@ def import_(
 ) -> None:
     """Import the data at PATH, in FORMAT, into the dataset folder OUT.
 
-    Each case becomes an episode; telemetry and truth are stored separately. Repeat the command to resume an
+    Each case becomes an episode or a recording, with telemetry and truth apart. Repeat the command to resume an
     interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
 
     FORMAT telemetry reads any mix of files from your monitoring and writes OUT.mapping.yaml to edit.
@@ -152,7 +152,8 @@ def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
             {
                 "dataset": str(out),
                 "version": result.version,
-                "cases": result.episodes,
+                "cases": result.cases,
+                "recordings": result.recordings,
                 "written": result.written,
                 "left_out": dict(result.left_out),
             }
@@ -160,14 +161,22 @@ def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
         return
     for key, reason in result.left_out.items():
         click.echo(f"Skipped {key}: {reason}", err=True)
-    episodes = result.episodes - len(result.left_out)
-    earlier = f" and {episodes - result.written} before" if result.written < episodes else ""
-    noun = "episode" if episodes == 1 else "episodes"
-    click.echo(f"{episodes} {noun} in {out}: {result.written} written now{earlier}.")
+    count = result.cases - len(result.left_out)
+    earlier = f" and {count - result.written} before" if result.written < count else ""
+    units = _count_units(count - result.recordings, result.recordings)
+    click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
-    click.echo(f"  evaluate {shlex.quote(str(out))}")
+    if result.recordings:
+        click.echo(f"  faultset dataset explore {shlex.quote(str(out))}")
+    if result.recordings < count:
+        click.echo(f"  evaluate {shlex.quote(str(out))}")
+
+
+def _count_units(episodes: int, recordings: int) -> str:
+    counts = {"episode": episodes, "recording": recordings}
+    return " and ".join(f"{number} {noun}{'s' * (number != 1)}" for noun, number in counts.items() if number)
 
 
 MAX_GB = 2
@@ -229,18 +238,19 @@ def export(
             announce=announce,
         )
     if as_json:
-        show_json({"out": str(out), "episodes": result.episodes, "left_out": dict(result.left_out)})
+        content = {"out": str(out), "episodes": result.episodes, "recordings": result.recordings}
+        show_json(content | {"left_out": dict(result.left_out)})
         return
     for reason, count in sorted(Counter(result.left_out.values()).items()):
         click.echo(f"Skipped {count}: {reason}.", err=True)
-    click.echo(f"{result.episodes} episodes in {out}.")
+    click.echo(f"{_count_units(result.episodes, result.recordings)} in {out}.")
 
 
 def _show_plan(plan: ExportPlan) -> None:
-    number = plan.faulty + plan.healthy
+    units = _count_units(plan.faulty + plan.healthy, plan.recordings)
+    faulty = f" ({plan.faulty} with a fault, {plan.healthy} without)" if plan.faulty + plan.healthy else ""
     click.echo(
-        f"{number} episodes ({plan.faulty} with a fault, {plan.healthy} without), "
-        f"about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
+        f"{units}{faulty}, about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
         err=True,
     )
 

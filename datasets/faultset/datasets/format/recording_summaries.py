@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.file_records import FileSummary, summarize_files
-from faultset.datasets.format.incidents import Incident, read_incidents
+from faultset.datasets.format.incidents import Incident, read_incidents, read_truth_rows
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch
@@ -23,6 +23,8 @@ _SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
 """Share of the recordings on each side."""
 _SIDES = ("train", "test", "validation", "train")
 """Sides of the recordings of an application, in turn."""
+TRAINING = "training"
+"""Check in the evidence of an imported recording: its time is the end of the training part of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class RecordingSummary(FileSummary):
     context: RecordingContext
     chunks: tuple[Chunk, ...]
     incidents: tuple[Incident, ...]
+    training_end_ns: int | None = None
+    """End of the training part of the source that the recording was imported from; None without one."""
 
     @property
     def duration_s(self) -> float:
@@ -57,8 +61,14 @@ def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> Rec
     context, chunks = read_recording_context(path), read_chunks(path, numbers)
     names = [CONTEXT_FILE, *(f"{chunk.folder}/{name}" for chunk in chunks for name in chunk_files(context.tables))]
     files, stamps = summarize_files(path, sorted(names), context.tables | CHUNK_TRUTH_TABLES)
+    checks = read_truth_rows(path, chunks, "evidence")
     return RecordingSummary(
-        context=context, chunks=chunks, incidents=read_incidents(path, chunks), files=files, stamps=stamps
+        context=context,
+        chunks=chunks,
+        incidents=read_incidents(path, chunks),
+        training_end_ns=next((row["time"] for row in checks if row["check"] == TRAINING), None),
+        files=files,
+        stamps=stamps,
     )
 
 
@@ -88,6 +98,9 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
                 (segment, of_app[recordings[name].context.app]) for name in recordings for segment in segments[name]
             ]
             splits["by-app"] = _build("app", pairs)
+    by_source = [pair for summary in recordings.values() for pair in _divide_as_source(summary)]
+    if by_source:
+        splits["by-source"] = _build("source", by_source)
     by_time = [pair for summary in recordings.values() for pair in _divide(summary)]
     if by_time:
         splits["by-time"] = _build("time", by_time)
@@ -125,6 +138,18 @@ def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
         sides[side].append(stretch)
     train, validation, test = (tuple(sorted(sides[name])) for name in ("train", "validation", "test"))
     return RecordingSplit(key=key, train=train, validation=validation, test=test)
+
+
+def _divide_as_source(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
+    """Divide a recording into the training and test parts of its source; yield nothing without them."""
+    if summary.training_end_ns is None:
+        return
+    bounds = (summary.chunks[0].start_ns, summary.training_end_ns, summary.chunks[-1].end_ns)
+    for (first_ns, last_ns), side in zip(pairwise(bounds), ("train", "test"), strict=True):
+        for segment in summary.segments:
+            stretch = segment.within(first_ns, last_ns)
+            if stretch is not None:
+                yield stretch, side
 
 
 def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
