@@ -347,7 +347,7 @@ def test_a_fault_whose_minutes_are_missing_is_named_and_can_be_left_out(root: Pa
     with pytest.raises(DataError, match=r"1 of 2 cases .*cpu_contention.*--skip-bad"):
         import_dataset("nezha", root, tmp_path / "out", workers=1)
     done = import_dataset("nezha", root, tmp_path / "out", workers=1, skip_bad=True)
-    assert (done.episodes, len(done.left_out)) == (2, 1)
+    assert (done.cases, len(done.left_out)) == (2, 1)
     assert any(issue.severity == "error" for issue in examine(root).data_issues)
 
 

@@ -93,7 +93,7 @@ def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypa
     assert len(complete_episodes(out)) == 1
     monkeypatch.setattr(case_imports, "import_case", real)
     done = import_dataset("rcaeval", source, out, workers=1)
-    assert (done.episodes, done.written) == (3, 2)
+    assert (done.cases, done.written) == (3, 2)
 
 
 def test_kill_nine_leaves_whole_episodes_or_none_and_no_process(tmp_path, out):
@@ -119,7 +119,7 @@ if __name__ == "__main__":
     assert not _group_lives(process.pid)
     assert 0 < len(complete_episodes(out)) < cases
     done = import_dataset("rcaeval", source, out, workers=1)
-    assert done.episodes == cases
+    assert done.cases == cases
     assert len(open_dataset(out).episodes) == cases
     assert not list((out / "episodes").glob("*.incomplete"))
 
@@ -248,7 +248,7 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     (tmp_path / "holiday").mkdir()
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
-    assert "has none of the known formats (aiopslab, nezha, openrca," in errors
+    assert "has none of the known formats (aiopslab, cloud-monitoring, nab, nezha, openrca," in errors
     assert "looks most like" not in errors
 
 

@@ -97,7 +97,7 @@ def import_(
 ) -> None:
     """Import the data at PATH, in FORMAT, into the dataset folder OUT.
 
-    Each case becomes an episode; telemetry and truth are stored separately. Repeat the command to resume an
+    Each case becomes an episode or a recording, with telemetry and truth apart. Repeat the command to resume an
     interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
 
     FORMAT telemetry reads any mix of files from your monitoring and writes OUT.mapping.yaml to edit.
@@ -130,8 +130,7 @@ def import_(
             progress=progress,
             announce=show_cost,
         )
-    folder = shlex.quote(str(out))
-    _show_import(result, out, as_json, f"Next:\n  faultset dataset verify {folder}\n  evaluate {folder}")
+    _show_import(result, out, as_json)
 
 
 def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
@@ -147,13 +146,14 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
     return path
 
 
-def _show_import(result: ImportResult, out: Path, as_json: bool, following: str) -> None:
+def _show_import(result: ImportResult, out: Path, as_json: bool, following: str = "") -> None:
     if as_json:
         show_json(
             {
                 "dataset": str(out),
                 "version": result.version,
-                "cases": result.episodes,
+                "cases": result.cases,
+                "recordings": result.recordings,
                 "written": result.written,
                 "left_out": dict(result.left_out),
             }
@@ -161,11 +161,25 @@ def _show_import(result: ImportResult, out: Path, as_json: bool, following: str)
         return
     for key, reason in result.left_out.items():
         click.echo(f"Skipped {key}: {reason}", err=True)
-    episodes = result.episodes - len(result.left_out)
-    earlier = f" and {episodes - result.written} before" if result.written < episodes else ""
-    click.echo(f"{count_text(episodes, 'episode')} in {out}: {result.written} written now{earlier}.")
+    count = result.cases - len(result.left_out)
+    earlier = f" and {count - result.written} before" if result.written < count else ""
+    units = _count_units(count - result.recordings, result.recordings)
+    click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
-    click.echo(following)
+    click.echo(following or _next_commands(out, episodes=result.recordings < count, recordings=result.recordings > 0))
+
+
+def _next_commands(out: Path, *, episodes: bool, recordings: bool) -> str:
+    folder = shlex.quote(str(out))
+    commands = [f"faultset dataset verify {folder}"]
+    commands += [f"faultset dataset explore {folder}"] if recordings else []
+    commands += [f"evaluate {folder}"] if episodes else []
+    return "\n  ".join(["Next:", *commands])
+
+
+def _count_units(episodes: int, recordings: int) -> str:
+    counts = {"episode": episodes, "recording": recordings}
+    return " and ".join(count_text(number, noun) for noun, number in counts.items() if number)
 
 
 MAX_GB = 2
@@ -227,20 +241,21 @@ def export(
             announce=announce,
         )
     if as_json:
-        show_json({"out": str(out), "episodes": result.episodes, "left_out": dict(result.left_out)})
+        content = {"out": str(out), "episodes": result.episodes, "recordings": result.recordings}
+        show_json(content | {"left_out": dict(result.left_out)})
         return
     for reason, count in sorted(Counter(result.left_out.values()).items()):
         click.echo(f"Skipped {count}: {reason}.", err=True)
-    click.echo(f"{count_text(result.episodes, 'episode')} in {out}.")
+    click.echo(f"{_count_units(result.episodes, result.recordings)} in {out}.")
     if result.opening:
         click.echo(f"Next:\n  {result.opening}")
 
 
 def _show_plan(plan: ExportPlan) -> None:
-    number = plan.faulty + plan.healthy
+    units = _count_units(plan.faulty + plan.healthy, plan.recordings)
+    faulty = f" ({plan.faulty} with a fault, {plan.healthy} without)" if plan.faulty + plan.healthy else ""
     click.echo(
-        f"{count_text(number, 'episode')} ({plan.faulty} with a fault, {plan.healthy} without), "
-        f"about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
+        f"{units}{faulty}, about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
         err=True,
     )
 

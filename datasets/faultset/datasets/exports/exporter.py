@@ -28,7 +28,7 @@ GROUP = "faultset.exporters"
 """Entry-point group of layouts."""
 MAX_BYTES = 2_000_000_000
 """Default limit of an export's expected size."""
-_WRITTEN_BYTES_PER_S = 200e6
+_WRITTEN_BYTES_PER_S, _RECORDING_BYTES_PER_S = 200e6, 10e6
 _TRIAL = ".trial"
 SPLIT = "by-episode"
 SUBSETS = ("train", "test")
@@ -54,6 +54,8 @@ class ExportPlan:
     """Episodes with a fault."""
     healthy: int
     """Episodes without a fault."""
+    recordings: int
+    """Recordings."""
     expected_bytes: int
     """Estimated size."""
     expected_s: float
@@ -66,8 +68,10 @@ class ExportResult:
 
     episodes: int
     """Number of written episodes."""
+    recordings: int
+    """Number of written recordings."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Episode to the reason why the layout does not support it."""
+    """Episode or recording to the reason why the layout does not support it."""
     opening: str = ""
     """How to open the export; empty if the layout does not say."""
 
@@ -106,6 +110,22 @@ class ExportLayout:
 
     def finish(self) -> None:
         """Write files that cover all episodes."""
+
+
+class RecordingLayout(ExportLayout):
+    """Base class of layouts that also hold recordings."""
+
+    def unavailable_recording_reason(self, recording: str) -> str | None:
+        """Return why the layout does not support a recording, or None."""
+        return None
+
+    def write_recording(self, recording: str) -> None:
+        """Write a recording."""
+        raise NotImplementedError
+
+    def recording_bytes(self, recordings: Sequence[str]) -> int:
+        """Estimate the size of recordings in this layout."""
+        raise NotImplementedError
 
 
 def load_layout(name: str) -> type[ExportLayout]:
@@ -165,15 +185,15 @@ def export_dataset(
     out = Path(out)
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "export") as folder:
         export = layout(dataset, options, folder)
-        reasons = {episode: export.unavailable_reason(episode) for episode in dataset.episodes}
-        left_out = {episode: reason for episode, reason in reasons.items() if reason is not None}
+        left_out = _find_reasons(export, dataset)
         episodes = [episode for episode in dataset.episodes if episode not in left_out]
-        if not episodes:
+        recordings = [recording for recording in dataset.recording_files if recording not in left_out]
+        if not episodes and not recordings:
             raise DataError(
-                f"the layout {name} supports no episode of {dataset.root} "
-                f"({next(iter(left_out.values()), 'it has no episodes')}); choose another layout"
+                f"the layout {name} supports no part of {dataset.root} "
+                f"({next(iter(left_out.values()), 'it is empty')}); choose another layout"
             )
-        plan = _plan(export, partial(layout, dataset, options), dataset, episodes, folder)
+        plan = _plan(export, partial(layout, dataset, options), dataset, episodes, recordings, folder)
         if announce is not None:
             announce(plan)
         if max_bytes is not None and plan.expected_bytes > max_bytes:
@@ -181,12 +201,24 @@ def export_dataset(
                 f"the export would take about {plan.expected_bytes / 1e9:.1f} GB, more than the limit of "
                 f"{max_bytes / 1e9:.1f} GB; choose fewer --roles or a longer --step, or allow it with --yes"
             )
-        write_episodes(export, episodes, progress)
+        write_episodes(export, episodes, progress, recordings)
         return ExportResult(
             episodes=len(episodes),
+            recordings=len(recordings),
             left_out=left_out,
             opening=getattr(layout, "opening", "").replace("{out}", shlex.quote(str(out))),
         )
+
+
+def _find_reasons(export: ExportLayout, dataset: Dataset) -> dict[str, str]:
+    """Return why episodes and recordings are left out."""
+    reasons = {episode: export.unavailable_reason(episode) for episode in dataset.episodes}
+    for recording in dataset.recording_files:
+        if isinstance(export, RecordingLayout):
+            reasons[recording] = export.unavailable_recording_reason(recording)
+        else:
+            reasons[recording] = "the layout holds episodes and no recordings; Recording.episodes cuts some"
+    return {unit: reason for unit, reason in reasons.items() if reason is not None}
 
 
 def _plan(
@@ -194,19 +226,31 @@ def _plan(
     trial: Callable[[Path], ExportLayout],
     dataset: Dataset,
     episodes: Sequence[str],
+    recordings: Sequence[str],
     folder: Path,
 ) -> ExportPlan:
     sample = select_first_of_each_app(dataset, episodes)
     share = _rows(dataset, episodes) / max(1, _rows(dataset, sample))
     started = time.perf_counter()
-    if hasattr(export, "expected_bytes"):
+    if not episodes:
+        expected, writing_s = 0, 0.0
+    elif hasattr(export, "expected_bytes"):
         expected: int = export.expected_bytes(episodes)  # type: ignore[attr-defined]
         writing_s = expected / _WRITTEN_BYTES_PER_S
     else:
         expected, writing_s = round(_trial_bytes(trial, sample, folder / _TRIAL) * share), 0.0
     seconds = (time.perf_counter() - started) * share * len(_passes(export)) + writing_s
+    if recordings and isinstance(export, RecordingLayout):
+        size = export.recording_bytes(recordings)
+        expected, seconds = expected + size, seconds + size / _RECORDING_BYTES_PER_S
     faulty = sum(dataset.label(episode).is_faulty for episode in episodes)
-    return ExportPlan(faulty=faulty, healthy=len(episodes) - faulty, expected_bytes=expected, expected_s=seconds)
+    return ExportPlan(
+        faulty=faulty,
+        healthy=len(episodes) - faulty,
+        recordings=len(recordings),
+        expected_bytes=expected,
+        expected_s=seconds,
+    )
 
 
 def select_first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[str]:
@@ -238,14 +282,23 @@ def _passes(export: ExportLayout) -> list[Callable[[str], None]]:
     return [export.write] if prepare is None else [prepare, export.write]
 
 
-def write_episodes(export: ExportLayout, episodes: Sequence[str], progress: Progress | None = None) -> None:
-    """Write supported episodes and the files that cover all of them; progress counts every pass."""
+def write_episodes(
+    export: ExportLayout,
+    episodes: Sequence[str],
+    progress: Progress | None = None,
+    recordings: Sequence[str] = (),
+) -> None:
+    """Write supported episodes and recordings and the files that cover all of them; progress counts every pass."""
     passes = _passes(export)
     count = len(passes)
     scaled = None if progress is None else lambda finished, total: progress(finished // count, total // count)
-    steps = StepCounter(count * len(episodes), scaled)
+    steps = StepCounter(count * (len(episodes) + len(recordings)), scaled)
     for visit in passes:
         for episode in episodes:
             visit(episode)
             steps.add()
+    if isinstance(export, RecordingLayout):
+        for recording in recordings:
+            export.write_recording(recording)
+            steps.add(count)
     export.finish()

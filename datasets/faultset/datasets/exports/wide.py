@@ -95,45 +95,12 @@ def filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.D
     return frame.ffill().bfill().fillna(0.0)
 
 
-class TSBADExport(ExportLayout):
-    """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv` per episode: channels, then `Label`.
+def file_word(text: str) -> str:
+    """Return a text as one word of a file name.
 
-    The training steps are those of the reference. Episodes without a fault are refused, because the file name must
-    contain the first anomaly.
+    >>> file_word("my data/2")
+    'my-data-2'
     """
-
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        super().__init__(dataset, options, folder)
-        self._files: list[tuple[str, str]] = []
-
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without a fault."""
-        label = self.dataset.label(episode)
-        return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
-
-    def write(self, episode: str) -> None:
-        """Write an episode; a step is an anomaly if it ends after the onset."""
-        frame = filled_frame(self.dataset, episode, self.options)
-        context, onset = self.dataset.view(episode).context, self.dataset.label(episode).onset_ns
-        assert onset is not None  # `unavailable_reason` refuses episodes without a fault
-        ends = frame.index.as_unit("ns").asi8 + round(self.options.step_s * SECOND_NS)  # type: ignore[attr-defined]
-        labels = (ends > onset).astype(np.int64)
-        train = int((ends <= context.reference_end_ns).sum())
-        first = int(np.argmax(labels)) if labels.any() else len(labels)
-        number = len(self._files) + 1
-        words = [_word(self.dataset.root.resolve().name), _word(context.app)]
-        name = f"{number:03d}_{words[0]}_id_{number}_{words[1]}_tr_{train}_1st_{first}.csv"
-        columns = {column: frame[column].to_numpy() for column in frame.columns} | {"Label": labels}
-        pyarrow.csv.write_csv(pa.table(columns), self.folder / name)
-        self._files.append((name, episode))
-
-    def finish(self) -> None:
-        """Write the episode of each file."""
-        rows = "".join(f"{name},{episode}\n" for name, episode in self._files)
-        (self.folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
-
-
-def _word(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", text)
 
 
@@ -198,7 +165,7 @@ class TimeSeriesFiles(ExportLayout):
 
 
 def _fault(dataset: Dataset, episode: str) -> str:
-    return _word(dataset.label(episode).fault or _NO_FAULT)
+    return file_word(dataset.label(episode).fault or _NO_FAULT)
 
 
 def _numbers(values: npt.NDArray[np.float64]) -> str:

@@ -127,7 +127,7 @@ logs = load_dataset("<this folder>", "logs", split="train")
 def _contents(labels: Mapping[str, Label], version_file: VersionFile) -> str:
     episodes = count_text(len(labels), "episode") if labels or not version_file.recordings else ""
     count = len(version_file.recordings)
-    recordings = f"{count} recording{'s' * (count != 1)}" if count else ""
+    recordings = count_text(count, "recording") if count else ""
     return " and ".join(filter(None, (episodes, recordings)))
 
 

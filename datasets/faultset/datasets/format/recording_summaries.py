@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.file_records import FileSummary, summarize_files
-from faultset.datasets.format.incidents import Incident, read_incidents
+from faultset.datasets.format.incidents import Incident, read_incidents, read_truth_rows
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch
@@ -19,8 +19,12 @@ from faultset.datasets.format.version_files import RecordingSplit
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
-_SIDES = ("train", "test", "train", "validation")
+_SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
+"""Share of the recordings on each side."""
+_SIDES = ("train", "test", "validation", "train")
 """Sides of the recordings of an application, in turn."""
+TRAINING = "training"
+"""Check in the evidence of an imported recording: its time is the end of the training part of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,8 @@ class RecordingSummary(FileSummary):
     context: RecordingContext
     chunks: tuple[Chunk, ...]
     incidents: tuple[Incident, ...]
+    training_end_ns: int | None = None
+    """End of the training part of the source that the recording was imported from; None without one."""
 
     @property
     def duration_s(self) -> float:
@@ -55,8 +61,14 @@ def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> Rec
     context, chunks = read_recording_context(path), read_chunks(path, numbers)
     names = [CONTEXT_FILE, *(f"{chunk.folder}/{name}" for chunk in chunks for name in chunk_files(context.tables))]
     files, stamps = summarize_files(path, sorted(names), context.tables | CHUNK_TRUTH_TABLES)
+    checks = read_truth_rows(path, chunks, "evidence")
     return RecordingSummary(
-        context=context, chunks=chunks, incidents=read_incidents(path, chunks), files=files, stamps=stamps
+        context=context,
+        chunks=chunks,
+        incidents=read_incidents(path, chunks),
+        training_end_ns=next((row["time"] for row in checks if row["check"] == TRAINING), None),
+        files=files,
+        stamps=stamps,
     )
 
 
@@ -76,13 +88,9 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
         groups: defaultdict[str, list[str]] = defaultdict(list)
         for recording, summary in recordings.items():
             groups[summary.context.app].append(recording)
-        sides = {}
-        for members in groups.values():
-            for number, recording in enumerate(sorted(members, key=lambda name: _sort_key(name, seed))):
-                sides[recording] = _SIDES[number % len(_SIDES)]
-        if len({*sides.values()}) > 1:
-            pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
-            splits["by-recording"] = _build("recording", pairs)
+        sides = _deal_recordings(groups, seed)
+        pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
+        splits["by-recording"] = _build("recording", pairs)
         apps = sorted(groups, key=lambda name: _sort_key(name, seed))
         if len(apps) > 1:
             of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
@@ -90,10 +98,38 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
                 (segment, of_app[recordings[name].context.app]) for name in recordings for segment in segments[name]
             ]
             splits["by-app"] = _build("app", pairs)
+    by_source = [pair for summary in recordings.values() for pair in _divide_as_source(summary)]
+    if by_source:
+        splits["by-source"] = _build("source", by_source)
     by_time = [pair for summary in recordings.values() for pair in _divide(summary)]
     if by_time:
         splits["by-time"] = _build("time", by_time)
     return splits
+
+
+def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
+    """Return the side of each recording: every application is on as many sides as it has recordings.
+
+    Two recordings of an application are for training and testing, except that one goes to an empty validation. The only
+    recordings of applications are dealt by `_SHARES`.
+
+    Parameters
+    ----------
+    groups
+        Application -> its recordings.
+    """
+    sides: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for app in sorted(groups, key=lambda name: (-len(groups[name]), _sort_key(name, seed))):
+        for number, recording in enumerate(sorted(groups[app], key=lambda name: _sort_key(name, seed))):
+            side = _SIDES[number % len(_SIDES)]
+            if len(groups[app]) == 1:
+                side = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])
+            elif len(groups[app]) == 2 and side == "test" and counts["test"] and not counts["validation"]:
+                side = "validation"
+            sides[recording] = side
+            counts[side] += 1
+    return sides
 
 
 def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
@@ -102,6 +138,18 @@ def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
         sides[side].append(stretch)
     train, validation, test = (tuple(sorted(sides[name])) for name in ("train", "validation", "test"))
     return RecordingSplit(key=key, train=train, validation=validation, test=test)
+
+
+def _divide_as_source(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
+    """Divide a recording into the training and test parts of its source; yield nothing without them."""
+    if summary.training_end_ns is None:
+        return
+    bounds = (summary.chunks[0].start_ns, summary.training_end_ns, summary.chunks[-1].end_ns)
+    for (first_ns, last_ns), side in zip(pairwise(bounds), ("train", "test"), strict=True):
+        for segment in summary.segments:
+            stretch = segment.within(first_ns, last_ns)
+            if stretch is not None:
+                yield stretch, side
 
 
 def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:

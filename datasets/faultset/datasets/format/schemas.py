@@ -240,7 +240,7 @@ EVIDENCE = pa.schema([
     _field(
         "check",
         pa.string(),
-        "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
+        "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input, training",
         nullable=False,
     ),
     _field("subject", pa.string(), "checked object, endpoint or series", nullable=False),

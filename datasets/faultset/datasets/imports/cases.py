@@ -1,4 +1,4 @@
-"""Import foreign cases as episodes, in parallel; a failing case does not affect the others."""
+"""Import foreign cases as episodes or recordings, in parallel; a failing case does not affect the others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,19 @@ import pyarrow as pa
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.file_records import FileSummary
 from faultset.datasets.format.labels import evidence_table
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
-from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat, input_evidence
+from faultset.datasets.imports.contract import (
+    Case,
+    ForeignEpisode,
+    ForeignRecording,
+    ImportFormat,
+    input_evidence,
+)
+from faultset.datasets.imports.recordings import import_recording
 from faultset.datasets.imports.registry import load_format, reading
 from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW
@@ -38,14 +46,23 @@ if TYPE_CHECKING:
 
 
 def episode_id(name: str, key: str) -> str:
-    """Return the opaque episode id of a case, the same in every import."""
+    """Return the opaque id of the episode or recording of a case, the same in every import."""
     return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
 
 
-def import_case(importer: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
-    """Write a case as an episode."""
-    episode = episode_id(importer.name, case.key)
+def import_case(importer: ImportFormat, case: Case, out: Path) -> FileSummary:
+    """Write a case as an episode or a recording."""
+    identity = episode_id(importer.name, case.key)
     foreign = importer.load(case)
+    if isinstance(foreign, ForeignRecording):
+        inputs = input_evidence(case, foreign, importer.name)
+        return import_recording(foreign, out, recording=identity, key=case.key, evidence=inputs)
+    return _import_episode(importer, case, foreign, out, identity)
+
+
+def _import_episode(
+    importer: ImportFormat, case: Case, foreign: ForeignEpisode, out: Path, episode: str
+) -> EpisodeSummary:
     context = _build_context(episode, foreign)
     try:
         label = _build_label(foreign)
@@ -139,8 +156,8 @@ def _build_label(foreign: ForeignEpisode) -> dict[str, Any]:
     return defaults | dict(foreign.label) | windows
 
 
-Outcome = str | EpisodeSummary
-"""Summary of the episode, or the reason why the case could not be imported."""
+Outcome = str | FileSummary
+"""Summary of the episode or recording, or the reason why the case could not be imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +228,7 @@ def _import_in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> 
 
 
 def try_import(importer: ImportFormat, case: Case, out: Path) -> Outcome:
-    """Write a case as an episode; return the reason if it cannot be read.
+    """Write a case as an episode or recording; return the reason if it cannot be read.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Contract of import formats: cases, episodes, and issues with foreign data."""
+"""Contract of import formats: cases, episodes and recordings, and issues with foreign data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A foreign case that becomes one episode; cheap to build and picklable.
+    """A foreign case that becomes one episode or recording; cheap to build and picklable.
 
     Attributes
     ----------
@@ -156,6 +156,55 @@ class ForeignEpisode:
     inputs: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForeignChunk:
+    """A chunk of a foreign recording: at most 31 days.
+
+    Attributes
+    ----------
+    start_ns, end_ns : int
+        Its half-open window; chunks are in order of time and do not overlap.
+    tables : Mapping
+        As in `ForeignEpisode`, with the rows of the window.
+    """
+
+    start_ns: int
+    end_ns: int
+    tables: Mapping[str, Batches]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRecording:
+    """A foreign case with many incidents, or longer than an episode; it becomes a recording.
+
+    Fields with the names of `ForeignEpisode` have the same meaning. Times are UTC nanoseconds.
+
+    Attributes
+    ----------
+    chunks : callable
+        Yields the telemetry in chunks; called once when the recording is written.
+    incidents : tuple of Mapping
+        Rows of the table `incidents` without `episode` and `incident`. Each needs `fault`, `targets`, `root_causes` and
+        `inject_start`; `recover_start` is its end. `verdict` defaults to "unknown".
+    training_end_ns : int or None
+        End of the part that the source intends for training; None without one.
+    trace_share : float
+        Share of the traces that the source kept.
+    """
+
+    app: str
+    services: tuple[str, ...]
+    chunks: Callable[[], Iterable[ForeignChunk]]
+    incidents: tuple[Mapping[str, Any], ...] = ()
+    training_end_ns: int | None = None
+    source_intervals_s: Mapping[str, float | None] = field(default_factory=dict)
+    calls: tuple[tuple[str, str], ...] = ()
+    workload_entry: str = ""
+    metric_roles: tuple[Mapping[str, str], ...] = ()
+    trace_share: float = 1.0
+    inputs: tuple[Path, ...] = ()
+
+
 class ImportFormat(Protocol):
     """A layout of foreign data.
 
@@ -182,7 +231,7 @@ class ImportFormat(Protocol):
         """Return all cases below a path in a stable order; raise DataError if there are none."""
         ...
 
-    def load(self, case: Case) -> ForeignEpisode:
+    def load(self, case: Case) -> ForeignEpisode | ForeignRecording:
         """Read a case; raise a DataError that names the file if it cannot be imported."""
         ...
 
@@ -243,7 +292,7 @@ def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
             )
 
 
-def input_evidence(case: Case, foreign: ForeignEpisode, importer: str) -> list[dict[str, Any]]:
+def input_evidence(case: Case, foreign: ForeignEpisode | ForeignRecording, importer: str) -> list[dict[str, Any]]:
     """Return an evidence row for each input file, named relative to the folder of the case."""
     folders = [path if path.is_dir() else path.parent for path in case.paths]
     base = os.path.commonpath(folders) if folders else ""

@@ -19,7 +19,9 @@ from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
+    ForeignChunk,
     ForeignEpisode,
+    ForeignRecording,
     ImportFormat,
     choose_input,
     collect_issues,
@@ -122,15 +124,24 @@ def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: P
         yield DataIssue("warning", location, problem, "The gap stays and does not count as a sign of a fault.")
 
 
-def _common_gap(episode: ForeignEpisode) -> str | None:
-    """Describe the longest gap of an episode; raise DataError if all tables are empty."""
-    view = (episode.view_start_ns, episode.view_end_ns)
-    pieces = [_times(piece, "metrics") for piece in episode.tables["metrics"]()] if "metrics" in episode.tables else []
-    times = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
-    others = (table for table in episode.tables if table != "metrics")
-    if not len(times) and not any(len(piece) for table in others for piece in episode.tables[table]()):
+def _common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:
+    """Describe the longest gap of a case; raise DataError if all tables are empty."""
+    if isinstance(foreign, ForeignRecording):
+        chunks = foreign.chunks()
+    else:
+        chunks = [ForeignChunk(start_ns=foreign.view_start_ns, end_ns=foreign.view_end_ns, tables=foreign.tables)]
+    times, bounds, has_others = [np.zeros(0, dtype=np.int64)], list[int](), False
+    for chunk in chunks:
+        bounds += [chunk.start_ns, chunk.end_ns]
+        for table, batches in chunk.tables.items():
+            if table == "metrics":
+                times += [_times(piece, table) for piece in batches()]
+            else:
+                has_others = has_others or any(map(len, batches()))
+    all_times = np.concatenate(times)
+    if not len(all_times) and not has_others:
         raise DataError(EMPTY_VIEW)
-    gap = find_common_gap(times, view, episode.source_intervals_s.get("metrics"))
+    gap = find_common_gap(all_times, (bounds[0], bounds[-1]), foreign.source_intervals_s.get("metrics"))
     return None if gap is None else str(gap)
 
 

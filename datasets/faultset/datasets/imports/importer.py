@@ -1,4 +1,4 @@
-"""Import foreign data: write its cases as complete episodes, then a dataset version of them."""
+"""Import foreign data: write its cases as complete episodes or recordings, then a dataset version of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from faultset.core.printable import count_text, size_text
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.core.times import duration_text
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.schemas import EpisodeId, Name
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.table_folders import INCOMPLETE
@@ -52,7 +53,7 @@ class ImportCost:
     seconds: float
     """Estimated time of the import."""
     disk_bytes: int
-    """Estimated size of the new episodes."""
+    """Estimated size of the new episodes and recordings."""
 
     def __str__(self) -> str:
         unknown = self.cases - self.faulty - self.healthy
@@ -107,10 +108,12 @@ class ImportResult:
     """Version with the imported cases."""
     is_new: bool
     """Whether this run created the version."""
-    episodes: int
+    cases: int
     """Number of cases."""
+    recordings: int
+    """Number of cases that are recordings; the others are episodes."""
     written: int
-    """Episodes written by this run."""
+    """Episodes and recordings written by this run."""
     left_out: Mapping[str, str]
     """Skipped case to the reason why it could not be imported."""
 
@@ -188,21 +191,26 @@ def import_dataset(
         ids = {episode_id(name, case.key): case for case in cases}
         source = source or ImportSource(path=str(path.resolve()), details={})
         _record_source(importer, source, out, ids)
-        existing = set(complete_episodes(out))
+        existing = {*complete_episodes(out), *complete_recordings(out)}
         waiting = [case for episode, case in ids.items() if episode not in existing]
         steps = StepCounter(len(cases), progress)
         steps.add(len(cases) - max(1, len(waiting)))
-        left_out, summaries = _write_episodes(name, cases, waiting, out, workers, steps, announce)
+        left_out, summaries = _write_cases(name, cases, waiting, out, workers, steps, announce)
         if left_out and (not skip_bad or len(left_out) == len(cases)):
             raise _failed_cases(left_out, len(cases))
         version, is_new = _create_version(importer, source, out, cases, left_out, summaries)
         steps.add()
     return ImportResult(
-        version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
+        version=version,
+        is_new=is_new,
+        cases=len(cases),
+        recordings=len(ids.keys() & {*complete_recordings(out)}),
+        written=len(waiting) - len(left_out),
+        left_out=left_out,
     )
 
 
-def _write_episodes(
+def _write_cases(
     name: str,
     cases: Sequence[Case],
     waiting: Sequence[Case],
@@ -220,7 +228,8 @@ def _write_episodes(
         if isinstance(outcome, str):
             left_out[key] = outcome
         else:
-            summaries[episode_id(name, key)] = outcome
+            if isinstance(outcome, EpisodeSummary):
+                summaries[episode_id(name, key)] = outcome
             if announce is not None and (_is_typical(imported) or number == len(waiting)):
                 size = sum(record.bytes for record in outcome.files.values())
                 count = worker_count(len(waiting), workers)
@@ -297,12 +306,15 @@ def _create_version(
     left_out: Mapping[str, str],
     summaries: Mapping[str, EpisodeSummary],
 ) -> tuple[str, bool]:
-    for stale in (out / EPISODES).glob(f"*{INCOMPLETE}"):
-        # Left by a killed import; this process holds the lock.
-        shutil.rmtree(stale, ignore_errors=True)
+    for folder in (out / EPISODES, out / RECORDINGS):
+        for stale in folder.glob(f"*{INCOMPLETE}"):
+            # Left by a killed import; this process holds the lock.
+            shutil.rmtree(stale, ignore_errors=True)
     versions = list_versions(out)
-    if versions and sorted(read_version(out).episodes) == complete_episodes(out):
-        return versions[-1], False
+    if versions:
+        newest = read_version(out)
+        if (sorted(newest.episodes), sorted(newest.recordings)) == (complete_episodes(out), complete_recordings(out)):
+            return versions[-1], False
     provenance: dict[str, Any] = {
         "import": {
             "format": importer.name,

@@ -14,12 +14,14 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.file_records import hashes_below
+from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports.cases import try_import
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import is_recognised, load_format, reading
+from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content
 
@@ -38,7 +40,7 @@ def check_importer(name: str, sample: Path | str) -> None:
     - One process and two processes write equal datasets; they pass `verify`, and a second import adds nothing.
     - Issues of the data are reported as `DataIssue`.
     - If a file is truncated or changed at random, the import succeeds or raises an error with a one-line message, and
-      the imported episodes are valid. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
+      what it wrote is valid. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
       their seeds: `2000-3000`.
 
     Parameters
@@ -105,9 +107,7 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
     result = import_dataset(name, sample, first, workers=1, skip_bad=True)
     import_dataset(name, sample, second, workers=2, skip_bad=True)
     assert result.written, f"{name} imports none of the cases of {sample}: {dict(result.left_out)}"
-    assert hashes_below(first / EPISODES) == hashes_below(second / EPISODES), (
-        f"{name} writes different files with one and with two processes"
-    )
+    assert _hash_units(first) == _hash_units(second), f"{name} writes different files with one and with two processes"
     errors = [str(finding) for finding in verify(first) if finding.severity == "error"]
     assert not errors, f"the dataset imported by {name} does not pass verify: {errors[0]}"
     dataset = open_dataset(first)
@@ -117,8 +117,17 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
         assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, which are not services"
         evidence = dataset[episode].evidence
         assert (evidence["check"] == "input").any(), f"{name} does not record which files {episode} was read from"
+    for recording in dataset.recordings():
+        checks = recording.evidence()["check"]
+        assert (checks == "input").any(), f"{name} does not record which files {recording.id} was read from"
     again = import_dataset(name, sample, first, workers=1, skip_bad=True)
-    assert not again.written, f"{name} writes {again.written} episodes again; ids must depend on keys only"
+    assert not again.written, f"{name} writes {again.written} cases again; ids must depend on keys only"
+
+
+def _hash_units(root: Path) -> dict[str, str]:
+    """Return the hash of each file of episodes and recordings."""
+    folders = [root / name for name in (EPISODES, RECORDINGS) if (root / name).is_dir()]
+    return {f"{folder.name}/{name}": sha256 for folder in folders for name, sha256 in hashes_below(folder).items()}
 
 
 def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
@@ -167,7 +176,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
 
 
 def _import_cases(importer: ImportFormat, sample: Path, out: Path) -> None:
-    """Write the episodes of an import, without the lock, record and version, which do not depend on the format."""
+    """Write the cases of an import, without the lock, record and version, which do not depend on the format."""
     with reading(importer, str(sample)):
         cases = importer.cases(sample)
     for case in cases:
@@ -181,6 +190,9 @@ def _check_valid(out: Path) -> None:
         return
     for episode in complete_episodes(out):
         check_content(out / EPISODES / episode, episode)
+    for recording in complete_recordings(out):
+        for file, _, problem in recording_problems(out / RECORDINGS / recording, recording):
+            raise DataError(f"recording {recording} must be valid, but {file} {problem}; refuse such data")
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
@@ -197,6 +209,6 @@ def _check_damage(name: str, sample: Path, folder: Path) -> None:
         except Exception as error:
             damage = f"{file.name} truncated to half its length"
             raise AssertionError(f"{name} raises {type(error).__name__} for {damage}: {error}") from error
-        incomplete = [path.name for path in (out / "episodes").glob("*.incomplete")]
-        assert not incomplete, f"{name} leaves an incomplete episode after an error in {file.name}"
+        incomplete = [path.name for path in out.glob("*/*.incomplete")]
+        assert not incomplete, f"{name} leaves an incomplete case after an error in {file.name}"
         file.write_bytes(whole)

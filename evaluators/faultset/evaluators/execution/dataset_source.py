@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -161,7 +161,6 @@ class DatasetSource:
     folder: Path
     """Dataset folder; for a URL, a local copy of contexts and labels."""
     truths: tuple[Truth, ...]
-    """Truths of the labelled episodes; nothing can be scored in others."""
     splits: dict[str, dict[str, list[str]]]
     without_spans: frozenset[str] = frozenset()
     """Episodes without spans."""
@@ -179,26 +178,24 @@ class DatasetSource:
     def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
         """Read the labels of all episodes of an opened dataset version."""
         root = Path(dataset.root).resolve()
+        if not dataset.episodes and dataset.recording_files:
+            raise DataError(
+                f"{url or root} version {dataset.version} has recordings and no episodes; evaluate a local copy of it, "
+                "or cut episodes out of the recordings"
+            )
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_episodes, folders, with_gaps=url is None)
         episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _READ, read)
-        truths = tuple(facts.truth for facts in episodes if facts.truth.labelled)
-        if not truths:
-            raise DataError(
-                f"{url or root} version {dataset.version} has no labelled episode, so nothing can be scored; name the "
-                f'causes when you import it, or find suspects with "faultset diagnose {url or root}"'
-            )
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
-            truths=truths,
-            unlabelled=len(episodes) - len(truths),
-            gaps={facts.truth.episode: facts.gaps for facts in episodes if facts.gaps and facts.truth.labelled},
+            truths=tuple(facts.truth for facts in episodes),
+            gaps={facts.truth.episode: facts.gaps for facts in episodes if facts.gaps},
             splits={name: dict(split) for name, split in dataset.splits.items()},
             without_spans=frozenset(
                 episode for episode, files in dataset.files.items() if _SPANS not in files or not files[_SPANS].rows
@@ -209,6 +206,30 @@ class DatasetSource:
                 for episode, files in dataset.files.items()
             },
             imported_files=dict(dataset.provenance.get("import", {}).get("inputs", {})),
+        )
+
+    def without_unlabelled(self) -> DatasetSource:
+        """Return the source without the episodes of which it is unknown whether there was a fault.
+
+        Raises
+        ------
+        DataError
+            No episode remains.
+        """
+        truths = tuple(truth for truth in self.truths if truth.labelled)
+        if not truths:
+            place = self.url or self.folder
+            raise DataError(
+                f"{place} version {self.version} has no labelled episode, so nothing can be scored; name the causes "
+                f'when you import it, or find suspects with "faultset diagnose {place}"'
+            )
+        names = {truth.episode for truth in truths}
+        return replace(
+            self,
+            truths=truths,
+            unlabelled=len(self.truths) - len(truths),
+            gaps={episode: gaps for episode, gaps in self.gaps.items() if episode in names},
+            without_spans=self.without_spans & names,
         )
 
     def reference_gaps(self) -> list[str]:
@@ -272,6 +293,8 @@ def open_source(
 ) -> Iterator[Callable[[], DatasetSource]]:
     """Open a dataset version; yield a function that reads its labels and, for a folder, verifies its files.
 
+    Episodes without a label are left out.
+
     Parameters
     ----------
     dataset
@@ -281,14 +304,14 @@ def open_source(
     """
     if isinstance(dataset, str) and is_url(dataset):
         with open_remote_source(dataset, version) as source:
-            yield lambda: source
+            yield source.without_unlabelled
         return
     opened = open_dataset(local_path(str(dataset)), version) if isinstance(dataset, str | Path) else dataset
 
     def read() -> DatasetSource:
         # a damaged file would otherwise count as a failure of every method
         opened.check_files(workers)
-        return DatasetSource.of(opened)
+        return DatasetSource.of(opened).without_unlabelled()
 
     yield read
 

@@ -55,8 +55,8 @@ function episodeList(state) {
     h("h1", {}, dataset.name, h("small", {}, `version ${dataset.version}`)),
     dataset.synthetic && h("p", { class: "note" }, "The data is synthetic: generated without running services."),
     state.answered() && scoreCard(state),
-    h("div", { class: "filters" }, search, menus),
-    count,
-    h("table", { class: "episodes" }, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))), body),
+    ...(dataset.episodes.length || !dataset.recordings.length ? [h("div", { class: "filters" }, search, menus),
+      count,
+      h("table", { class: "episodes" }, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))), body)] : []),
   ];
 }

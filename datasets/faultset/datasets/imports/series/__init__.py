@@ -1,0 +1,1 @@
+"""Import formats of labelled series; each series becomes a recording."""

@@ -1,0 +1,88 @@
+"""Import Microsoft's cloud monitoring dataset: one metric in each file, labelled by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from faultset.core.errors import DataError
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.columns import csv_header
+from faultset.datasets.imports.contract import Case, ForeignRecording, report_issues
+from faultset.datasets.imports.series.labelled_series import (
+    LabelledSeries,
+    check_labels,
+    find_anomalies,
+    read_numbers,
+    read_table,
+    read_times,
+    sort_by_time,
+    step_of,
+    time_issues,
+)
+
+_COLUMNS = ("TimeStamp", "Value", "Label")
+_METADATA = "-metadata.json"
+_MOST_HEADERS = 20
+
+
+class CloudMonitoringImport:
+    """A folder with `<domain>/<series>.csv`, whose columns are TimeStamp, Value and Label."""
+
+    name = "cloud-monitoring"
+    title = "Microsoft cloud monitoring"
+    layout = (("series.csv-metadata.json next to each CSV file", r"\.csv-metadata\.json$"),)
+    weakness = (
+        "Experts labelled anomalous samples by eye. There is one metric in each series, no cause and no training part. "
+        "Times have no zone in some files and count as UTC."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether a path has metadata of CSV files, or CSV files with the columns of a series."""
+        names = list_names(path)
+        if not list_missing(self.layout, names):
+            return True
+        files = (path / name for name in names if name.endswith(".csv"))
+        return path.is_dir() and any(_is_series(file) for file in islice(files, _MOST_HEADERS))
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Return every CSV file with metadata or with the columns of a series."""
+        root = unpack(path)
+        files = [
+            file
+            for file in sorted(root.rglob("*.csv"))
+            if file.with_name(file.name + _METADATA).is_file() or _is_series(file)
+        ]
+        if not files:
+            raise DataError(f"{path} holds no series; give the folder with CSV files of {', '.join(_COLUMNS)}")
+        return [Case(key=f"{file.parent.name}/{file.stem}", paths=(file,)) for file in files]
+
+    def load(self, case: Case) -> ForeignRecording:
+        """Read a series."""
+        (file,) = case.paths
+        columns = read_table(file)
+        if missing := [name for name in _COLUMNS if name not in columns]:
+            raise DataError(f"{file} must have the columns {', '.join(_COLUMNS)}, but lacks {', '.join(missing)}")
+        times_ns, values = read_times(columns, "TimeStamp", file), read_numbers(columns, "Value", file)
+        labels = check_labels(read_numbers(columns, "Label", file), len(values), f'column "Label" of {file}')
+        report_issues(partial(time_issues, times_ns, case.key))
+        times_ns, values, labels = sort_by_time(times_ns, values, labels)
+        step_ns = step_of(times_ns, file)
+        return LabelledSeries(
+            app=file.parent.name,
+            service=file.stem,
+            times_ns=times_ns,
+            metrics={"value": values},
+            step_ns=step_ns,
+            anomalies=find_anomalies(labels, times_ns, step_ns),
+            inputs=case.paths,
+        ).as_recording()
+
+
+def _is_series(file: Path) -> bool:
+    try:
+        return {*_COLUMNS} <= {*csv_header(file)}
+    except DataError:
+        return False

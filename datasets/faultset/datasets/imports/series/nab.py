@@ -1,0 +1,117 @@
+"""Import NAB, the Numenta Anomaly Benchmark: one metric in each file, labelled with windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from faultset.core.errors import DataError
+from faultset.core.printable import quoted
+from faultset.core.reading.documents import parse_object
+from faultset.core.reading.regular_files import read_regular
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.columns import Ints
+from faultset.datasets.imports.contract import Case, ForeignRecording, report_issues
+from faultset.datasets.imports.series.labelled_series import (
+    AnomalyWindow,
+    LabelledSeries,
+    read_numbers,
+    read_table,
+    read_times,
+    sort_by_time,
+    step_of,
+    time_issues,
+)
+from faultset.datasets.imports.telemetry.times import parse_time
+
+WINDOWS = "combined_windows.json"
+PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
+"""Share of a series, and most samples, in which NAB expects detectors to learn and does not score them."""
+_COLUMNS = ("timestamp", "value")
+_LIMIT_BYTES = 16 << 20
+
+
+class NABImport:
+    """A folder with `data/<group>/<series>.csv` and `labels/combined_windows.json`."""
+
+    name = "nab"
+    title = "NAB"
+    layout = (
+        (f"labels/{WINDOWS}", rf"(^|/)labels/{re.escape(WINDOWS)}$"),
+        ("data/group/series.csv", r"(^|/)data/[^/]+/[^/]+\.csv$"),
+    )
+    weakness = (
+        f"Anomalies are the windows of {WINDOWS}, which are longer than the anomalies. Most labels come from "
+        "people who looked at plots; those of realKnownCause have a known cause. Times have no zone and count as UTC."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether a path has data and windows."""
+        return not list_missing(self.layout, list_names(path))
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Return every series."""
+        root = unpack(path)
+        cases: list[Case] = []
+        for labels in sorted(root.rglob(f"labels/{WINDOWS}")):
+            files = sorted((labels.parent.parent / "data").glob("*/*.csv"))
+            cases += [Case(key=f"{file.parent.name}/{file.stem}", paths=(file, labels)) for file in files]
+        if not cases:
+            raise DataError(f"{path} holds no NAB series; give the folder that has labels/{WINDOWS} and data")
+        return cases
+
+    def load(self, case: Case) -> ForeignRecording:
+        """Read a series."""
+        file, labels = case.paths
+        columns = read_table(file)
+        if {*_COLUMNS} - columns.keys():
+            raise DataError(
+                f"{file} must have the columns {' and '.join(_COLUMNS)}, but has {quoted(', '.join(columns))}"
+            )
+        times_ns, values = read_times(columns, "timestamp", file), read_numbers(columns, "value", file)
+        report_issues(partial(time_issues, times_ns, case.key))
+        times_ns, values, _ = sort_by_time(times_ns, values)
+        step_ns = step_of(times_ns, file)
+        return LabelledSeries(
+            app=file.parent.name,
+            service=file.stem,
+            times_ns=times_ns,
+            metrics={"value": values},
+            step_ns=step_ns,
+            anomalies=_read_windows(labels, f"{file.parent.name}/{file.name}", times_ns, step_ns),
+            training_rows=min(int(PROBATION_SHARE * len(times_ns)), LONGEST_PROBATION),
+            inputs=case.paths,
+        ).as_recording()
+
+
+def _read_windows(path: Path, series: str, times_ns: Ints, step_ns: int) -> list[AnomalyWindow]:
+    """Return the windows of a series; their last sample belongs to them."""
+    content = parse_object(read_regular(path, limit_bytes=_LIMIT_BYTES), str(path))
+    if series not in content:
+        raise DataError(f"{path} must have the windows of {series}, but lacks them; restore the file")
+    bounds = content[series]
+    windows = [_parse_window(item) for item in bounds] if isinstance(bounds, list) else [None]
+    if None in windows:
+        raise DataError(
+            f"{path} must have windows like ["
+            '"2014-02-26 13:45:00", "2014-02-27 06:25:00"] for '
+            f"{series}, but has {quoted(str(bounds)[:60])}; restore the file"
+        )
+    after = np.append(times_ns, times_ns[-1] + step_ns)
+    anomalies = []
+    for start_ns, last_ns in sorted(window for window in windows if window is not None):
+        end_ns = int(after[min(np.searchsorted(times_ns, last_ns, side="right"), len(times_ns))])
+        anomalies.append(AnomalyWindow(start_ns, max(end_ns, last_ns)))
+    return anomalies
+
+
+def _parse_window(item: Any) -> tuple[int, int] | None:
+    if not isinstance(item, list) or len(item) != 2:
+        return None
+    start_ns, last_ns = (parse_time(text) if isinstance(text, str) else None for text in item)
+    return None if start_ns is None or last_ns is None or start_ns > last_ns else (start_ns, last_ns)

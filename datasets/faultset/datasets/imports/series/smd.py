@@ -1,0 +1,171 @@
+"""Import server machine series: SMD of OmniAnomaly, and SMD and ASD as InterFusion publishes them.
+
+The sets have no times; the steps are those of their authors. The training part is directly before the test part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from faultset.core.errors import DataError
+from faultset.core.printable import quoted
+from faultset.core.reading.regular_files import read_regular
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignRecording, report_issues
+from faultset.datasets.imports.series.array_pickles import read_array
+from faultset.datasets.imports.series.labelled_series import (
+    AnomalyWindow,
+    LabelledSeries,
+    Numbers,
+    check_finite,
+    check_labels,
+    find_anomalies,
+    read_numbers,
+    read_table,
+    regular_times,
+)
+
+STEP_S, ASD_STEP_S = 60.0, 300.0
+_ASD = re.compile(r"omi-\d+")
+_PICKLE = re.compile(r"(.+)_(train|test|test_label)\.pkl")
+_PARTS = ("train", "test", "test_label")
+_SEGMENT = re.compile(r"(\d+)-(\d+):((?:\d+,)*\d+),?", re.ASCII)
+_LIMIT_BYTES = 16 << 20
+
+
+class SMDImport:
+    """A folder with `<machine>_train.pkl` and others, or folders train, test and test_label of text files."""
+
+    name = "smd"
+    title = "SMD and ASD"
+    layout = (
+        ("machine_train.pkl or train/machine.txt", r"(_train\.pkl|(^|/)train/[^/]+\.txt)$"),
+        ("machine_test.pkl or test/machine.txt", r"(_test\.pkl|(^|/)test/[^/]+\.txt)$"),
+        ("machine_test_label.pkl or test_label/machine.txt", r"(_test_label\.pkl|(^|/)test_label/[^/]+\.txt)$"),
+    )
+    weakness = (
+        "Metrics have no names, units and times; the import counts steps of a minute (ASD: five) from 2020. Values are "
+        "scaled to the range of the training part. Anomalies have no cause."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether a path has training data, test data and labels of machines."""
+        return not list_missing(self.layout, list_names(path))
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Return every machine that has a file."""
+        root = unpack(path)
+        machines: dict[tuple[Path, ...], str] = {}
+        for file in sorted(root.rglob("*.pkl")):
+            match = _PICKLE.fullmatch(file.name)
+            if match:
+                machines[tuple(file.with_name(f"{match[1]}_{suffix}.pkl") for suffix in _PARTS)] = match[1]
+        for folder in sorted(root.rglob("test_label")):
+            for file in sorted({*folder.glob("*.txt"), *folder.with_name("test").glob("*.txt")}):
+                machines[tuple(folder.with_name(name) / file.name for name in _PARTS)] = file.stem
+        if not machines:
+            raise DataError(f"{path} holds no machine; give the folder with its files, such as machine-1-1_train.pkl")
+        return [Case(key=machine, paths=files) for files, machine in sorted(machines.items())]
+
+    def load(self, case: Case) -> ForeignRecording:
+        """Read a machine."""
+        machine = case.key
+        train, test, label = case.paths
+        for file in case.paths:
+            if not file.is_file():
+                raise DataError(f"{machine} must have {file.name}, but {file.parent} lacks it; restore the file")
+        before, after = _read_matrix(train), _read_matrix(test)
+        if before.shape[1] != after.shape[1]:
+            raise DataError(
+                f"{train} and {test} must have the same metrics, but have {before.shape[1]} and {after.shape[1]}; "
+                "restore the files"
+            )
+        labels = check_labels(_read_labels(label), len(after), str(label))
+        step_s = ASD_STEP_S if _ASD.fullmatch(machine) else STEP_S
+        times_ns = regular_times(len(before) + len(after), step_s)
+        step_ns = round(step_s * SECOND_NS)
+        windows = find_anomalies(np.concatenate([np.zeros(len(before), dtype=bool), labels]), times_ns, step_ns)
+        notes = _notes_file(test)
+        if notes.is_file():
+            windows = _describe(windows, notes, times_ns[len(before) :], after.shape[1])
+            report_issues(partial(_find_issues, windows, case.key))
+        values = np.concatenate([before, after])
+        return LabelledSeries(
+            app="asd" if _ASD.fullmatch(machine) else "smd",
+            service=machine,
+            times_ns=times_ns,
+            metrics={metric_name(number): values[:, number - 1] for number in range(1, values.shape[1] + 1)},
+            step_ns=step_ns,
+            anomalies=windows,
+            training_rows=len(before),
+            inputs=(*case.paths, notes) if notes.is_file() else case.paths,
+        ).as_recording()
+
+
+def metric_name(number: int) -> str:
+    """Return the name of a metric, counted from 1."""
+    return f"metric_{number:02d}"
+
+
+def _notes_file(test: Path) -> Path:
+    """Return the path of the file that names the metrics of each anomaly."""
+    name = test.stem.removesuffix("_test") if test.suffix == ".pkl" else test.stem
+    return test.parent.parent / "interpretation_label" / f"{name}.txt"
+
+
+def _read_matrix(path: Path) -> Numbers:
+    """Return the samples of a file, [time, metric]."""
+    if path.suffix == ".pkl":
+        values = read_array(path)
+    else:
+        columns = read_table(path, header=False)
+        values = np.stack([read_numbers(columns, name, path) for name in columns], axis=1)
+    if values.ndim != 2 or min(values.shape) < 1:
+        raise DataError(f"{path} must have rows of metrics, but has the shape {values.shape}; restore the file")
+    return check_finite(values, str(path))
+
+
+def _read_labels(path: Path) -> Numbers:
+    if path.suffix == ".pkl":
+        return read_array(path)
+    columns = read_table(path, header=False)
+    if len(columns) > 1:
+        raise DataError(f"{path} must have one label in each row, but has {len(columns)}; restore the file")
+    return read_numbers(columns, "1", path)
+
+
+def _describe(windows: Sequence[AnomalyWindow], notes: Path, times_ns: np.ndarray, metrics: int) -> list[AnomalyWindow]:
+    """Return the anomalies with the metrics that show them."""
+    metrics_of = [set[int]() for _ in windows]
+    lines = read_regular(notes, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        match = _SEGMENT.fullmatch(line.strip())
+        first, last = (int(match[1]), int(match[2])) if match else (1, 0)
+        shown = {*map(int, match[3].split(","))} if match else set[int]()
+        if not first <= last < len(times_ns) or not all(1 <= metric <= metrics for metric in shown):
+            raise DataError(
+                f"line {number} of {notes} must be START-END:METRICS within {len(times_ns)} steps and {metrics} "
+                f"metrics, but is {quoted(line[:60])}; restore the file"
+            )
+        for window, of_window in zip(windows, metrics_of, strict=True):
+            if window.start_ns <= times_ns[last] and times_ns[first] < window.end_ns:
+                of_window |= shown
+    return [
+        window._replace(parameters={"metrics": [metric_name(metric) for metric in sorted(shown)]} if shown else {})
+        for window, shown in zip(windows, metrics_of, strict=True)
+    ]
+
+
+def _find_issues(windows: Sequence[AnomalyWindow], location: str) -> Iterator[DataIssue]:
+    count = sum(not window.parameters for window in windows)
+    if count:
+        problem = f"{count} of {len(windows)} anomalies have no metrics in the interpretation labels."
+        yield DataIssue("note", location, problem, "They are imported without metrics.")
