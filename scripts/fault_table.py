@@ -25,7 +25,7 @@ def fault_table() -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with the table between its marks written anew."""
+    """Return a document with a new table between its marks."""
     pattern = f"{re.escape(_BEGIN)}.*{re.escape(_END)}"
     return re.sub(pattern, lambda match: f"{_BEGIN}\n{fault_table()}\n{_END}", text, flags=re.DOTALL)
 

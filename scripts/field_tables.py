@@ -39,7 +39,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with the tables between each pair of marks written anew."""
+    """Return a document with a new table between each pair of marks."""
 
     def written(match: re.Match[str]) -> str:
         return f"<!-- fields: {match[1]} -->\n\n{field_table(SCHEMAS[match[1]])}\n\n<!-- end -->"

@@ -127,4 +127,4 @@ if __name__ == "__main__":
     if shutil.which("chromium"):
         draw_report(Path(sys.argv[1]), IMAGES / "report.png")
     else:
-        sys.exit("report.png stays as it is: there is no chromium, which takes the picture; install it")
+        sys.exit("report.png is unchanged, because chromium is missing; install it to take the picture")

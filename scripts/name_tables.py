@@ -30,7 +30,7 @@ def all_names() -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with its table of names written anew."""
+    """Return a document with a new table of names."""
     return _ALL.sub(lambda _: f"<!-- all names -->\n{all_names()}\n<!-- end of all names -->", text)
 
 

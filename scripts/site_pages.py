@@ -30,7 +30,7 @@ TASKS = {"detection": "Detectors", "localization": "Localizers", "rca": "Diagnos
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
-    """Yield every command with its context, groups before what is in them."""
+    """Yield every command with its context, groups before their commands."""
     yield from _below(click.Context(root, info_name="faultset"), root)
 
 

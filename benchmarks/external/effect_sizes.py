@@ -127,7 +127,7 @@ def change(measure: str, before: float, after: float) -> float:
 
 
 class DatasetEffects:
-    """What is measured in the episodes of one dataset."""
+    """The measurements on the episodes of one dataset."""
 
     def __init__(self, name: str):
         self.name = name

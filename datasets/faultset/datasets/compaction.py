@@ -173,7 +173,7 @@ def compact_dataset(
 def compact_recording(recording: Recording[Dataset], folder: Path, traces: float) -> None:
     """Write a smaller copy of a recording chunk by chunk.
 
-    A trace that goes on in the next chunk keeps its numbers.
+    A trace that continues in the next chunk keeps its numbers.
     """
     view = recording.view
     sampling = replace(view.context.sampling, traces=view.context.sampling.traces * traces)

@@ -324,7 +324,7 @@ class Dataset:
         Parameters
         ----------
         threads
-            Number of episodes to read at once.
+            Number of episodes to read concurrently.
         progress
             Called with the number of finished and of all episodes.
         episodes

@@ -162,7 +162,7 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "merge") as folder:
         steps = StepCounter(len(owners), progress)
         for name, dataset in owners.items():
-            _copy(dataset, name, folder)
+            copy_unit(dataset, name, folder)
             steps.add()
         sources = [
             {"name": source.root.resolve().name, "version": source.version, "provenance": dict(source.provenance)}
@@ -238,7 +238,14 @@ def _new_version(
     return open_dataset(dataset.root, version)
 
 
-def _copy(dataset: Dataset, unit: str, folder: Path) -> None:
+def copy_unit(dataset: Dataset, unit: str, folder: Path) -> None:
+    """Copy the files of an episode or recording into a new dataset folder.
+
+    Parameters
+    ----------
+    unit
+        Its path below the dataset, such as `recordings/<id>`.
+    """
     for name in dataset.version_file.units()[unit]:
         target = folder / unit / name
         target.parent.mkdir(parents=True, exist_ok=True)

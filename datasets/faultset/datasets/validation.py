@@ -374,7 +374,7 @@ def check_dataset_files(
     episodes
         Episode -> path below its folder -> record of the file.
     threads
-        Number of episodes to read at once.
+        Number of episodes to read concurrently.
     progress
         Called with the number of finished and of all episodes.
 

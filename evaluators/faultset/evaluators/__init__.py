@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from faultset.evaluators.comparison.records import Comparison
     from faultset.evaluators.diagnosis.analysis import diagnose
     from faultset.evaluators.diagnosis.records import IncidentAnalysis
-    from faultset.evaluators.evaluation import Evaluation, EvaluationStart
+    from faultset.evaluators.evaluation import Evaluation
     from faultset.evaluators.evaluation_call import evaluate
     from faultset.evaluators.execution.dataset_source import read_truths
+    from faultset.evaluators.execution.method_runs import EvaluationStart
     from faultset.evaluators.execution.settings import EvaluationOptions
     from faultset.evaluators.external_answers import score
     from faultset.evaluators.results.rows import ResultRow

@@ -14,7 +14,8 @@ from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_js
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.scores import score_episodes
-from faultset.evaluators.results.output_folder import check_writable, writing
+from faultset.evaluators.recordings.results import RecordingResults
+from faultset.evaluators.results.output_folder import FILES, check_writable, writing
 from faultset.evaluators.results.rows import TASKS, ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
@@ -26,42 +27,16 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 _TEXT_COLUMNS = 120
-RESULTS_FILE = "results.parquet"
-FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationStart:
-    """The plan of an evaluation, reported before the first method starts."""
-
-    baselines: tuple[str, ...]
-    """Names of the baselines."""
-    episodes: int
-    """Number of tested episodes."""
-    faulty: int
-    """Number of tested episodes with a fault."""
-    answers: int
-    """Number of missing answers."""
-    workers: int
-    """Methods that run at a time."""
-    expected_s: float
-    """Estimated duration."""
-    expected_bytes: int
-    """Estimated size of the results."""
-    reused: int
-    """Answers taken from an interrupted evaluation."""
-    changed: tuple[str, ...] = ()
-    """What has changed since the last evaluation into the same folder."""
-    dashboard: str | None
-    """URL of dask's dashboard; None if bokeh is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """All answers of an evaluation and the tables computed from them."""
 
-    rows: tuple[ResultRow, ...] = field(repr=False)
-    """One row per answer."""
+    rows: tuple[ResultRow, ...] = field(default=(), repr=False)
+    """One row per answer about an episode."""
+    recordings: RecordingResults | None = None
+    """Answers of detectors on recordings."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The baselines, for the report."""
     dataset: Path | None = None
@@ -90,8 +65,10 @@ class Evaluation:
         """Return all tables with their provenance and warnings."""
         return build_leaderboard(
             self.rows,
+            watched=() if self.recordings is None else self.recordings.rows,
+            recorded_tables=() if self.recordings is None else self.recordings.tables(self.seed),
             digest=self.digest,
-            settings=self.settings,
+            settings={**self.settings, **({} if self.recordings is None else {"recordings": self.recordings.summary})},
             seed=self.seed,
             policies=self.policies,
             agent_runs=self.agent_runs,
@@ -171,7 +148,17 @@ class Evaluation:
         paths = tuple(folder / name for name in FILES)
         with writing(folder):
             write_rows(self.rows, paths[0])
+            if self.recordings is not None:
+                self.recordings.write(folder)
             write_json(self.board, paths[1])
             write_markdown(self.board, paths[2])
-            write_report(self.board, self.rows, self.specs, self.dataset, paths[3], policies=self.policies)
+            write_report(
+                self.board,
+                self.rows,
+                self.specs,
+                self.dataset,
+                paths[3],
+                policies=self.policies,
+                recordings=self.recordings,
+            )
         return paths

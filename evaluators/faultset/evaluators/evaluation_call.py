@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from faultset.core.command_line.progress import Progress, StepCounter
+from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.evaluation import (
     AgentEvaluation,
@@ -20,12 +20,13 @@ from faultset.evaluators.agent_evaluation.evaluation import (
     check_agent_names,
     read_recorded_runs,
 )
-from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
+from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
-from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
+from faultset.evaluators.execution.checkpoint import Checkpoint, checkpoint_path
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
-from faultset.evaluators.execution.plan import identify_codes, make_plan
-from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
+from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, run_methods
+from faultset.evaluators.execution.plan import identify_codes
+from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import (
     EvaluationOptions,
     EvaluationScope,
@@ -35,14 +36,22 @@ from faultset.evaluators.execution.settings import (
 from faultset.evaluators.leaderboards.trained_thresholds import apply_training_thresholds, training_policy
 from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
 from faultset.evaluators.predictions.prediction_rows import read_predictions
-from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import code_version, find_changed_codes, identify_scorers, read_parameters
+from faultset.evaluators.recordings.cut_episodes import (
+    CutEpisodes,
+    cut_recordings,
+    list_alarm_detectors,
+    list_online_alarms,
+)
+from faultset.evaluators.recordings.predicted_watches import is_about_recordings
+from faultset.evaluators.recordings.results import RecordingResults
+from faultset.evaluators.recordings.run import watch_recordings
+from faultset.evaluators.results.output_folder import WATCHES_FILE, check_writable
+from faultset.evaluators.results.provenance import code_version, identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.datasets.dataset import Dataset
 
 
 def evaluate(
@@ -103,49 +112,184 @@ def evaluate(
             "with a separate training dataset, the whole test dataset is tested by methods fitted in this evaluation; "
             f"leave out the {other}"
         )
-    settings = EvaluationSettings.of(options)
-    folder = None if out is None else Path(out)
-    files = [read_prediction_file(file) for file in predictions]
-    recorded = read_recorded_runs(agents)
-    with ExitStack() as stack:
-        engine = MethodEngine(options.get("workers"), options.get("scheduler"))
-        read_source = stack.enter_context(open_source(dataset, options.get("version"), engine.workers))
-        if folder is not None:
-            check_writable(folder)
-        running = stack.enter_context(ExitStack())
-        running.enter_context(engine)
-        specs = choose_baselines(methods)
-        _check_names(specs, files, recorded)
-        read_training = None if train is None else stack.enter_context(open_source(train, None, engine.workers))
-        if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
-            # a table sets the thresholds of all detectors by one rule, which now needs training episodes
-            settings = replace(settings, calibrate=True)
-        scope = define_scope(settings, read_source(), None if read_training is None else read_training())
-        scope.choose_answerable(specs)
-        predicted = read_predictions(scope, files)
-        acting = AgentEvaluation(scope, recorded)
-        acting.check(specs)
-        checkpoint = None
-        if folder is not None:
-            checkpoint = stack.enter_context(_checkpoint(folder, scope, specs, files))
-        answers = run_methods(scope, specs, engine, checkpoint=checkpoint, started=started, progress=progress)
-        acted = acting.results(answers.rows)
-        running.close()
-        evaluation = build_leaderboards(scope, answers, predicted, acted, files)
-        if folder is not None and checkpoint is not None:
-            evaluation.write(folder)
-            if not answers.damage:
-                checkpoint.remove()
-        answers.steps.finish()
-        if answers.damage:
-            first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
-            counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
-            results = "the results" if folder is None else f"the results in {folder}"
-            raise DataError(
-                f"{first}; {counts} episodes were damaged during the evaluation and are missing from {results}; "
-                "restore the file, then run the same command again"
-            )
+    if isinstance(dataset, str | Path) and not is_url(str(dataset)):
+        dataset = open_dataset(local_path(str(dataset)), options.get("version"))
+    call = EvaluationCall(
+        options=options,
+        settings=EvaluationSettings.of(options),
+        folder=None if out is None else Path(out),
+        started=started,
+        progress=progress,
+        files=tuple(read_prediction_file(file) for file in predictions),
+        recorded=tuple(read_recorded_runs(agents)),
+    )
+    specs = choose_baselines(methods)
+    if isinstance(dataset, Dataset) and dataset.recording_files:
+        return call.evaluate_recordings(dataset, specs)
+    return call.evaluate_episodes(dataset, specs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationCall:
+    """One call of `evaluate`: its options, read and checked."""
+
+    options: EvaluationOptions
+    settings: EvaluationSettings
+    folder: Path | None
+    """Folder for the results; None writes nothing."""
+    started: Callable[[EvaluationStart], None] | None
+    progress: Progress | None
+    files: tuple[PredictionFile, ...]
+    recorded: tuple[RecordedRun, ...]
+
+    def engine(self) -> MethodEngine:
+        """Return an engine that runs methods."""
+        return MethodEngine(self.options.get("workers"), self.options.get("scheduler"))
+
+    def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
+        """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
+        if self.options.get("train") is not None:
+            raise UsageError("a separate training dataset is only for episodes; leave it out, or cut episodes first")
+        asks_at_alarms = not dataset.episodes and any(
+            spec.task != "detection" and spec.task in self.settings.tasks for spec in specs
+        )
+        watched = None
+        if self.folder is not None:
+            check_writable(self.folder)
+        with self.engine() as engine:
+            dataset.check_files(engine.workers)
+            files = [file for file in self.files if is_about_recordings(file, dataset)]
+            detectors = self._choose_detectors(dataset, specs, alarms=asks_at_alarms)
+            if detectors or files:
+                check_names(files, [spec.name for spec in detectors])
+                watched = watch_recordings(
+                    dataset,
+                    detectors,
+                    self.settings,
+                    engine,
+                    files=files,
+                    folder=self.folder,
+                    started=self.started,
+                    progress=self.progress,
+                )
+        rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
+        evaluation = rest.evaluate_others(dataset, specs, watched)
+        if self.folder is not None:
+            checkpoint_path(self.folder, WATCHES_FILE).unlink(missing_ok=True)
         return evaluation
+
+    def evaluate_others(
+        self, dataset: Dataset, specs: Sequence[BaselineSpec], watched: RecordingResults | None
+    ) -> Evaluation:
+        """Run methods on the episodes of a dataset with recordings, or on cuts if it has none."""
+        if dataset.episodes:
+            return self.evaluate_episodes(dataset, specs, recordings=watched)
+        others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
+        cuts = cut_recordings(dataset) if others else None
+        if cuts is not None:
+            return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
+        if watched is None:
+            raise DataError(
+                f"{dataset.root} has recordings only, and no incident of theirs names a faulty service with enough "
+                "time around it, so there is nothing to localize or diagnose; use --tasks detection"
+            )
+        evaluation = Evaluation(
+            specs=watched.specs,
+            recordings=watched,
+            dataset=Path(dataset.root),
+            digest=watched.digest,
+            settings={"isolation": watched.isolation},
+            seed=self.settings.seed,
+        )
+        if self.folder is not None:
+            evaluation.write(self.folder)
+        return evaluation
+
+    def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
+        """Return the detectors that run over recordings, with those that raise the alarms of localizers.
+
+        Detectors that learn from labels are left out.
+        """
+        from faultset.baselines.api.registry import get_baseline
+
+        if "detection" not in self.settings.tasks:
+            return []
+        chosen = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        if alarms and "detected" in self.settings.protocols:
+            names = [self.settings.alarm_detector] if self.settings.alarm_detector else list_alarm_detectors(dataset)
+            chosen += [get_baseline(name) for name in names if all(spec.name != name for spec in chosen)]
+        return chosen
+
+    def evaluate_episodes(
+        self,
+        dataset: str | Path | Dataset,
+        specs: Sequence[BaselineSpec],
+        *,
+        recordings: RecordingResults | None = None,
+        cuts: CutEpisodes | None = None,
+    ) -> Evaluation:
+        """Run methods on episodes.
+
+        Parameters
+        ----------
+        recordings
+            Results of detectors on recordings of the same dataset.
+        cuts
+            The recordings from which the episodes were cut.
+        """
+        settings, folder, files, train = self.settings, self.folder, self.files, self.options.get("train")
+        with ExitStack() as stack:
+            engine = self.engine()
+            read_source = stack.enter_context(open_source(dataset, self.options.get("version"), engine.workers))
+            if folder is not None:
+                check_writable(folder)
+            running = stack.enter_context(ExitStack())
+            running.enter_context(engine)
+            _check_names(specs, files, self.recorded)
+            read_training = None if train is None else stack.enter_context(open_source(train, None, engine.workers))
+            if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
+                # a table sets the thresholds of all detectors by one rule, which now needs training episodes
+                settings = replace(settings, calibrate=True)
+            source = read_source()
+            if cuts is not None:
+                source = cuts.rename(source)
+            scope = define_scope(settings, source, None if read_training is None else read_training())
+            if cuts is not None:
+                scope = replace(scope, chosen_folds=cuts.folds(settings.split))
+                if recordings is not None:
+                    online = list_online_alarms(cuts, recordings, scope.choose_alarm_detector)
+                    scope = replace(scope, online_alarms=online)
+            scope.choose_answerable(specs)
+            predicted = read_predictions(scope, files)
+            acting = AgentEvaluation(scope, self.recorded)
+            acting.check(specs)
+            checkpoint = None
+            if folder is not None:
+                checkpoint = stack.enter_context(_checkpoint(folder, scope, specs, files))
+            answers = run_methods(
+                scope, specs, engine, checkpoint=checkpoint, started=self.started, progress=self.progress
+            )
+            acted = acting.results(answers.rows)
+            running.close()
+            evaluation = build_leaderboards(scope, answers, predicted, acted, files, recordings)
+            if folder is not None and checkpoint is not None:
+                evaluation.write(folder)
+                if not answers.damage:
+                    checkpoint.remove()
+            answers.steps.finish()
+            if answers.damage:
+                raise _describe_damage(answers, scope, folder)
+            return evaluation
+
+
+def _describe_damage(answers: MethodAnswers, scope: EvaluationScope, folder: Path | None) -> DataError:
+    first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
+    counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
+    results = "the results" if folder is None else f"the results in {folder}"
+    return DataError(
+        f"{first}; {counts} episodes were damaged during the evaluation and are missing from {results}; "
+        "restore the file, then run the same command again"
+    )
 
 
 def define_scope(
@@ -168,96 +312,15 @@ def define_scope(
     return EvaluationScope(source=source, settings=settings, training=training)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MethodAnswers:
-    """The answers of methods, and how they were run."""
-
-    rows: list[ResultRow]
-    specs: tuple[BaselineSpec, ...]
-    """The methods that were run."""
-    damage: Mapping[str, DataError]
-    """Episode -> why it could not be evaluated."""
-    isolation: str
-    """How methods were isolated."""
-    reused_fits: str
-    """How many fits came from the cache, and of which methods; empty for none."""
-    steps: StepCounter
-    """Progress; one step remains for the leaderboards."""
-
-
-def run_methods(
-    scope: EvaluationScope,
-    specs: Sequence[BaselineSpec],
-    engine: MethodEngine,
-    *,
-    checkpoint: Checkpoint | None = None,
-    started: Callable[[EvaluationStart], None] | None = None,
-    progress: Progress | None = None,
-) -> MethodAnswers:
-    """Run methods on the tested episodes.
-
-    Parameters
-    ----------
-    checkpoint
-        Stores answers as they arrive, so that an interrupted evaluation can resume.
-    """
-    reusable, changed, hidden = [], (), []
-    if checkpoint is not None:
-        with writing(checkpoint.folder):
-            reusable = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
-        changed = checkpoint.changed or find_changed_codes(checkpoint.folder / RESULTS_FILE, checkpoint.codes)
-        hidden = [checkpoint.folder / name for name in (*FILES, CHECKPOINT_FILE)]
-    client = engine.connect(scope.source)
-    plan = make_plan(scope, specs, engine.workers, reusable=reusable, hidden=hidden)
-    if started is not None:
-        started(
-            EvaluationStart(
-                baselines=tuple(spec.name for spec in plan.specs),
-                episodes=len(scope.source.truths),
-                faulty=sum(truth.faulty for truth in scope.source.truths),
-                answers=plan.answers,
-                workers=engine.workers,
-                expected_s=plan.expected_s(engine.workers),
-                expected_bytes=plan.expected_bytes,
-                reused=len(plan.reused),
-                changed=changed,
-                dashboard=find_dashboard(client),
-            )
-        )
-
-    def keep(rows: list[ResultRow]) -> None:
-        if checkpoint is not None:
-            with writing(checkpoint.folder):
-                checkpoint.add(rows)
-
-    def leave_out(episode: str, error: DataError) -> None:
-        damage.setdefault(episode, error)
-
-    damage: dict[str, DataError] = {}
-    fits: list[tuple[str, bool]] = []
-    steps = StepCounter(plan.steps + 1, progress)
-    isolation = describe_isolation(client)
-    rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
-    cached = Counter(name for name, is_cached in fits if is_cached)
-    by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
-    return MethodAnswers(
-        rows=rows,
-        specs=plan.specs,
-        damage=damage,
-        isolation=isolation,
-        reused_fits=f"{cached.total()} of {len(fits)} ({by_method})" if cached else "",
-        steps=steps,
-    )
-
-
 def build_leaderboards(
     scope: EvaluationScope,
     answers: MethodAnswers,
     predicted: Iterable[ResultRow] = (),
     acted: AgentResults | None = None,
     files: Iterable[PredictionFile] = (),
+    recordings: RecordingResults | None = None,
 ) -> Evaluation:
-    """Build the tables from the answers of methods, prediction files and agents.
+    """Build the tables from the answers of methods, prediction files and agents, and from results on recordings.
 
     Raises
     ------
@@ -274,7 +337,8 @@ def build_leaderboards(
         rows = apply_training_thresholds(rows, undecided, training_policy(policies))
     return Evaluation(
         rows=tuple(rows),
-        specs=answers.specs,
+        recordings=recordings,
+        specs=(*answers.specs, *(recordings.specs if recordings is not None else ())),
         dataset=None if scope.source.url else scope.source.folder,
         digest=scope.source.digest,
         settings={

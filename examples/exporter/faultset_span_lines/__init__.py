@@ -30,5 +30,5 @@ class SpanLines:
         self._labels[episode] = self._dataset.label(episode).fault
 
     def finish(self) -> None:
-        """Write what is about all episodes."""
+        """Write the files that cover all episodes."""
         (self._folder / "labels.json").write_text(json.dumps(self._labels, indent=1, sort_keys=True))

@@ -1,4 +1,4 @@
-"""A metric for localizers: how many services an engineer examines in vain."""
+"""A metric for localizers: how many wrong services an engineer examines first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of its own: one probe of the application's entry at every interval."""
+"""A source with a new table: one probe of the application's entry per interval."""
 
 from __future__ import annotations
 

@@ -198,3 +198,24 @@ def test_episodes_that_no_version_has_get_one_even_if_nothing_is_left_to_run(tmp
     assert collection._has_version(root, here)
     (root / "versions" / "1.0.0.json").unlink()
     assert not collection._has_version(root, here)
+
+
+@pytest.mark.parametrize(
+    ("out", "scheduler", "message"),
+    [
+        (
+            "memory://recordings",
+            None,
+            "--out must be a folder with --recording, but is memory://recordings. Record into",
+        ),
+        (None, "tcp://127.0.0.1:1", "--scheduler is for episodes, not for --recording. Leave it out"),
+    ],
+)
+def test_recordings_elsewhere_are_refused_by_the_option(
+    tmp_path: Path, out: str | None, scheduler: str | None, message: str
+) -> None:
+    request = make_request(faults=["target-port"], apps=["hotel"], recording_s=3600.0, incidents=1)
+    with pytest.raises(UsageError) as error:
+        collect(request, out=out or str(tmp_path / "out"), scheduler=scheduler)
+    assert message in str(error.value)
+    assert [*tmp_path.iterdir()] == []

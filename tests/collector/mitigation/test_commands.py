@@ -68,9 +68,9 @@ def test_a_change_is_made_journaled_and_undone(
         ("kubectl delete svc geo -l app=rate", "cannot be combined with a selector"),
         ("kubectl describe svc/geo -l app=rate", "cannot be combined with a selector"),
         ("kubectl scale deploy geo --replicas=9999", "from 0 to 10"),
-        ("kubectl scale svc geo --replicas=1", "for deployments.apps, statefulsets.apps, replicasets.apps only"),
+        ("kubectl scale svc geo --replicas=1", "only for deployments.apps, statefulsets.apps, replicasets.apps"),
         ("kubectl rollout restart svc/geo", "have no rollouts"),
-        ("kubectl patch svc geo -p '[]'", "is a mapping"),
+        ("kubectl patch svc geo -p '[]'", "must be a mapping"),
         ("""kubectl patch svc geo --type merge -p '{"metadata": {"name": "x"}}'""", "cannot be changed"),
         ("""kubectl patch svc geo --type merge -p '{"kind": "Pod"}'""", "cannot be changed"),
         ("""kubectl patch svc geo --type merge -p '{"spec": 3}'""", "must be a mapping"),
@@ -81,8 +81,8 @@ def test_a_change_is_made_journaled_and_undone(
             "kubectl exec deploy/mongodb-geo -- faultset-store admin mongodb lock --port 1 --pid-file /etc/passwd",
             "exec may only run faultset-store admin",
         ),
-        ("kubectl apply -f /etc/passwd", "under a relative path"),
-        ("kubectl apply -f ../x.yaml", "under a relative path"),
+        ("kubectl apply -f /etc/passwd", "must be a relative path"),
+        ("kubectl apply -f ../x.yaml", "must be a relative path"),
         ("kubectl apply -f missing.yaml", "is missing"),
         ("kubectl logs deploy/geo --tail x", "must be a whole number"),
         ("kubectl wait deploy/geo --for=delete", "must be condition=available"),
@@ -193,7 +193,7 @@ def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
     platform.delete("Service", "geo")
     assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo created"
     assert kubectl.run("kubectl apply -f geo.yaml").output == "service/geo configured (no change)"
-    assert "is not the application's" in kubectl.run("kubectl apply -f new.yaml").output
+    assert "did not exist before" in kubectl.run("kubectl apply -f new.yaml").output
     assert kubectl.run("kubectl apply -f broken.yaml").output == "Refused: broken.yaml is not YAML; correct it."
     assert "must contain objects" in kubectl.run("kubectl apply -f other.yaml").output
     os.symlink("/etc/passwd", tmp_path / "link.yaml")

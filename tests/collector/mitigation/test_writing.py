@@ -71,13 +71,13 @@ def test_a_json_patch_replaces_one_place() -> None:
     ("text", "kind", "sentence"),
     [
         ("{", "merge", "must be JSON or YAML"),
-        ("[]", "merge", "a merge patch is a mapping"),
-        ("3", "strategic", "a strategic patch is a mapping"),
+        ("[]", "merge", "a merge patch must be a mapping"),
+        ("3", "strategic", "a strategic patch must be a mapping"),
         ('[{"op": "remove", "path": "/no/such"}]', "json", "cannot be applied"),
         ('[{"op": "fly", "path": "/spec"}]', "json", "cannot be applied"),
-        ("{}", "json", "cannot be applied"),
+        ("{}", "json", "must be a list of operations"),
         ('["x"]', "json", "cannot be applied"),
-        ("7", "json", "cannot be applied"),
+        ("7", "json", "must be a list of operations"),
     ],
 )
 def test_a_patch_that_cannot_be_meant_is_one_sentence(text: str, kind: str, sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,21 @@ def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -
     again = Journal(path)
     assert [seq for seq, _ in again.open_undo_operations()] == [1]
     assert len(read_json_lines(path)) == 2
+
+
+def test_discarded_records_leave_open_operations_in_memory_and_all_lines_in_the_file(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    inverse: list[dict[str, Any]] = [{"verb": "patch", "name": "one"}]
+    with journal.operation("patch", {}, inverse) as undone, journal.scope("later"):
+        journal.note("decoy")
+    with journal.scope("incident"), journal.operation("patch", {}, inverse) as still_open:
+        pass
+    journal.undone(undone)
+    written = len(journal.records)
+    journal.note("after the chunk")
+    assert journal.discard(written) == 1
+    assert [record["verb"] for record in journal.records] == ["patch", "after the chunk"]
+    assert [seq for seq, _ in journal.open_undo_operations("incident")] == [still_open]
+    journal.undone(still_open)
+    assert journal.discard(len(journal.records)) == 0
+    assert len(read_json_lines(tmp_path / "j")) == written + 2

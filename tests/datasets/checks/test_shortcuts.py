@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
 from faultset.datasets.checks import shortcuts
-from faultset.datasets.checks.shortcuts import Counts, Shortcut
+from faultset.datasets.checks.shortcuts import Counts, Shortcut, measure_shortcuts
+from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.recordings import RecordingWriter
+from faultset.datasets.format.versions import create_version
+from tests.datasets.recorded_samples import at, context, incident, samples
 
 SERVICES = tuple("abcdefgh")
+
+
+@pytest.fixture(autouse=True)
+def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcuts, "_TREES", 20)
 
 
 def cases(tag: Callable[[bool, np.random.Generator], Counts]) -> list[shortcuts._Case]:
@@ -59,3 +73,42 @@ def test_the_chance_of_localization_is_that_of_a_random_service():
 def test_too_few_clusters_give_no_score():
     few = cases(lambda faulty, rng: {})[:6]
     assert shortcuts._detection(few, 0) == shortcuts._localization(few, 0) == []
+
+
+def pods(tags: Sequence[tuple[int, str]]) -> pa.Table:
+    """Return states of a pod of geo every ten seconds from each of some times on, with these image tags."""
+    rows = []
+    for (first_s, tag), (last_s, _) in zip(tags, [*tags[1:], (tags[0][0] + 590, "")], strict=True):
+        state = json.dumps({"ready": True, "containers": [{"image": f"geo:{tag}"}]})
+        rows += [(at(second), f"geo-{tag}", state) for second in range(first_s, last_s, 10)]
+    times, names, states = zip(*rows, strict=True)
+    words = {"service": "geo", "kind": "Pod"}
+    return pa.table(
+        {
+            "time": pa.array(times, pa.timestamp("ns", "UTC")),
+            "name": pa.array(names),
+            "state": pa.array(states),
+            "data": pa.array([None] * len(rows), pa.string()),
+            **{name: pa.array([word] * len(rows)) for name, word in words.items()},
+        }
+    )
+
+
+def test_recordings_are_cut_and_a_tag_that_only_faulty_times_have_is_a_leak(tmp_path: Path) -> None:
+    truth: dict[int, dict[str, Any]] = {
+        number: {"incidents": [incident(str(number), 600 * number + 300, 100)]} for number in range(6)
+    }
+    writer = RecordingWriter(tmp_path, context())
+    for number in truth:
+        first_s = 600 * number
+        states = [(first_s + 5, "1.0.0"), (first_s + 310, "1.0.1"), (first_s + 420, "1.0.0")]
+        tables = {"metrics": [samples(first_s, first_s + 600)], "objects": [pods(states)]}
+        writer.append(at(first_s), at(first_s + 600), tables, truth=truth[number])
+    create_version(tmp_path, provenance={})
+    steps: list[tuple[int, int]] = []
+    found = measure_shortcuts(open_dataset(tmp_path), progress=lambda *counts: steps.append(counts))
+    tags = {shortcut.task: shortcut for shortcut in found if shortcut.properties == "image tags"}
+    assert tags["detection"].leaks
+    assert tags["detection"].score == 1
+    assert tags["detection"].episodes > 6 + 12
+    assert steps[-1] == (1, 1)

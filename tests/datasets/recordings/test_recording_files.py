@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.recordings import CHUNK_FILE, RecordingWriter, complete_recordings, read_chunks
+from faultset.datasets.format.recording_summaries import RecordingSummary, make_recording_splits
+from faultset.datasets.format.recordings import CHUNK_FILE, Chunk, RecordingWriter, complete_recordings, read_chunks
 from faultset.datasets.format.versions import compare_versions, create_version, read_version
 from tests.datasets.recorded_samples import CHUNK_S, at, context, incident, samples, write_chunks
 
@@ -94,17 +96,48 @@ def test_splits_by_time_do_not_divide_an_incident(tmp_path: Path) -> None:
     assert [(stretch.start_ns, stretch.end_ns) for stretch in split.test] == [(at(1440), at(1800))]
 
 
-def test_recordings_of_an_application_are_on_two_sides(tmp_path: Path) -> None:
-    for number in range(4):
-        write_chunks(RecordingWriter(tmp_path, context(f"r{number}", app=f"app{number // 2}")), (0,), {})
-    create_version(tmp_path, provenance={})
-    splits = open_dataset(tmp_path).recording_splits
+def sides_of(counts: Sequence[int]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the applications on each side by recording and by application, for so many recordings of each."""
+    summaries = {}
+    for app, count in enumerate(counts):
+        for number in range(count):
+            name = f"r{app}{number}"
+            chunk = Chunk(recording=name, number=1, segment=1, start_ns=at(0), end_ns=at(CHUNK_S))
+            summaries[name] = RecordingSummary(
+                context=context(name, app=f"app{app}"), chunks=(chunk,), incidents=(), files={}, stamps={}
+            )
+    splits = make_recording_splits(summaries)
+    assert make_recording_splits(dict(reversed(summaries.items()))) == splits, "the order is of no importance"
     by_recording, by_app = (
-        [{stretch.recording for stretch in getattr(splits[name], side)} for side in ("train", "test")]
+        {side: sorted(s.recording[1] for s in getattr(splits[name], side)) for side in ("train", "validation", "test")}
         for name in ("by-recording", "by-app")
     )
-    assert [len(side & {"r0", "r1"}) for side in by_recording] == [1, 1]
-    assert {*by_app[0]} in ({"r0", "r1"}, {"r2", "r3"})
+    return by_recording, by_app
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "every_app"),
+    [
+        ((1, 1), (1, 0, 1), ()),
+        ((1, 1, 1, 1), (2, 1, 1), ()),
+        ((2, 2, 2, 2), (4, 1, 3), ("train",)),
+        ((3, 3, 3, 3), (4, 4, 4), ("train", "validation", "test")),
+        ((4, 4, 4, 4), (8, 4, 4), ("train", "validation", "test")),
+        ((3, 3, 2, 1), (4, 2, 3), ()),
+        ((8, 2), (5, 2, 3), ("train", "test")),
+    ],
+)
+def test_every_application_is_on_as_many_sides_as_it_has_recordings(
+    counts: tuple[int, ...], sizes: tuple[int, ...], every_app: tuple[str, ...]
+) -> None:
+    by_recording, by_app = sides_of(counts)
+    assert tuple(map(len, by_recording.values())) == sizes
+    for side in every_app:
+        assert {*by_recording[side]} == {str(app) for app in range(len(counts))}
+    for app, count in enumerate(counts):
+        assert sum(str(app) in apps for apps in by_recording.values()) == min(count, 3)
+        assert sum(str(app) in apps for apps in by_app.values()) == 1
+    assert sum(bool(apps) for apps in by_app.values()) == min(len(counts), 3)
 
 
 def test_a_split_with_overlapping_stretches_is_refused(recorded_root: Path, tmp_path: Path) -> None:

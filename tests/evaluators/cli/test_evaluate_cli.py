@@ -14,10 +14,9 @@ from click.testing import CliRunner, Result
 from faultset.baselines import Ranking, TrainingFreeBaseline, baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, open_dataset
-from faultset.evaluators import evaluation_call
+from faultset.evaluators import EvaluationStart, evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.baseline_choice import STRONGEST, choose_baselines
 from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.results.rows import read_rows
@@ -202,10 +201,9 @@ def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from faultset.evaluators import evaluation_call
-    from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE
+    from faultset.evaluators.execution import method_runs
 
-    run_plan = evaluation_call.run_plan
+    run_plan = method_runs.run_plan
 
     def stopped(plan, client, progress, keep, *others):
         def keep_one(rows):
@@ -216,18 +214,18 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation_call, "run_plan", stopped)
+        patch.setattr(method_runs, "run_plan", stopped)
         first = invoke(*arguments)
     assert first.exit_code == 130, first.output
-    assert (tmp_path / CHECKPOINT_FILE).exists()
+    assert (tmp_path / "results.partial.arrows").exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation_call, "find_dashboard", lambda client: None)
+        patch.setattr(method_runs, "find_dashboard", lambda client: None)
         again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert "Dashboard" not in again.stderr
     assert "Resuming: " in again.stderr
-    assert not (tmp_path / CHECKPOINT_FILE).exists()
+    assert not (tmp_path / "results.partial.arrows").exists()
     assert "interrupted" not in invoke(*arguments).stderr
 
 

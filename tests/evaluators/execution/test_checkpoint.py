@@ -14,7 +14,7 @@ from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import EvaluationStart, evaluate
 from faultset.evaluators.comparison.pairing import compare
-from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
+from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.results.provenance import code_version
 from faultset.evaluators.results.rows import ResultRow, read_rows
@@ -120,7 +120,7 @@ def test_a_flipped_bit_costs_the_rows_behind_it_and_nothing_else(expected, tmp_p
         checkpoint.begin(truths)
         checkpoint.add(expected[:3])
         checkpoint.add(expected[3:])
-    path = tmp_path / CHECKPOINT_FILE
+    path = tmp_path / "results.partial.arrows"
     whole = path.read_bytes()
     for place in range(0, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
@@ -133,12 +133,12 @@ def test_links_in_the_folder_are_not_followed(expected, tmp_path: Path):
     victim.write_text("mine")
     out = tmp_path / "results"
     out.mkdir()
-    os.symlink(victim, out / CHECKPOINT_FILE)
+    os.symlink(victim, out / "results.partial.arrows")
     with Checkpoint(out, {}) as checkpoint:
         assert checkpoint.begin({}) == []
         checkpoint.add(expected)
     assert victim.read_text() == "mine"
-    os.symlink(victim, out / f".{CHECKPOINT_FILE}.lock")
+    os.symlink(victim, out / ".results.partial.arrows.lock")
     with pytest.raises(UsageError, match="is a link"), Checkpoint(out, {}):
         pass
     assert victim.read_text() == "mine"
@@ -150,7 +150,7 @@ def test_a_ledger_with_a_torn_end_keeps_what_stands_before(expected, tmp_path: P
         checkpoint.begin(truths)
         checkpoint.add(expected[:3])
         checkpoint.add(expected[3:6])
-    path = tmp_path / CHECKPOINT_FILE
+    path = tmp_path / "results.partial.arrows"
     path.write_bytes(path.read_bytes()[:-200])
     with Checkpoint(tmp_path, {}) as checkpoint:
         assert checkpoint.begin(truths) == expected[:3]

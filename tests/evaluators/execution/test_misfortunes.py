@@ -23,7 +23,7 @@ from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.datasets.dataset import open_dataset
-from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
+from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
 from faultset.evaluators.execution.runners.messages import RunLimits
@@ -249,4 +249,4 @@ def test_an_interrupted_evaluation_asks_only_for_what_is_missing(example_dataset
         everything = plan_of(example_dataset, kept=expected)
         assert (everything.answers, everything.fits) == (0, ())
         checkpoint.remove()
-    assert not (tmp_path / CHECKPOINT_FILE).exists()
+    assert not (tmp_path / "results.partial.arrows").exists()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.scoring.alarms import average_precision, find_runs, vus_pr
+from faultset.evaluators.scoring.alarms import average_precision, find_runs, range_volumes, vus_pr
 
 TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
@@ -43,6 +43,12 @@ def test_floors_of_the_threshold_free_scores():
     assert round(vus_pr(TRUTH, flat, 4), 4) == 0.4366
     assert math.isnan(average_precision(np.zeros(5), flat[:5]))
     assert math.isnan(vus_pr(np.zeros(5), flat[:5], 2))
+
+
+def test_vus_roc_agrees_with_the_reference_implementation():
+    # `RangeAUC_volume_opt` of vus 0.0.6
+    volumes = [range_volumes(TRUTH, SCORES, buffer).roc for buffer in (2, 4, 8)]
+    assert np.allclose(volumes, [0.894573977942, 0.914296640914, 0.941743957403])
 
 
 def test_vus_pr_agrees_with_the_reference_implementation():

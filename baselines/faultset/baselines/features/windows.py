@@ -235,7 +235,7 @@ def cut_windows(
 def _fill_gaps(
     raw: npt.NDArray[np.float64], present: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_], chance_gap: float
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the values with short gaps filled, and which samples lie in a gap that is longer than any healthy one."""
+    """Return the values with short gaps filled, and which samples are in a gap that is longer than any healthy gap."""
     if present.all():
         return raw, np.zeros(raw.shape, dtype=bool)
     rows = np.arange(len(present))[:, None]

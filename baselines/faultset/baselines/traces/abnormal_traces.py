@@ -374,7 +374,7 @@ def _observe_slowness(
             trace=spans.trace[rows],
             began_ns=spans.start_ns[rows],
             known_ns=spans.end_ns[rows],
-            # Only spans that become slow are evidence, not those that become fast.
+            # Only slower spans are evidence; faster spans are not.
             certainty=slow.astype(float),
         ),
         text=lambda row, expected_row: words,

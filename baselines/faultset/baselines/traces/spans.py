@@ -154,7 +154,7 @@ class Invocations:
     """[m] calls of services by clients or other services, with or without an answer."""
 
     row: Ints
-    """Span of the called service, or of the caller if there is no answer."""
+    """Span of the called service, or of the caller without a response."""
     caller: Ints
     """Index of the calling service, or -1 for clients and missing callers."""
     callee: Ints

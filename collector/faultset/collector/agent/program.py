@@ -1,6 +1,6 @@
 """The program that impairs pods, on a node or inside a pod; the collector calls it by exec.
 
-The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which asks
+The container runs `watch`, which keeps the impairments and lifts expired ones. Each exec runs another verb, which asks
 `watch` through a socket in the container and prints the response: a JSON object, or `{"error": SENTENCE}` for a refused
 request. Requests never use the pod's network, which may be cut.
 """

@@ -112,11 +112,8 @@ def collect(
         raise UsageError("injector must be a keyword argument, but is among the settings. Pass injector= instead")
     source = _recorded_source(as_in, notify) if as_in else _requested_source(request or make_request(**options))
     destination = open_destination(out)
-    if any(plan.recording for plan in source.plans) and not (destination.is_shared and scheduler is None):
-        raise UsageError(
-            "recordings must be written into a folder by this machine, but --out is a URL or --scheduler is given. "
-            'Record into a folder, and copy it with "faultset dataset publish"'
-        )
+    if any(plan.recording for plan in source.plans):
+        _check_destination_of_recordings(destination, scheduler)
     if scheduler is not None:
         check_for_workers(source.plans[0].platform, destination)
     settings = {**(settings or {}), **source.plans[0].settings}
@@ -139,6 +136,17 @@ def collect(
         with host.open_executor(campaign=campaign.id, jobs=campaign.jobs, lock=lock) as executor:
             result = campaign.run(executor, progress, should_stop)
         return campaign.publish(result)
+
+
+def _check_destination_of_recordings(destination: Destination, scheduler: str | None) -> None:
+    """Raise UsageError unless this machine can write recordings there, chunk by chunk."""
+    if scheduler is not None:
+        raise UsageError("--scheduler is for episodes, not for --recording. Leave it out")
+    if not destination.is_shared:
+        raise UsageError(
+            f"--out must be a folder with --recording, but is {destination.location}. Record into a folder, and copy "
+            'it there with "faultset dataset publish"'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +294,7 @@ class _Campaign:
         return replace(result, version=name)
 
     def _provenance(self, result: CampaignResult) -> dict[str, Any]:
-        """Return what the card says about how the version was collected."""
+        """Return the text of the dataset card on how the version was collected."""
         request = self.source.request
         return {
             "faultset": version("faultset"),

@@ -1,4 +1,4 @@
-"""Episodes of a campaign on the workers of a dask scheduler: which begins where, and what becomes of lost ones."""
+"""Run the episodes of a campaign on dask workers: assign them to workers and repeat those that are lost."""
 
 from __future__ import annotations
 

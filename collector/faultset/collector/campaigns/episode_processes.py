@@ -64,11 +64,11 @@ class EpisodeResult:
     outcome
         Last report of its process.
     attempts
-        Number of runs; 0 when the dataset already had the episode.
+        Number of runs; 0 if the dataset already had the episode.
     wall_s
         Length of the last attempt in seconds.
     voids
-        Attempts that came to nothing; the last attempt of a failed episode is one of them.
+        Failed attempts, including the last attempt of a failed episode.
     """
 
     plan: Plan

@@ -68,13 +68,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def command_line() -> str | None:
-    """Return the command that runs, when it is one of faultset; None for Python programs."""
+    """Return the running command if it is one of faultset; None for Python programs."""
     program = Path(sys.argv[0]).name if sys.argv else ""
     return shlex.join([program, *sys.argv[1:]]) if program == "faultset" else None
 
 
 def count_void_attempts(attempts: Iterable[VoidAttempt]) -> dict[str, dict[str, int]]:
-    """Count void attempts by cause, those with and without a fault apart."""
+    """Count void attempts by cause, separately with and without a fault."""
     counts: dict[str, Counter[str]] = {"with a fault": Counter(), "without a fault": Counter()}
     for attempt in attempts:
         counts["with a fault" if attempt.has_fault else "without a fault"][attempt.cause] += 1

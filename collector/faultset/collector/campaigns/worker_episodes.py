@@ -101,7 +101,7 @@ class EpisodeWorker:
         if outcome := destination.outcome(episode):
             return outcome
         platform = assignment.waiting.plan.platform
-        # a later run tries again to undo what cannot be undone now; this episode goes on
+        # a later run retries what cannot be undone now; this episode continues
         with suppress(FaultsetError, OSError):
             remove_abandoned_runs(
                 root, lambda name: open_host(name, assignment.settings) if name == platform else None, RemovalResult()

@@ -1,60 +1,95 @@
-"""`faultset judge`: update the verdicts of episodes with a newer calibration."""
+"""`faultset judge`: update the verdicts of episodes with a newer calibration, and judge incidents of recordings."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
 
+if TYPE_CHECKING:
+    from faultset.datasets.dataset import Dataset
+
 _MAX_FILE_BYTES = 64 << 20
 
 
-@command("judge", short_help="Judge episodes again with a newer calibration.")
+@command("judge", short_help="Judge what has no verdict yet.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--calibration",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File that faultset calibrate has written; by default the limits that come with this release.",
+    help="File that faultset calibrate has written, for episodes; by default the limits that come with this release.",
 )
 @click.option("--version", metavar="V", help="Version to judge; the newest by default.")
 @json_option
 def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_json: bool) -> None:
-    """Write DATASET to the new folder OUT, with a verdict where it was unknown.
+    """Write DATASET to the new folder OUT, with verdicts where they were unknown.
 
-    If clients did not notice a fault and the latent test was not calibrated at that time, the verdict is unknown. This
-    command repeats the tests on the recorded telemetry with limits that were measured later, and decides between
-    latent and silent. A fault that only left messages of a queue unprocessed is manifest.
+    If clients did not notice a fault and the latent test had no limit at that time, the verdict is unknown. For
+    episodes, this command repeats the tests with limits that were measured later. A fault that only left messages of
+    a queue unprocessed is manifest.
+
+    For incidents of recordings, the limit is the score that 1 % of the services exceed in healthy windows of the same
+    length, in the recordings with equal settings. The false alarms of the tests in healthy windows are printed, and
+    are on the card.
 
     \b
     Example:
       faultset judge faultset-data/ judged/ --calibration calibration.json
     """
     from faultset.collector.verdicts.latent import from_json
-    from faultset.collector.verdicts.later_verdicts import UNKNOWN, judge_again
+    from faultset.collector.verdicts.later_verdicts import judge_again
     from faultset.core.command_line.progress import report_progress
     from faultset.core.reading.regular_files import read_regular
+    from faultset.datasets.format.recording_cards import read_false_alarms
 
     calibrations = None
     if file is not None:
         calibrations = from_json(read_regular(file, limit_bytes=_MAX_FILE_BYTES).decode(errors="replace"), str(file))
-    with report_progress("episodes") as progress:
+    with report_progress("episodes and recordings") as progress:
         judged_dataset = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
-    judged = judged_dataset.provenance["judged_from"]["judged"]
-    unknown = sum(judged_dataset.label(episode).verdict == UNKNOWN for episode in judged_dataset.episodes)
+    facts = _count_verdicts(judged_dataset)
+    alarms = read_false_alarms(judged_dataset.provenance)
     if as_json:
-        facts = {
-            "dataset": str(judged_dataset.root),
-            "version": judged_dataset.version,
-            "episodes": len(judged_dataset.episodes),
-        }
-        show_json(facts | {"judged": judged, "unknown": unknown})
+        show_json(facts | {"false_alarms": [asdict(row) for row in alarms]})
         return
+    for row in alarms:
+        click.echo(f"{row.app}, {row.recordings} recordings with load {row.load}, healthy windows:")
+        click.echo(f"  false alarms of the client test: {row.client_text}")
+        click.echo(f"  limit of the latent test for the median length: {row.limit_text}")
+        click.echo(f"  false alarms of the latent test, by the limit of the other recordings: {row.latent_text}")
     where = f"{judged_dataset.root}, version {judged_dataset.version}"
-    click.echo(f"{judged} episodes have a new verdict, {unknown} are still unknown: {where}.")
+    if facts["episodes"] or not facts["incidents"]:
+        click.echo(f"{facts['judged']} episodes have a new verdict, {facts['unknown']} are still unknown: {where}.")
+    if facts["incidents"]:
+        click.echo(
+            f"{facts['incidents_judged']} incidents have a new verdict, {facts['incidents_unknown']} of "
+            f"{facts['incidents']} are still unknown: {where}."
+        )
     click.echo(f"Next:\n  evaluate {shlex.quote(str(judged_dataset.root))}")
+
+
+def _count_verdicts(dataset: Dataset) -> dict[str, Any]:
+    """Return how many episodes and incidents of a judged dataset have a new verdict or none."""
+    from faultset.collector.verdicts.later_verdicts import UNKNOWN
+    from faultset.datasets.format.recording_cards import JUDGED_FROM
+
+    source = dataset.provenance[JUDGED_FROM]
+    incidents = [incident for recording in dataset.recordings() for incident in recording.truth.incidents]
+    return {
+        "dataset": str(dataset.root),
+        "version": dataset.version,
+        "episodes": len(dataset.episodes),
+        "judged": source["judged"],
+        "unknown": sum(dataset.label(episode).verdict == UNKNOWN for episode in dataset.episodes),
+        "incidents": len(incidents),
+        "incidents_judged": source.get("incidents_judged", 0),
+        "incidents_unknown": sum(incident.verdict == UNKNOWN for incident in incidents),
+    }

@@ -45,7 +45,7 @@ class DecoySchedule:
     Parameters
     ----------
     onset_s
-        When the fault is injected, in seconds after the view's begin.
+        When the fault is injected, in seconds after the start of the view.
     faults
         Fault of each target.
     """

@@ -105,7 +105,7 @@ def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
 
 
 def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
-    """Return the services with a Deployment of their own that log in to a database with a password."""
+    """Return the services that have a Deployment and log in to a database with a password."""
     return tuple(name for name in app.services if app.has_deployment(name) and stores_with_password(app, name))
 
 

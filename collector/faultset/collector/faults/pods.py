@@ -32,7 +32,7 @@ def get_pod_name(platform: Platform, service: str) -> str:
 
 
 def container_status(platform: Platform, service: str) -> dict[str, Any]:
-    """Return the status of the newest pod's first container, or an empty dict when there is none."""
+    """Return the status of the newest pod's first container, or an empty dict if there is none."""
     pods = list_pods(platform, service)
     statuses = pods[-1].get("status", {}).get("containerStatuses", []) if pods else []
     return statuses[0] if statuses else {}

@@ -84,7 +84,7 @@ class FaultSpec:
         for checks of counters and of how a container ended. Without it `before` is None.
     check_sees
         `state` if `check` returns None once the fault is gone. `events` if it detects events since `observe`, such as
-        a killed container; then a new `observe` is needed to see whether they go on.
+        a killed container; then a new `observe` is needed to see whether they continue.
     repeat_s
         Seconds until the injection is repeated, up to the recovery; None for a single injection.
     also_accepted

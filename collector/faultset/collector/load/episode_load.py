@@ -1,4 +1,4 @@
-"""The load of one episode, from the order to begin to its end."""
+"""The load of one episode, from its start to its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 
 class EpisodeLoad:
-    """Sends requests from `begin` on until it is stopped. Needs a running event loop.
+    """Sends requests from `begin` until `stop`. Needs a running event loop.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class EpisodeLoad:
         self.ended = asyncio.Event()
 
     def begin(self, order: BeginLoad) -> LoadStatistics:
-        """Begin to send; repeating the same order changes nothing.
+        """Start sending; a repeated equal request changes nothing.
 
         Raises
         ------

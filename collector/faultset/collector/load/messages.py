@@ -26,7 +26,7 @@ class LoadStatistics(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class BeginLoad(Request[LoadStatistics]):
-    """Begin to send requests.
+    """Start sending requests.
 
     Attributes
     ----------

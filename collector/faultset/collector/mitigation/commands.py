@@ -14,7 +14,7 @@ from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.errors import PlatformError, UsageError
-from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, found, invalid, refused
+from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, answer_text, refuse, reject
 from faultset.datasets.kubectl.commands import (
     CommandError,
     KubectlCommand,
@@ -100,15 +100,15 @@ class Kubectl:
             program, command = _parse(split_line(line) if words is None else words)
             if isinstance(program, Verb):
                 self._session.state.check_namespace(command.flags.get("--namespace"))
-                return "done", found(program.run(self._session, command))
+                return "done", answer_text(program.run(self._session, command))
             command.has_filters = has_filters
             reply = answer(self._session.state, command)
         except NegativeAnswer as negative:
             reply = negative.answer
         except CommandRefused as error:
-            return "refused", refused(str(error))
+            return "refused", refuse(str(error))
         except UsageError as error:
-            return "refused", invalid(f"{error}.")
+            return "refused", reject(f"{error}.")
         except ObjectNotFound as error:
             return "failed", ToolAnswer(status="absent", text=str(error))
         except PlatformError as error:

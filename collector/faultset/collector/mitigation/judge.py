@@ -214,7 +214,7 @@ class RepairJudge:
         return tuple(RepairCheckResult(part=part, ok=not problems[part], detail=problems[part]) for part in PARTS)
 
     def _check_fault(self) -> str:
-        """Return the evidence of the fault's check, or its error, since a repair may delete what it inspects."""
+        """Return the evidence of the fault's check, or its error, because a repair may delete the inspected object."""
         try:
             return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
         except PlatformError as error:

@@ -17,7 +17,7 @@ from faultset.collector.platforms.journal import merge_patch
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.core.suggestions import suggest
 from faultset.core.times import SECOND_NS
-from faultset.datasets.kubectl.answers import NegativeAnswer, absent
+from faultset.datasets.kubectl.answers import NegativeAnswer, answer_absent
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError
 from faultset.datasets.kubectl.kinds import (
@@ -147,7 +147,7 @@ class LiveState:
             raise CommandRefused(f"{full_name(kind, name)} has no pods; name a pod, a deployment or a service")
         owners = {body["metadata"]["name"]: body for body in self.platform.list(kind)}
         if name not in owners:
-            raise NegativeAnswer(absent(resource_name(kind), name, owners))
+            raise NegativeAnswer(answer_absent(resource_name(kind), name, owners))
         selector = owners[name]["spec"].get("selector") or {}
         pods = self._pods(selector if kind == "Service" else selector.get("matchLabels", selector))
         return [pod["metadata"]["name"] for pod in reversed(pods) if not pod["metadata"].get("deletionTimestamp")]

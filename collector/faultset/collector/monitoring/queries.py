@@ -37,7 +37,7 @@ _OWN_SPANS = re.compile(r"jaeger(-all-in-one|-query|-collector)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What to record.
+    """The telemetry to record.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
 
 
 def _any_stream(endpoint: Endpoint, selection: Selection) -> str:
-    """Return a selector of all streams: Loki requires a label that is not empty; "" if there is no stream."""
+    """Return a selector of all streams, with the nonempty label that Loki requires; "" if there are no streams."""
     window = {"start": str(selection.start_ns), "end": str(selection.end_ns)}
     labels = endpoint.get("/loki/api/v1/labels", window).get("data") or []
     preferred = ("service_name", "namespace", "job", "app")

@@ -77,7 +77,7 @@ class ClusterEndpoint(Endpoint):
 
 
 def check_window(start_ns: int, end_ns: int, now_ns: int) -> None:
-    """Raise UsageError unless a window lies in the past and is at most as long as an episode may be."""
+    """Raise UsageError unless a window is in the past and no longer than the longest episode."""
     if end_ns <= start_ns:
         raise UsageError("--to must be after --from; give a later time")
     if end_ns > now_ns:

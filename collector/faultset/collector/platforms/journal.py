@@ -247,6 +247,20 @@ class Journal:
         in_scope = {record["seq"] for record in self.records if record.get("scope") == scope}
         return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
+    def discard(self, count: int) -> int:
+        """Forget the first `count` records, except operations that are not undone yet, and return how many are left.
+
+        The file keeps all records.
+        """
+        open_operations = {seq for seq, _ in self.open_undo_operations()}
+        needed = [
+            record
+            for record in self.records[:count]
+            if record["state"] == "intent" and record["seq"] in open_operations
+        ]
+        self.records[:count] = needed
+        return len(needed)
+
     def close(self) -> None:
         """Close the file; may be called twice."""
         if self._file >= 0:

@@ -149,7 +149,7 @@ class ChunkRecorder:
         for name, row in due.items():
             if row.get("recover_done") is not None:
                 del self._incidents[name]
-        self._noted += len(records)
+        self._noted = self._journal.discard(self._noted + len(records))
         self.start_ns = end_ns
         _log.info("chunk written: %s", ", ".join(f"{sum(map(len, rows))} {name}" for name, rows in tables.items()))
 

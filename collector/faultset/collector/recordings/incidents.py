@@ -21,6 +21,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.reachability import services_reached
+from faultset.collector.verdicts.client_requests import LEAST_HEALTHY_SHARE, ComparisonWindows
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode
 from faultset.core.times import SECOND_NS
@@ -130,12 +131,11 @@ class LiveIncident:
         onset_ns, plan = self.record.inject_start_ns, self.record.plan
         assert onset_ns is not None
         start_ns = max(healthy_since_ns, onset_ns - round(plan.phases.baseline_s * SECOND_NS))
-        bounds = ViewBounds(
-            start_ns=start_ns,
-            reference_end_ns=onset_ns - round(0.1 * (onset_ns - start_ns)),
-            end_ns=self.record.recover_start_ns or self._clock.time_ns(),
-        )
-        if onset_ns - start_ns < 0.5 * plan.phases.baseline_s * SECOND_NS or self.planned.overlaps:
+        end_ns = self.record.recover_start_ns or self._clock.time_ns()
+        windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
+        bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
+        least_ns = LEAST_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        if onset_ns - start_ns < least_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
         try:

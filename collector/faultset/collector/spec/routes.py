@@ -26,7 +26,7 @@ def _pattern(operation: str) -> re.Pattern[str]:
 
 
 def find_route(path: str, operations: Iterable[str], method: str | None = None) -> Route | None:
-    """Return the operation that serves a path, one without braces before others; None when there is none.
+    """Return the operation that serves a path, preferring one without braces; None if there is none.
 
     Parameters
     ----------

@@ -51,6 +51,10 @@ SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 MARGIN = 2.0
 """How many times as much latencies must grow after the injection as before it."""
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
+REFERENCE_SHARE = 0.9
+"""Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
+LEAST_HEALTHY_SHARE = 0.5
+"""Least healthy time before an incident that is judged, in units of the planned one."""
 _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
@@ -75,6 +79,12 @@ class ComparisonWindows:
     reference_end_ns: int
     onset_ns: int
     end_ns: int
+
+    @classmethod
+    def around(cls, onset_ns: int, *, start_ns: int, end_ns: int) -> ComparisonWindows:
+        """Return the windows of an incident of a recording with the healthy time before it."""
+        reference_ns = round(REFERENCE_SHARE * (onset_ns - start_ns))
+        return cls(start_ns=start_ns, reference_end_ns=start_ns + reference_ns, onset_ns=onset_ns, end_ns=end_ns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -73,12 +73,12 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     if len(reference) == 0 or len(after) < RUN:
         return []
     present = np.isfinite(reference).mean(axis=0) >= 0.5
+    median, mad, spread = np.full((3, reference.shape[1]), np.nan)
+    considered = reference[:, present]
     with np.errstate(all="ignore"):
-        median = np.array([np.nanmedian(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
-        mad = np.array(
-            [np.nanmedian(np.abs(c - m)) if p else np.nan for c, m, p in zip(reference.T, median, present, strict=True)]
-        )
-        spread = np.array([np.nanstd(c) if p else np.nan for c, p in zip(reference.T, present, strict=True)])
+        median[present] = np.nanmedian(considered, axis=0)
+        mad[present] = np.nanmedian(np.abs(considered - median[present]), axis=0)
+        spread[present] = np.nanstd(considered, axis=0)
     # readings of containers have irregular times, but do not depend on requests
     is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns], dtype=bool)
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
@@ -116,6 +116,8 @@ def _is_considered(metric: str) -> bool:
 VERSION = 2
 QUANTILE = 0.99
 LEAST_WINDOWS = 300
+LEAST_FOR_QUANTILE = 99
+"""Smallest number of windows of which a new one exceeds the highest with a probability of at most 1 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,20 +162,23 @@ class Calibration:
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:
             by_episode[window.episode].append(window.score)
-        exceeding = judged = 0
-        for episode, scores in by_episode.items():
-            limit = compute_limit(
-                [score for other, values in by_episode.items() if other != episode for score in values]
-            )
-            if limit is not None:
-                exceeding += sum(score > limit for score in scores)
-                judged += len(scores)
-        return exceeding, judged
+        return count_unseen(by_episode)
 
 
-def compute_limit(scores: Sequence[float]) -> float | None:
-    """Return the score that a new window exceeds with a probability of at most 1 %; None for too few scores."""
-    if len(scores) < LEAST_WINDOWS:
+def count_unseen(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
+    """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
+    exceeding = tested = 0
+    for name, values in scores.items():
+        limit = compute_limit([score for other in scores if other != name for score in scores[other]], least=least)
+        if limit is not None:
+            exceeding += sum(score > limit for score in values)
+            tested += len(values)
+    return exceeding, tested
+
+
+def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> float | None:
+    """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `least`."""
+    if len(scores) < least:
         return None
     return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
 

@@ -1,24 +1,36 @@
-"""Judge episodes again that were collected before a calibration or the test of messages existed."""
+"""Judge episodes and incidents again by limits that were measured later."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
+from faultset.collector.verdicts.incident_verdicts import (
+    HealthyTests,
+    PlannedRecording,
+    by_settings,
+    judge_incident,
+    planned_recordings,
+)
 from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations, rolled_out_services
-from faultset.collector.verdicts.verdict import judge_episode
+from faultset.collector.verdicts.verdict import LATENT, judge_episode
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
 from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
+from faultset.datasets.derivation import copy_unit
+from faultset.datasets.format.incidents import chunk_truth, replace_truth
 from faultset.datasets.format.labels import Label, read_journal
+from faultset.datasets.format.recording_cards import FALSE_ALARMS, JUDGED_FROM
+from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 
@@ -34,12 +46,14 @@ def judge_again(
     version: str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Write a version of a dataset in a new folder with verdicts for episodes without one, and open it.
+    """Write a version of a dataset in a new folder with verdicts for episodes and incidents without one, and open it.
 
     - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
       platform, step and load, and silent if not. Without a limit, it stays unknown.
-    - Accepted names of root causes are those of this release.
+    - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
+      settings; see `incident_verdicts`. The chunks in the new folder have other rows of incidents and evidence only.
+    - Accepted names of root causes of episodes are those of this release.
 
     Parameters
     ----------
@@ -48,11 +62,11 @@ def judge_again(
     out
         Target folder; must not exist or must be empty.
     calibrations
-        Calibrations; by default, those of this release.
+        Calibrations for episodes; by default, those of this release.
     version
         Version to read; by default, the newest.
     progress
-        Called with the number of finished episodes and of all episodes.
+        Called with the number of finished steps and of all steps; a recording has two.
 
     Raises
     ------
@@ -63,19 +77,62 @@ def judge_again(
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
-    judged = 0
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "judging") as folder:
-        steps = StepCounter(len(dataset.episodes), progress)
+        steps = StepCounter(len(dataset.episodes) + 2 * len(dataset.recording_files), progress)
+        judged = 0
         for name in dataset.episodes:
             episode = dataset[name]
             label, evidence = judge_later(episode, calibrations)
             judged += label.verdict != episode.label.verdict
             copy_episode(episode, folder, label=label, evidence=evidence)
             steps.add()
-        source = {"version": dataset.version, "created": dataset.created, "judged": judged}
-        provenance = dict(dataset.provenance) | {"judged_from": source}
-        create_version(folder, provenance=provenance, splits=dataset.version_file.splits)
+        source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "judged": judged}
+        if dataset.recording_files:
+            source |= _judge_recordings(dataset, folder, steps)
+        create_version(
+            folder,
+            provenance=dict(dataset.provenance) | {JUDGED_FROM: source},
+            splits=dataset.version_file.splits,
+            recordings=dataset.recorded_chunks,
+            recording_splits=dataset.recording_splits,
+        )
     return open_dataset(out)
+
+
+def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dict[str, Any]:
+    """Copy the recordings with new verdicts, and return what the version says about them."""
+    for recording in dataset.recording_files:
+        copy_unit(dataset, f"{RECORDINGS}/{recording}", folder)
+        steps.add()
+    alarms: list[dict[str, Any]] = []
+    judged = 0
+    groups = by_settings(planned_recordings(dataset.recordings()))
+    for group in groups:
+        healthy = HealthyTests(group, steps.add)
+        alarms.append(asdict(healthy.false_alarms()))
+        judged += sum(_write_verdicts(planned, healthy, folder) for planned in group)
+    for _ in range(len(dataset.recording_files) - sum(map(len, groups))):
+        steps.add()
+    return {"incidents_judged": judged, FALSE_ALARMS: alarms}
+
+
+def _write_verdicts(planned: PlannedRecording, healthy: HealthyTests, folder: Path) -> int:
+    """Write the new verdicts into the copy of a recording, and return their number."""
+    recording, copy = planned.recording, folder / RECORDINGS / planned.recording.id
+    judgements = [judge_incident(planned, incident, healthy) for incident in recording.truth.incidents]
+    rows = {incident.incident: evidence for incident, evidence in judgements if evidence}
+    judged = {incident.incident: incident.as_row() for incident, _ in judgements if incident.incident in rows}
+    truths = {chunk: chunk_truth(recording.path, chunk) for chunk in recording.view.chunks}
+    last = {row["incident"]: chunk for chunk, truth in truths.items() for row in truth["incidents"]}
+    for chunk, truth in truths.items():
+        due = [name for name in rows if last[name] == chunk]
+        incidents = [judged[name] if (name := row["incident"]) in due else row for row in truth["incidents"]]
+        evidence = [row for row in truth["evidence"] if row["check"] != LATENT or row["incident"] not in rows]
+        evidence += [row for name in due for row in rows[name]]
+        for table, changed in (("incidents", incidents), ("evidence", evidence)):
+            if changed != truth[table]:
+                replace_truth(copy, chunk, table, changed)
+    return sum(incident["verdict"] != UNKNOWN for incident in judged.values())
 
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:

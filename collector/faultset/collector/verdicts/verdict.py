@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -128,9 +128,12 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
     return f"client requests moved that cannot reach {' or '.join(faulty)}: {moved[0]}"
 
 
+LATENT = "latent"
+"""Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """End of the detail of a latent test without a limit."""
-_REPLACED = "not applied, because a harmless change replaced pods after the onset"
+REPLACED = "not applied, because a harmless change replaced pods after the onset"
+"""End of the detail of a latent test whose target got other pods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,12 +203,12 @@ def judge_episode(
     is_replaced = any(rolled_out.get(target, 0) >= onset_ns for target in faulty)
     judgement = judge(
         view.requests(),
-        _measured_by_platform(view.wide(plan.step_s), added),
+        measured_by_platform(view.wide(plan.step_s), added),
         windows,
         messages=find_deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=None if is_replaced else limit,
-        missing_limit=_REPLACED if is_replaced else UNCALIBRATED,
+        missing_limit=REPLACED if is_replaced else UNCALIBRATED,
         load_varies=not plan.traffic.pattern.is_constant,
     )
     return replace(
@@ -213,7 +216,7 @@ def judge_episode(
     )
 
 
-def _measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
+def measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
     """Drop metrics of added sources, so that the verdicts of all campaigns use the same metrics."""
     names = [str(metric).partition("{")[0] for _, metric in wide.columns]
     return wide.loc[:, [added.find(name) is None and added.role_of(name) == "other" for name in names]]
@@ -248,21 +251,8 @@ def judge(
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
     scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
-    by_service = {score.service: score for score in scores}
-    moved = [by_service.get(t, LatentScore(service=t, score=0.0, series="")) for t in targets]
-    rows += [
-        {
-            "check": "latent",
-            "subject": f"{score.service} {score.series}",
-            "time": None,
-            "passed": limit is not None and score.score > limit,
-            "statistic": score.score,
-            "p_value": None,
-            "detail": f"largest robust |z| kept for three samples {score.score:.1f}, "
-            + (missing_limit if limit is None else f"limit {limit:.1f}"),
-        }
-        for score in moved
-    ]
+    moved = scores_of(targets, scores)
+    rows += [latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}") for score in moved]
     latent_fires = limit is not None and any(score.score > limit for score in moved)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
@@ -272,3 +262,32 @@ def judge(
         impact=impact,
         latent_fires=latent_fires,
     )
+
+
+def scores_of(services: Sequence[str], scores: Iterable[LatentScore]) -> list[LatentScore]:
+    """Return the scores of some services; 0 for one without telemetry."""
+    by_service = {score.service: score for score in scores}
+    return [by_service.get(name, LatentScore(service=name, score=0.0, series="")) for name in services]
+
+
+def latent_evidence(
+    score: LatentScore, limit: float | None, rule: str, *, p_value: float | None = None
+) -> dict[str, Any]:
+    """Return the row of evidence of the latent test of a service.
+
+    Parameters
+    ----------
+    limit
+        Score above which its telemetry counts as moved; None if the test does not apply.
+    rule
+        The limit in words, or why there is none.
+    """
+    return {
+        "check": LATENT,
+        "subject": f"{score.service} {score.series}",
+        "time": None,
+        "passed": limit is not None and score.score > limit,
+        "statistic": score.score,
+        "p_value": p_value,
+        "detail": f"largest robust |z| kept for three samples {score.score:.1f}, {rule}",
+    }

@@ -1,15 +1,18 @@
 """Test whether small models can find faults without telemetry values.
 
 File sizes, image tags or the timing of rollouts must not reveal whether an episode has a fault, or its target. For each
-kind of property, a random forest is trained on some groups of application, fault and target.
+kind of property, a random forest is trained on some groups of application, fault and target. Recordings are cut into
+episodes, and the group of a cut is the chunk in which it starts.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,13 +20,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.core.command_line.progress import Progress
+from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import needs_extra
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Episode
+from faultset.datasets.recordings.cuts import CutLengths, plan_fault_cuts, plan_healthy_cuts
 from faultset.datasets.training.folds import get_cluster_key
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
+    from faultset.datasets.recordings.recording import Recording
     from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute
@@ -32,6 +38,9 @@ FOLDS = 5
 MARGIN = 0.05
 """Margin above chance that is tolerated for shortcuts that must score at chance."""
 _TREES = 200
+_SHORT_INCIDENTS = 0.1
+"""Share of the incidents that are too short for the cuts of recordings."""
+_SHORTEST_S = 2.0
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
     "spans": ("time", "service", "status"),
@@ -75,11 +84,12 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     Parameters
     ----------
     dataset
-        Version of a dataset; only episodes with the verdict `manifest` and episodes without a fault are used.
+        Version of a dataset; only episodes with the verdict `manifest` and episodes without a fault are used, and such
+        cuts of its recordings.
     seed
         Seed of folds and forests.
     progress
-        Called with the number of read and of all episodes.
+        Called with the number of read and of all episodes and recordings.
 
     Returns
     -------
@@ -95,13 +105,19 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
         import sklearn  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
         raise needs_extra("measuring shortcuts", "evaluate") from error
-    cases = []
-    for count, episode in enumerate(dataset, 1):
+    cases: list[_Case] = []
+    steps = StepCounter(len(dataset) + len(dataset.recording_files), progress)
+    for episode in dataset:
         label = episode.label
-        if label.fault is None or label.verdict == "manifest":
-            cases.append(_read_case(episode))
-        if progress is not None:
-            progress(count, len(dataset))
+        cluster = get_cluster_key(episode.id, episode.view.context.app, label.fault, label.targets)
+        cases += _read_cases([(episode, cluster)])
+        steps.add()
+    lengths = _choose_lengths(dataset)
+    for recording in dataset.recordings():
+        if lengths is not None:
+            with tempfile.TemporaryDirectory(prefix="faultset-cuts-") as folder:
+                cases += _read_cases(_cut(recording, lengths, Path(folder)))
+        steps.add()
     return [*_detection(cases, seed), *_localization(cases, seed)]
 
 
@@ -121,7 +137,41 @@ _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 
 
-def _read_case(episode: Episode) -> _Case:
+def _choose_lengths(dataset: Dataset) -> CutLengths | None:
+    """Return lengths of cuts that fit into most incidents of the recordings; None without an incident that ended."""
+    lengths_s = [
+        (incident.recover_start_ns - incident.inject_start_ns) / SECOND_NS
+        for recording in dataset.recordings()
+        for incident in recording.truth.incidents
+        if incident.inject_start_ns is not None and incident.recover_start_ns is not None
+    ]
+    if not lengths_s:
+        return None
+    after_s = max(_SHORTEST_S, float(np.quantile(lengths_s, _SHORT_INCIDENTS)))
+    return CutLengths(before_s=after_s / 2, after_s=after_s)
+
+
+def _cut(recording: Recording[Dataset], lengths: CutLengths, folder: Path) -> Iterator[tuple[Episode, tuple[str, ...]]]:
+    """Cut a recording into episodes, and yield each with the chunk in which it starts."""
+    truth, chunks = recording.truth, recording.view.chunks
+    if not [*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, None)]:
+        return
+    for episode in recording.episodes(before_s=lengths.before_s, after_s=lengths.after_s, out=folder / "cuts"):
+        start_ns = episode.view.window[0]
+        number = next(chunk.number for chunk in chunks if chunk.start_ns <= start_ns < chunk.end_ns)
+        yield episode, (recording.id, str(number))
+
+
+def _read_cases(episodes: Iterable[tuple[Episode, tuple[str, ...]]]) -> list[_Case]:
+    """Read the properties of episodes that clients noticed or that have no fault, each with its group."""
+    return [
+        _read_case(episode, cluster)
+        for episode, cluster in episodes
+        if episode.label.fault is None or episode.label.verdict == "manifest"
+    ]
+
+
+def _read_case(episode: Episode, cluster: tuple[str, ...]) -> _Case:
     view, label = episode.view, episode.label
     tables = {name: view.table(name, columns) for name, columns in _COLUMNS.items()}
     pods = _pods(tables["objects"])
@@ -144,7 +194,6 @@ def _read_case(episode: Episode) -> _Case:
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
         "rollout timing": {s: _timing([pod for pod in pods if pod.service == s]) for s in view.services},
     }
-    cluster = get_cluster_key(episode.id, view.context.app, label.fault, label.targets)
     return _Case(cluster, label.fault is not None, frozenset(label.targets), view.services, whole, by_service)
 
 
@@ -226,16 +275,16 @@ def _rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) -> dict[
 
 
 def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
-    faulty = np.array([case.faulty for case in cases])
+    faulty = np.array([case.faulty for case in cases], dtype=bool)
     groups = _groups(case.cluster for case in cases)
     if min(len(set(groups[faulty])), len(set(groups[~faulty]))) < FOLDS:
         return []
     shortcuts = []
     for kind in cases[0].whole:
         answers = _out_of_fold(_matrix([case.whole[kind] for case in cases]), faulty, groups, seed) > 0.5
-        right = answers == faulty
-        score = (right[faulty].mean() + right[~faulty].mean()) / 2
-        errors = [_cluster_error(right[side], groups[side]) for side in (faulty, ~faulty)]
+        is_right = answers == faulty
+        score = (is_right[faulty].mean() + is_right[~faulty].mean()) / 2
+        errors = [_cluster_error(is_right[is_class], groups[is_class]) for is_class in (faulty, ~faulty)]
         shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(cases)))
     return shortcuts
 

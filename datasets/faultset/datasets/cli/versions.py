@@ -181,7 +181,10 @@ def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
     with report_progress("episodes") as progress:
         shortcuts = measure_shortcuts(dataset, progress=progress)
     if not shortcuts and not as_json:
-        click.echo("Too few episodes: at least five groups with a fault and five episodes without one are needed.")
+        click.echo(
+            "Too few episodes: at least five groups with a fault and five without one are needed, or five chunks of "
+            "recordings with each."
+        )
         return
     verdicts = {True: "LEAK", False: ""}
     records: list[dict[str, Any]] = []

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 
-RESULTS_FILE = "results.parquet"
+RESULTS_FILE, ALARMS_FILE = "results.parquet", "alarms.parquet"
 _COLUMNS = ("baseline", "kind", "episode", "task", "protocol", "seed", "status", "alarm_ns", "ranking", "answer")
 _PROTOCOLS = ("detected", "oracle")
 _SHOWN_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read the answers of an evaluation by episode; of methods with several seeds, the first.
+    """Read the answers of an evaluation by episode and recording; of methods with several seeds, the first.
 
     Parameters
     ----------
@@ -45,7 +45,27 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
         if row["protocol"] in _PROTOCOLS:
             key = row["task"], row["baseline"], row["protocol"]
             answers[row["episode"]].setdefault(key, _answer(row))
-    return {episode: list(by_key.values()) for episode, by_key in answers.items()}
+    by_unit = {episode: list(by_key.values()) for episode, by_key in answers.items()}
+    return by_unit | _read_alarms(path.with_name(ALARMS_FILE))
+
+
+def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return recording -> alarms of detectors; empty if the evaluation had no recordings."""
+    if not path.is_file():
+        return {}
+    try:
+        table = pq.read_table(parquet_path(path), columns=["recording", "baseline", "seed", "alarm_ns"])
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError(f"{path} cannot be read as alarms ({error}); give a folder that evaluate wrote") from error
+    alarms: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    first_seeds: dict[str, int] = {}
+    for row in rows:
+        first_seeds[row["baseline"]] = min(row["seed"], first_seeds.get(row["baseline"], row["seed"]))
+    for row in rows:
+        if row["seed"] == first_seeds[row["baseline"]]:
+            alarms[row["recording"]].append({"method": row["baseline"], "alarm_ns": row["alarm_ns"]})
+    return dict(alarms)
 
 
 def _answer(row: Mapping[str, Any]) -> dict[str, Any]:

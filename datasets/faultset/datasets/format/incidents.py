@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.labels import GroundTruth, decoded_rows
 from faultset.datasets.format.recordings import TRUTH_JSON_FIELDS, Chunk
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, EpisodeId
-from faultset.datasets.format.storage import TRUTH_LIMITS
-from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
+from faultset.datasets.format.storage import TRUTH_LIMITS, write_parquet
+from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file, truth_table
 
 ANOMALY = "anomaly"
 """Name of the fault of an incident in an imported series that does not name it."""
@@ -60,6 +60,14 @@ def read_truth_rows(recording_path: Path, chunks: Iterable[Chunk], table: str) -
 def chunk_truth(recording_path: Path, chunk: Chunk) -> dict[str, list[dict[str, Any]]]:
     """Return the truth of a chunk as `RecordingWriter.append` takes it."""
     return {table: list(read_truth_rows(recording_path, [chunk], table)) for table in CHUNK_TRUTH_TABLES}
+
+
+def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a truth table of a chunk again, in a copy of the recording that no version lists yet."""
+    path, json_fields = recording_path / chunk.folder / table_file(table), TRUTH_JSON_FIELDS.get(table, ())
+    title = f"chunk {chunk.number} of recording {chunk.recording}"
+    schema = CHUNK_TRUTH_TABLES[table]
+    write_parquet(path, truth_table(table, schema, rows, json_fields, unit=chunk.recording, title=title))
 
 
 def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:

@@ -137,7 +137,7 @@ class GroundTruth:
     category: Name | None
     """functional or symptomatic."""
     parameters: Mapping[str, Any]
-    """Seeded parameters of the fault (of several, by target) or of the harmless change."""
+    """Seeded parameters of the fault (by target if several) or of the harmless change."""
     inject_start_ns: TimeNs | None
     """Time just before the first change of the injection."""
     inject_done_ns: TimeNs | None

@@ -4,11 +4,86 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from pydantic import ConfigDict
+
+from faultset.core.reading.documents import STRICT, check_type
 from faultset.datasets.format.card_cells import cell
 from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.version_files import VersionFile
+
+JUDGED_FROM, FALSE_ALARMS = "judged_from", "false_alarms"
+"""Entry of the provenance of judged datasets, and its list of false alarms."""
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseAlarms:
+    """False alarms of the tests behind the verdicts, in healthy windows of recordings with equal settings."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    app: str
+    """Name of the application."""
+    platform: str
+    """Name of the platform."""
+    load: str
+    """Name of the load."""
+    step_s: float
+    """Interval of metrics in seconds."""
+    recordings: int
+    """Number of recordings."""
+    windows: int
+    """Number of healthy windows."""
+    client_alarms: int
+    """Number of these in which the test of client requests fires."""
+    client_interval: Interval | None
+    """95 % interval of their share; null without windows."""
+    service_windows: int
+    """Number of windows of services from which the limit of the latent test follows."""
+    limit: float | None
+    """Limit of the latent test; None with too few windows."""
+    tested: int
+    """Number of windows of services that were compared with a limit of the other recordings."""
+    latent_alarms: int
+    """Number of these above that limit."""
+    latent_interval: Interval | None
+    """95 % interval of their share; None without windows."""
+
+    @property
+    def client_text(self) -> str:
+        """Share of the windows in which the test of client requests fires."""
+        return _share(self.client_alarms, self.windows, self.client_interval)
+
+    @property
+    def latent_text(self) -> str:
+        """Share of the windows of services above the limit of the other recordings."""
+        return _share(self.latent_alarms, self.tested, self.latent_interval)
+
+    @property
+    def limit_text(self) -> str:
+        """The limit and the number of windows behind it."""
+        limit = "none" if self.limit is None else f"{self.limit:.2f}"
+        return f"{limit}, from {self.service_windows} windows of services"
+
+
+def _share(count: int, total: int, interval: Interval | None) -> str:
+    if interval is None:
+        return f"{count} of {total}"
+    low, high = interval
+    return f"{count} of {total} ({count / total:.2%} [{100 * low:.2f}, {100 * high:.2f}])"
+
+
+def read_false_alarms(provenance: Mapping[str, Any]) -> list[FalseAlarms]:
+    """Return the false alarms that the provenance of a version names; raise DataError if they are damaged."""
+    source = provenance.get(JUDGED_FROM)
+    if not isinstance(source, Mapping) or FALSE_ALARMS not in source:
+        return []
+    origin = f"provenance.{JUDGED_FROM}.{FALSE_ALARMS} of the version"
+    return check_type(source[FALSE_ALARMS], list[FalseAlarms], origin)
 
 
 def recording_sections(version_file: VersionFile, recordings: Mapping[str, RecordingSummary]) -> str:
@@ -49,7 +124,32 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
 |---|---|---|---|---|
 {splits}
 
-`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+{_judged(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+
+"""
+
+
+def _judged(version_file: VersionFile) -> str:
+    """Describe verdicts that were judged after the recording; empty if none was."""
+    alarms = read_false_alarms(version_file.provenance)
+    if not alarms:
+        return ""
+    rows = "\n".join(
+        f"| {cell(row.app)} | {row.recordings} | {row.client_text} | {cell(row.limit_text)} | {row.latent_text} |"
+        for row in alarms
+    )
+    return f"""## Verdicts judged after the recording
+
+An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
+exceed in healthy windows of the same length, in the recordings with equal settings. It stays unknown if it overlaps
+another incident or void time, if a decoy replaced the target's pods, or with too few healthy windows.
+
+| app | recordings | false alarms of the client test | limit, median length | false alarms of the latent test |
+|---|---|---|---|---|
+{rows}
+
+False alarms are counted in healthy windows, with 95 % intervals; those of the latent test by the limit of the other
+recordings.
 
 """
 

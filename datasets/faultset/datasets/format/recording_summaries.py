@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +19,12 @@ from faultset.datasets.format.version_files import RecordingSplit
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
+_SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
+"""Share of the recordings on each side."""
+_SIDES = ("train", "test", "validation", "train")
+"""Sides of the recordings of an application, in turn."""
 TRAINING = "training"
 """Check in the evidence of an imported recording: its time is the end of the training part of the source."""
-_SIDES = ("train", "test", "train", "validation")
-"""Sides of the recordings of an application, in turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +88,9 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
         groups: defaultdict[str, list[str]] = defaultdict(list)
         for recording, summary in recordings.items():
             groups[summary.context.app].append(recording)
-        sides = {}
-        for members in groups.values():
-            for number, recording in enumerate(sorted(members, key=lambda name: _sort_key(name, seed))):
-                sides[recording] = _SIDES[number % len(_SIDES)]
-        if len({*sides.values()}) > 1:
-            pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
-            splits["by-recording"] = _build("recording", pairs)
+        sides = _deal_recordings(groups, seed)
+        pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
+        splits["by-recording"] = _build("recording", pairs)
         apps = sorted(groups, key=lambda name: _sort_key(name, seed))
         if len(apps) > 1:
             of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
@@ -107,6 +105,31 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
     if by_time:
         splits["by-time"] = _build("time", by_time)
     return splits
+
+
+def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
+    """Return the side of each recording: every application is on as many sides as it has recordings.
+
+    Two recordings of an application are for training and testing, except that one goes to an empty validation. The only
+    recordings of applications are dealt by `_SHARES`.
+
+    Parameters
+    ----------
+    groups
+        Application -> its recordings.
+    """
+    sides: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for app in sorted(groups, key=lambda name: (-len(groups[name]), _sort_key(name, seed))):
+        for number, recording in enumerate(sorted(groups[app], key=lambda name: _sort_key(name, seed))):
+            side = _SIDES[number % len(_SIDES)]
+            if len(groups[app]) == 1:
+                side = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])
+            elif len(groups[app]) == 2 and side == "test" and counts["test"] and not counts["validation"]:
+                side = "validation"
+            sides[recording] = side
+            counts[side] += 1
+    return sides
 
 
 def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:

@@ -97,8 +97,8 @@ METRICS = pa.schema([
 SPANS = pa.schema([
     _EPISODE,
     _field("time", TIME, "start of the span", nullable=False),
-    _field("trace_id", pa.string(), "lower-case hex digits, 32 as recorded", nullable=False),
-    _field("span_id", pa.string(), "lower-case hex digits, 16 as recorded", nullable=False),
+    _field("trace_id", pa.string(), "lower-case hex digits; 32 in collected data", nullable=False),
+    _field("span_id", pa.string(), "lower-case hex digits; 16 in collected data", nullable=False),
     _field("parent_span_id", pa.string(), "null at the root of a trace"),
     _field("service", NAME, "workload that owns the pod that sent the span"),
     _field("reported_service", NAME, "service.name that the process reported", nullable=False),
@@ -148,11 +148,11 @@ OBJECTS = pa.schema([
 
 REQUESTS = pa.schema([
     _EPISODE,
-    _field("scheduled", TIME, "when the request was due by the schedule of the load", nullable=False),
+    _field("scheduled", TIME, "when the schedule of the load planned the request", nullable=False),
     _field("sent", TIME, "when the client began to send it; null if it was never sent"),
     _field("endpoint", NAME, "method and path of the request, for instance GET /hotels", nullable=False),
-    _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null if unfinished", "ns"),
-    _field("status", pa.int32(), "HTTP status; null without an answer"),
+    _field("latency_ns", pa.int64(), "from scheduled to the end of the response; null if unfinished", "ns"),
+    _field("status", pa.int32(), "HTTP status; null without a response"),
     _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
 ])  # fmt: skip
 
@@ -215,7 +215,7 @@ LABEL = pa.schema([
     _field("fault_type", pa.string(), "the AIOpsLab fault type, several joined; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
-    _field("parameters", pa.string(), "of the fault (of several, by target) or of the harmless change", nullable=False),
+    _field("parameters", pa.string(), "of the fault (by target if several) or of the harmless change", nullable=False),
     _field("inject_start", TIME, "when the first change of the injection began"),
     _field("inject_done", TIME, "when the platform had accepted the last change of the injection"),
     _field("effective", TIME, "first confirmed effect of the fault on an object, a process or client requests"),

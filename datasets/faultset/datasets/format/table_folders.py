@@ -155,7 +155,7 @@ class TableFolderWriter:
 
         Times are UTC nanoseconds or aware datetimes.
         """
-        table = self._truth_table(name, schema, [_encode_json(row, json_fields) for row in rows])
+        table = truth_table(name, schema, rows, json_fields, unit=self._unit, title=self.title)
         with _Guard(self):
             compression = SMALLEST if self._smallest else QUICKEST if self._quick else SMALL
             write_parquet(self._folder / table_file(name), table, compression=compression)
@@ -163,14 +163,6 @@ class TableFolderWriter:
 
     def _exists(self) -> str:
         return f"{self.title} exists in {self._parent} and is never overwritten; choose another id"
-
-    def _truth_table(self, name: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        unknown = sorted({field for row in rows for field in row} - set(schema.names))
-        if unknown:
-            raise DataError(f"{name} of {self.title} has unknown fields {', '.join(unknown)}; remove them")
-        table = pa.Table.from_pylist([{**row, "episode": self._unit} for row in rows], schema=schema)
-        _refuse_nulls(name, table)
-        return table
 
     def _compression(self, table: str) -> Compression:
         if not self._quick:
@@ -200,6 +192,25 @@ class _Guard:
         if isinstance(error, OSError):
             self._writer._discard()
         return self._translation.__exit__(kind, error, trace)
+
+
+def truth_table(
+    name: str,
+    schema: pa.Schema,
+    rows: Iterable[Mapping[str, Any]],
+    json_fields: Collection[str] = (),
+    *,
+    unit: str,
+    title: str,
+) -> pa.Table:
+    """Return the rows of a truth table of an episode or recording; `title` names it in errors."""
+    encoded = [_encode_json(row, json_fields) for row in rows]
+    unknown = sorted({field for row in encoded for field in row} - set(schema.names))
+    if unknown:
+        raise DataError(f"{name} of {title} has unknown fields {', '.join(unknown)}; remove them")
+    table = pa.Table.from_pylist([{**row, "episode": unit} for row in encoded], schema=schema)
+    _refuse_nulls(name, table)
+    return table
 
 
 def _encode_json(row: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:

@@ -37,32 +37,32 @@ class NegativeAnswer(Exception):
         self.answer = answer
 
 
-def found(text: str, cursor: int | None = None) -> ToolAnswer:
+def answer_text(text: str, cursor: int | None = None) -> ToolAnswer:
     """Return an answer with the requested text."""
     return ToolAnswer(status="ok", text=text, cursor=cursor)
 
 
-def empty(what: str) -> ToolAnswer:
+def answer_empty(what: str) -> ToolAnswer:
     """Return the answer that recorded data has no matching rows; `what` names the rows and the window."""
     return ToolAnswer(status="empty", text=f"No rows: {what}.")
 
 
-def absent(what: str, name: str, known: Iterable[str]) -> ToolAnswer:
+def answer_absent(what: str, name: str, known: Iterable[str]) -> ToolAnswer:
     """Return the answer that no object has the name, with similar names."""
     return ToolAnswer(status="absent", text=f'Not found: {what} "{name[:200]}"; {suggest(name, known)}')
 
 
-def not_recorded(what: str) -> ToolAnswer:
+def answer_not_recorded(what: str) -> ToolAnswer:
     """Return the answer that something is not part of the recording."""
     return ToolAnswer(status="not_recorded", text=f"Not recorded: {what}. This says nothing about the system.")
 
 
-def refused(what: str) -> ToolAnswer:
+def refuse(what: str) -> ToolAnswer:
     """Return the answer that something is not supported."""
     return ToolAnswer(status="refused", text=f"Refused: {what}.")
 
 
-def invalid(what: str) -> ToolAnswer:
+def reject(what: str) -> ToolAnswer:
     """Return the answer that a request cannot be parsed."""
     return ToolAnswer(status="invalid", text=f"Invalid: {what}")
 
@@ -73,7 +73,7 @@ _MAX_WIDTH = 400
 _MIN_REPEATS = 3
 
 
-def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
+def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
     r"""Return rows in kubectl's columns, with each cell on a line of at most 400 characters.
 
     Parameters
@@ -83,9 +83,9 @@ def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, rep
 
     Examples
     --------
-    >>> folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
+    >>> format_folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
     'NAME   MESSAGE\ngeo    not ready'
-    >>> folded_table(["unit", "value"], [["s", 1], ["s", 2], ["s", 3]], repeats_once=True)
+    >>> format_folded_table(["unit", "value"], [["s", 1], ["s", 2], ["s", 3]], repeats_once=True)
     '# in all rows: unit = s\nvalue\n1\n2\n3'
     """
     cells = [[_fold(value) for value in row] for row in rows]
@@ -95,8 +95,8 @@ def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, rep
     if not any(constant) or all(constant):
         return in_columns(header, cells)
     shared = ", ".join(f"{name} = {cell}" for name, cell, same in zip(header, cells[0], constant, strict=True) if same)
-    varying = [number for number, same in enumerate(constant) if not same]
-    table = in_columns([header[number] for number in varying], [[row[n] for n in varying] for row in cells])
+    varying = [column for column, same in enumerate(constant) if not same]
+    table = in_columns([header[column] for column in varying], [[row[column] for column in varying] for row in cells])
     return f"# in all rows: {shared}\n{table}"
 
 
@@ -105,6 +105,6 @@ def _fold(value: object) -> str:
     return " ".join(text.split())[:_MAX_WIDTH] if len(text) > _MAX_WIDTH or len(text.splitlines()) > 1 else text
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with four significant digits, without an exponent if it is large."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

@@ -11,12 +11,12 @@ from faultset.datasets.kubectl.answers import (
     UNRECORDED,
     NegativeAnswer,
     ToolAnswer,
-    absent,
-    empty,
-    found,
-    invalid,
-    not_recorded,
-    refused,
+    answer_absent,
+    answer_empty,
+    answer_not_recorded,
+    answer_text,
+    refuse,
+    reject,
 )
 from faultset.datasets.kubectl.cluster_state import ClusterState, Usage
 from faultset.datasets.kubectl.commands import (
@@ -84,10 +84,10 @@ def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -
     except NegativeAnswer as negative:
         return negative.answer
     except ShellSyntaxError as error:
-        return refused(str(error))
+        return refuse(str(error))
     except CommandError as error:
-        return invalid(f"{error}.")
-    return found(text) if text.strip() else empty("no line passes the filters")
+        return reject(f"{error}.")
+    return answer_text(text) if text.strip() else answer_empty("no line passes the filters")
 
 
 def read_command(verb: str, words: Sequence[str], *, has_filters: bool = False) -> KubectlCommand:
@@ -128,7 +128,7 @@ def choose_objects(
             present = state.present_name(kind, name)
             matches = [present] if present in bodies else [key for key in bodies if prefixes and key.startswith(name)]
             if not matches:
-                raise NegativeAnswer(absent(resource_name(kind), name, bodies))
+                raise NegativeAnswer(answer_absent(resource_name(kind), name, bodies))
             selected |= {match: bodies[match] for match in matches}
         objects = [selected[name] for name in sorted(selected)]
     if "--field-selector" in command.flags:
@@ -143,7 +143,7 @@ def choose_objects(
 def _meets(state: ClusterState, body: Object, path: str, sign: str, value: str) -> bool:
     values = [text_of(field) for field in select(body, "." + path)]
     if not values and state.is_partial:
-        raise NegativeAnswer(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
+        raise NegativeAnswer(answer_not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
     return (value in (values or [""])) == (sign != "!=")
 
 
@@ -172,9 +172,9 @@ def _objects_by_kind(
 
 def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags or "--watch-only" in command.flags:
-        return refused("watching is interactive; repeat the command later")
+        return refuse("watching is interactive; repeat the command later")
     if "--raw" in command.flags:
-        return not_recorded("raw requests to the API server")
+        return answer_not_recorded("raw requests to the API server")
     selected = _references(state, command)
     if any(kind == "Event" for kind, _ in selected):
         return _events(state, command)
@@ -182,11 +182,11 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     objects = [body for bodies in by_kind.values() for body in bodies]
     if not objects:
         plural = ", ".join(definition.plural for kind in by_kind if (definition := object_kind(kind)))
-        return empty(f"the namespace {state.namespace} has no such {plural}")
+        return answer_empty(f"the namespace {state.namespace} has no such {plural}")
     output = command.flags.get("--output", "")
     if output in ("", "wide"):
         rows = {kind: [_row(state, body) for body in bodies] for kind, bodies in by_kind.items()}
-        return found(
+        return answer_text(
             object_tables(
                 rows,
                 wide=output == "wide",
@@ -199,13 +199,13 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         )
     form = output.partition("=")[0]
     if state.is_partial and form in ("yaml", "json") and any(_is_digest(body) for body in objects):
-        return not_recorded("the content of ConfigMaps; of this one only a digest was recorded")
+        return answer_not_recorded("the content of ConfigMaps; of this one only a digest was recorded")
     single = len(selected) == 1 and selected[0][1] is not None
     try:
         text = document(objects, output, single=single, unknown=UNRECORDED if state.is_partial else None)
     except MissingFieldError as error:
-        return not_recorded(f"the field {error.path[:120]} of these objects")
-    return found(f"{RECORDED_ONLY}\n{text}" if state.is_partial and form == "yaml" else text)
+        return answer_not_recorded(f"the field {error.path[:120]} of these objects")
+    return answer_text(f"{RECORDED_ONLY}\n{text}" if state.is_partial and form == "yaml" else text)
 
 
 def _row(state: ClusterState, body: Object) -> Cells:
@@ -228,11 +228,11 @@ def _describe(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     by_kind = _objects_by_kind(state, command, selected, prefixes=True)
     objects = [body for bodies in by_kind.values() for body in bodies]
     if not objects:
-        return empty(f"the namespace {state.namespace} has no such object")
+        return answer_empty(f"the namespace {state.namespace} has no such object")
     if state.is_partial and all(_is_digest(body) for body in objects):
-        return not_recorded("the content of ConfigMaps; of these only digests were recorded")
+        return answer_not_recorded("the content of ConfigMaps; of these only digests were recorded")
     events = _events_of_objects(state)
-    return found("\n\n\n".join(_description_with_events(state, body, events) for body in objects))
+    return answer_text("\n\n\n".join(_description_with_events(state, body, events) for body in objects))
 
 
 def _events_of_objects(state: ClusterState) -> dict[tuple[str, str], list[Event]] | None:
@@ -259,13 +259,13 @@ def _description_with_events(
 
 def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags:
-        return refused("watching is interactive; repeat the command later")
+        return refuse("watching is interactive; repeat the command later")
     if command.flags.get("--output", "") not in ("", "wide"):
-        return not_recorded("events as documents; list them as a table")
+        return answer_not_recorded("events as documents; list them as a table")
     events = state.events()
     for path, sign, value in field_terms(command.flags.get("--field-selector", "")):
         if path not in _EVENT_FIELDS:
-            return not_recorded(f'the field "{path[:60]}" of events')
+            return answer_not_recorded(f'the field "{path[:60]}" of events')
         events = [event for event in events if (event[_EVENT_FIELDS[path]] == value) == (sign != "!=")]
     if "--types" in command.flags:
         events = [event for event in events if event["type"] in command.flags["--types"].split(",")]
@@ -276,24 +276,24 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         events = [event for event in events if (event["kind"], event["name"]) == (canonical_kind(kind), name)]
     if not events:
         since = " since the start of the recording" if state.is_partial else ""
-        return empty(f"no such event in the namespace {state.namespace}{since}")
+        return answer_empty(f"no such event in the namespace {state.namespace}{since}")
     header, rows = list(COLUMNS), [event_cells(event, state.now_ns) for event in events]
     if "--all-namespaces" in command.flags:
         header, rows = ["NAMESPACE", *header], [[state.namespace, *row] for row in rows]
-    return found(in_columns(() if "--no-headers" in command.flags else header, rows))
+    return answer_text(in_columns(() if "--no-headers" in command.flags else header, rows))
 
 
 def _logs(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--follow" in command.flags:
-        return refused("following lines is interactive; repeat the command later")
+        return refuse("following lines is interactive; repeat the command later")
     pods, note = logged_pods(state, command)
     lines = [line for pod in pods for line in _lines_of_pod(state, command, pod)]
     if not lines:
-        return empty(f"no log line of {', '.join(pods)} in that part of the recording")
+        return answer_empty(f"no log line of {', '.join(pods)} in that part of the recording")
     left_out = 0 if command.has_filters else max(0, len(lines) - MAX_LINES)
     if left_out:
         note += f"# {left_out} earlier lines are left out; use --tail, --since or grep\n"
-    return found(note + "\n".join(lines[left_out:]))
+    return answer_text(note + "\n".join(lines[left_out:]))
 
 
 def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str], str]:
@@ -301,7 +301,7 @@ def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str]
     if command.selector is not None:
         pods = [body["metadata"]["name"] for body in choose_objects(state, command, "Pod", [])]
         if not pods:
-            raise NegativeAnswer(empty("no pod has these labels"))
+            raise NegativeAnswer(answer_empty("no pod has these labels"))
         return pods, ""
     if not command.arguments:
         raise CommandError("kubectl logs needs a pod, as in kubectl logs POD or kubectl logs deploy/NAME")
@@ -316,11 +316,11 @@ def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str]
     if kind == "Pod":
         pod, names = state.present_name("Pod", name), state.pod_names()
         if pod not in names:
-            raise NegativeAnswer(absent("pods", name, names))
+            raise NegativeAnswer(answer_absent("pods", name, names))
         return [pod], ""
     pods = state.pods_of(kind, name)
     if not pods:
-        raise NegativeAnswer(empty(f"{word} has no pod"))
+        raise NegativeAnswer(answer_empty(f"{word} has no pod"))
     note = f"Found {len(pods)} pods, using pod/{pods[0]}\n" if len(pods) > 1 else ""
     return pods[:1], note
 
@@ -331,7 +331,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
     if (container := flags.get("--container")) is not None:
         names = state.containers(pod) | {line.container for line in lines}
         if container not in names:
-            raise NegativeAnswer(absent(f"container of pod {pod}", container, names))
+            raise NegativeAnswer(answer_absent(f"container of pod {pod}", container, names))
         lines = [line for line in lines if line.container == container]
     start_ns, end_ns = _window(state, pod, previous="--previous" in flags)
     if "--since" in flags:
@@ -357,9 +357,11 @@ def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]
     if not previous:
         return (starts_ns[-1] if starts_ns else 0), end_ns
     if not restarts:
-        raise NegativeAnswer(absent("previous terminated container in pod", pod, []))
+        raise NegativeAnswer(answer_absent("previous terminated container in pod", pod, []))
     if not starts_ns:
-        raise NegativeAnswer(not_recorded(f"lines of {pod} before its last restart, which precedes the recording"))
+        raise NegativeAnswer(
+            answer_not_recorded(f"lines of {pod} before its last restart, which precedes the recording")
+        )
     return (starts_ns[-2] if len(starts_ns) > 1 else 0), starts_ns[-1]
 
 
@@ -368,7 +370,7 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if kind is None:
         raise CommandError("kubectl top needs pods or nodes")
     if kind != "Pod":
-        return not_recorded("the CPU and memory use of nodes")
+        return answer_not_recorded("the CPU and memory use of nodes")
     order = command.flags.get("--sort-by", "")
     if order not in ("", "cpu", "memory"):
         raise CommandError("--sort-by must be cpu or memory")
@@ -377,9 +379,9 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         names = [body["metadata"]["name"] for body in choose_objects(state, command, "Pod", names)]
     usages = state.usage(names or None) if names or command.selector is None else []
     if command.selector is None and (missing := set(names) - {usage.pod for usage in usages}):
-        return absent("pods", min(missing), state.pod_names())
+        return answer_absent("pods", min(missing), state.pod_names())
     if not usages:
-        return empty("no pod has samples in the last seconds")
+        return answer_empty("no pod has samples in the last seconds")
     by_container = "--containers" in command.flags
     if not by_container:
         usages = _usage_by_pod(usages)
@@ -396,7 +398,7 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         for usage in usages
     ]
     header = ["POD", "NAME"] if by_container else ["NAME"]
-    return found(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
+    return answer_text(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
 
 
 def _usage_by_pod(usages: Sequence[Usage]) -> list[Usage]:
@@ -416,22 +418,22 @@ def _api_resources(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         if kind.kind in (*state.kinds, "Event")
     ]
     note = "\n# recorded kinds only" if state.is_partial else ""
-    return found(in_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
+    return answer_text(in_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
 
 
 def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     words, name = command.arguments[:1], state.name
     if words == ["current-context"]:
-        return found(name)
+        return answer_text(name)
     if words == ["get-contexts"]:
         row = ("*", name, name, "observer", state.namespace)
-        return found(in_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
+        return answer_text(in_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
     if words == ["view"]:
-        return found(
+        return answer_text(
             f"apiVersion: v1\nkind: Config\ncontexts:\n- context:\n    cluster: {name}\n"
             f"    namespace: {state.namespace}\n    user: observer\n  name: {name}\ncurrent-context: {name}"
         )
-    return refused("kubectl config supports only view, current-context and get-contexts")
+    return refuse("kubectl config supports only view, current-context and get-contexts")
 
 
 def _instant(text: str) -> int:

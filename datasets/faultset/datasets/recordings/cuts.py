@@ -76,47 +76,56 @@ class Cut:
 
 
 def write_cuts(
-    view: RecordingView,
-    truth: RecordingTruth,
+    recordings: Sequence[tuple[RecordingView, RecordingTruth]],
     lengths: CutLengths,
     *,
     healthy: int | None = None,
     hashes: Sequence[str] = (),
     out: Path | str | None = None,
 ) -> Path:
-    """Write the episodes of a recording as a dataset, and return its folder; see `Recording.episodes`.
+    """Write the episodes of recordings of one dataset as another dataset, and return its folder.
 
     Parameters
     ----------
+    recordings
+        Recordings with their truth; at least one.
+    lengths, healthy, out
+        See `Recording.episodes`; `healthy` is for each recording.
     hashes
-        Hashes of the recording's files, which identify the cuts in the cache.
+        Hashes of the recordings' files, which identify the cuts in the cache.
     """
     from faultset.core.locks import new_folder  # needs psutil, which reading does without
 
-    root = view.folder.parent.parent
-    key = _key(view, lengths, healthy, hashes)
-    folder = (cached_path(root, f"cuts-{key}") if out is None else Path(out)).absolute()
+    views = [view for view, _ in recordings]
+    key = _key(views, lengths, healthy, hashes)
+    folder = (cached_path(views[0].folder.parent.parent, f"cuts-{key}") if out is None else Path(out)).absolute()
     if out is None and folder.is_dir() and any(folder.iterdir()):
         return folder
-    cuts = [*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, healthy)]
+    cuts = [
+        (view, truth, cut)
+        for view, truth in recordings
+        for cut in (*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, healthy))
+    ]
     if not cuts:
+        names = ", ".join(view.recording for view in views)
         raise DataError(
-            f"recording {view.recording} has no incident and no healthy stretch for a view of {lengths.before_s:g} s "
+            f"recording {names} has no incident and no healthy stretch for a view of {lengths.before_s:g} s "
             f"before and {lengths.after_s:g} s after an onset; choose shorter times"
         )
     with translate_disk_full(folder.parent), translate_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder, "cut") as scratch:
-            for cut in cuts:
+            for view, truth, cut in cuts:
                 write_cut(view, truth, cut, scratch)
-            source = {"recording": view.recording, **asdict(lengths), "healthy": healthy}
+            names = [view.recording for view in views]
+            source = {"recordings": names, **asdict(lengths), "healthy": healthy}
             create_version(scratch, provenance={"cut_from": source})
     return folder
 
 
-def _key(view: RecordingView, lengths: CutLengths, healthy: int | None, hashes: Sequence[str]) -> str:
-    chunks = [asdict(chunk) for chunk in view.chunks]
-    identity = json.dumps([REVISION, view.recording, chunks, [*hashes], asdict(lengths), healthy], sort_keys=True)
+def _key(views: Sequence[RecordingView], lengths: CutLengths, healthy: int | None, hashes: Sequence[str]) -> str:
+    chunks = [[view.recording, *map(asdict, view.chunks)] for view in views]
+    identity = json.dumps([REVISION, chunks, [*hashes], asdict(lengths), healthy], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 

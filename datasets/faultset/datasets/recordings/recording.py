@@ -150,5 +150,5 @@ class Recording(Generic[Opened]):
         """
         lengths = CutLengths(before_s=before_s, after_s=after_s)
         hashes = sorted(record.sha256 for record in self.files.values())
-        folder = write_cuts(self.view, self.truth, lengths, healthy=healthy, hashes=hashes, out=out)
+        folder = write_cuts([(self.view, self.truth)], lengths, healthy=healthy, hashes=hashes, out=out)
         return self.open_cuts(folder)

@@ -62,7 +62,7 @@ def publish_dataset(
     version
         The newest by default.
     threads
-        Files to copy at once.
+        Maximum number of concurrent copies.
     progress
         Called with the number of complete episodes and of all episodes.
 

@@ -25,7 +25,7 @@ from faultset.datasets.remote.file_systems import fetch_present, filesystem
 OBJECT_STORES = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "memory", "oci", "oss", "s3", "s3a"})
 """Protocols of stores that show only complete files."""
 THREADS = 8
-"""Files to copy at once."""
+"""Maximum number of concurrent copies."""
 _READ_ONLY = ("http", "https")
 _TRIES, _PAUSE_S = 3, 0.5
 

@@ -182,7 +182,7 @@ def parse_rfc3339_ns(text: str) -> int:
 
 
 def event_time(event: Mapping[str, Any]) -> str | None:
-    """Return when an event happened last, in whole seconds unless a precise time is there; None without a time."""
+    """Return when an event happened last, in whole seconds unless a precise time is available; None without a time."""
     series = event.get("series")
     precise = (series.get("lastObservedTime") if isinstance(series, Mapping) else None) or event.get("eventTime")
     if precise and "." in precise:

@@ -149,7 +149,7 @@ def read_level(value: Any) -> str | None:
 
 
 def level_of_number(number: int | None) -> str | None:
-    """Return the level of OpenTelemetry's severity number; None if it is none."""
+    """Return the level of OpenTelemetry's severity number; None if the number is invalid."""
     return _OTEL_LEVELS[(number - 1) // 4] if number and 1 <= number <= 4 * len(_OTEL_LEVELS) else None
 
 

@@ -14,10 +14,10 @@ from faultset.datasets.kubectl.answers import (
     UNRECORDED,
     NegativeAnswer,
     ToolAnswer,
-    absent,
-    found,
-    not_recorded,
-    refused,
+    answer_absent,
+    answer_not_recorded,
+    answer_text,
+    refuse,
 )
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, split_verb
@@ -81,15 +81,15 @@ def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAn
     verb, rest = split_verb(words, READ_FLAGS)
     verbs = ", ".join([*READ_VERBS, "rollout"])
     if verb == "help" or words in ([], ["--help"], ["-h"]):
-        return found("read-only kubectl for a recording\nverbs: " + verbs)
+        return answer_text("read-only kubectl for a recording\nverbs: " + verbs)
     if not verb:
         raise CommandError("kubectl needs a verb, for instance get, describe, logs, top or events")
     if verb in _CHANGES:
-        return refused(f"kubectl {verb} changes the system, and this is a recording of it")
+        return refuse(f"kubectl {verb} changes the system, and this is a recording of it")
     if verb in _ACTS_INSIDE:
-        return refused(f"kubectl {verb} acts inside the system, and this is a recording of it")
+        return refuse(f"kubectl {verb} acts inside the system, and this is a recording of it")
     if verb in _ASKS_ELSEWHERE:
-        return not_recorded(f"what kubectl {verb} asks for")
+        return answer_not_recorded(f"what kubectl {verb} asks for")
     if verb == "rollout":
         return _rollout(state, rest)
     return answer(state, read_command(verb, rest, has_filters=has_filters))
@@ -98,9 +98,9 @@ def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAn
 def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
     action, rest = split_verb(words, READ_FLAGS)
     if action in ("restart", "undo", "pause", "resume"):
-        return refused(f"kubectl rollout {action} changes the system, and this is a recording of it")
+        return refuse(f"kubectl rollout {action} changes the system, and this is a recording of it")
     if action != "status":
-        return not_recorded("the history of rollouts; replicasets and events show their traces")
+        return answer_not_recorded("the history of rollouts; replicasets and events show their traces")
     command = read_command("get", rest)
     check_namespace(state, command)
     targets = references(command.arguments, state.kind_of, ())
@@ -116,7 +116,7 @@ def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
             else f'Waiting for deployment "{name}" rollout to finish: '
             f"{available} of {replicas} updated replicas are available..."
         )
-    return found("\n".join(lines))
+    return answer_text("\n".join(lines))
 
 
 class RecordedState:
@@ -146,24 +146,30 @@ class RecordedState:
         if namespace == self.namespace:
             return
         if namespace in _INJECTOR_NAMESPACES:
-            raise NegativeAnswer(refused(f"the namespace {namespace} does not belong to the application"))
+            raise NegativeAnswer(refuse(f"the namespace {namespace} does not belong to the application"))
         raise NegativeAnswer(
-            not_recorded(f'the namespace "{namespace[:60]}"; the application runs in the namespace {self.namespace}')
+            answer_not_recorded(
+                f'the namespace "{namespace[:60]}"; the application runs in the namespace {self.namespace}'
+            )
         )
 
     def kind_of(self, word: str) -> str:
         """Return the kind for a word; raise NegativeAnswer for a kind that was not recorded."""
         text = word.strip().lower()
         if text.partition(".")[0] in _INJECTOR_KINDS or "chaos" in text:
-            raise NegativeAnswer(refused(f'objects of the kind "{word[:60]}" do not belong to the application'))
+            raise NegativeAnswer(refuse(f'objects of the kind "{word[:60]}" do not belong to the application'))
         kind = canonical_kind(word)
         if kind == "Event":
             return kind
         if kind == "Namespace":
-            raise NegativeAnswer(not_recorded(f"namespaces; the application runs in the namespace {self.namespace}"))
+            raise NegativeAnswer(
+                answer_not_recorded(f"namespaces; the application runs in the namespace {self.namespace}")
+            )
         if kind not in RECORDED_KINDS:
             recorded = ", ".join(RECORDED_KINDS)
-            raise NegativeAnswer(not_recorded(f'objects of the kind "{word[:60]}"; the recorded kinds are {recorded}'))
+            raise NegativeAnswer(
+                answer_not_recorded(f'objects of the kind "{word[:60]}"; the recorded kinds are {recorded}')
+            )
         self._require("objects")
         return kind
 
@@ -236,7 +242,7 @@ class RecordedState:
         """Return the pods that belong to the service of an object."""
         records = self._records(kind)
         if name not in records:
-            raise NegativeAnswer(absent(resource_name(kind), name, records))
+            raise NegativeAnswer(answer_absent(resource_name(kind), name, records))
         owner = records[name]["service"]
         return [pod for pod, record in self._records("Pod").items() if record["service"] == owner]
 
@@ -267,7 +273,7 @@ class RecordedState:
         """Return the resource usage of pods in the last seconds from the recorded metrics."""
         recording = self._recording
         if not {_CPU, _MEMORY} <= set(recording.metric_names):
-            raise NegativeAnswer(not_recorded("CPU and memory usage of pods"))
+            raise NegativeAnswer(answer_not_recorded("CPU and memory usage of pods"))
         since_ns = recording.clock.since_ns(max(_USAGE_WINDOW_S, 3 * recording.context.sampling_step_s))
         keys = ["pod", "container"]
         samples = recording.metric([_CPU], None, since_ns).dropna(subset=["pod"]).groupby(keys, observed=True)
@@ -301,7 +307,7 @@ class RecordedState:
         healthy = self._recording.object_records("Service", self._recording.context.reference_end_ns)
         labels = {str(record["service"]): record["state"].get("selector") or {} for record in healthy.values()}
         if not all(any(term.key in keys for keys in labels.values()) for term in selector.terms):
-            raise NegativeAnswer(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
+            raise NegativeAnswer(answer_not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
         return {owner for owner, of_owner in labels.items() if selector.matches(of_owner)}
 
     def _body(self, kind: str, name: str, record: dict[str, Any]) -> Object:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.kubectl.answers import ToolAnswer, absent, not_recorded
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_absent, answer_not_recorded
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.views import EpisodeView
@@ -208,8 +208,8 @@ class VisibleTables:
     def problem(self, table: str, service: str | None = None) -> ToolAnswer | None:
         """Return the answer for a missing table or service; None if the recording has both."""
         if not self.has(table):
-            return not_recorded(f"this recording has no {_ROWS.get(table, table)}")
-        return absent("service", service, self.services) if service not in (None, *self.services) else None
+            return answer_not_recorded(f"this recording has no {_ROWS.get(table, table)}")
+        return answer_absent("service", service, self.services) if service not in (None, *self.services) else None
 
     def table(self, name: str, since_ns: int | None = None) -> pa.Table:
         """Return the rows of a table from a time up to now, without the column `episode`; for metrics see `metric`."""

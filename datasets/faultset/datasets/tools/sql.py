@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.kubectl.answers import ToolAnswer, empty, folded_table, found, invalid, not_recorded, refused
+from faultset.datasets.kubectl.answers import (
+    ToolAnswer,
+    answer_empty,
+    answer_not_recorded,
+    answer_text,
+    format_folded_table,
+    refuse,
+    reject,
+)
 from faultset.datasets.tools.recording import VisibleTables
 
 MAX_ROWS = 200
@@ -64,7 +72,7 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
     used = [name for name in tables if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
     for name in used:
         if not recording.has(name):
-            return not_recorded(f"the table {name}")
+            return answer_not_recorded(f"the table {name}")
     connection = duckdb.connect(":memory:", config=_BOX)
     try:
         return _answer(connection, recording, sql, used, tables)
@@ -72,9 +80,9 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
             reason = f"the query took longer than {_SECONDS:g} s; query less data"
-        return invalid(reason)
+        return reject(reason)
     except (UnicodeError, OverflowError, ValueError):
-        return invalid("the query or its result contains text or numbers that cannot be shown")
+        return reject("the query or its result contains text or numbers that cannot be shown")
     finally:
         connection.close()
 
@@ -86,9 +94,9 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     [(text,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
     tree = json.loads(text)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
-        return refused("only a single SELECT is allowed; tables are " + ", ".join(tables))
+        return refuse("only a single SELECT is allowed; tables are " + ", ".join(tables))
     if any(_OWN_WORKINGS.fullmatch(name) for name in _called_names(tree)):
-        return refused("only the tables of the recording can be queried; they are " + ", ".join(tables))
+        return refuse("only the tables of the recording can be queried; they are " + ", ".join(tables))
     for name in used:
         connection.register(name, _rows(recording, name))
     _set_clock(connection, recording.clock.now_ns)
@@ -103,11 +111,11 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     finally:
         timer.cancel()
     if not rows:
-        return empty("the query has no result")
-    text = folded_table(columns, rows[:MAX_ROWS], repeats_once=True)
+        return answer_empty("the query has no result")
+    text = format_folded_table(columns, rows[:MAX_ROWS], repeats_once=True)
     if len(rows) > MAX_ROWS:
         text += f"\n# more than {MAX_ROWS} rows; aggregate, or use LIMIT and OFFSET"
-    return found(text)
+    return answer_text(text)
 
 
 def _called_names(node: Any) -> Iterator[str]:

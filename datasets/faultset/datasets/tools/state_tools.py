@@ -6,7 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faultset.datasets.kubectl.answers import ToolAnswer, absent, empty, folded_table, found, invalid, not_recorded
+from faultset.datasets.kubectl.answers import (
+    ToolAnswer,
+    answer_absent,
+    answer_empty,
+    answer_not_recorded,
+    answer_text,
+    format_folded_table,
+    reject,
+)
 from faultset.datasets.kubectl.kinds import canonical_kind
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
@@ -41,7 +49,7 @@ class StateTools:
             f"now: {stamp(clock.now_ns)}" + (f"; you can wait for {clock.left_s:g} s more" if clock.left_s else ""),
             f"recorded tables: {', '.join(tables)}",
         ]
-        return found("\n".join(lines))
+        return answer_text("\n".join(lines))
 
     def list_objects(self, kind: Kind, service: ServiceFilter = None, seconds_ago: At = None) -> ToolAnswer:
         """List the objects of a kind with their state."""
@@ -51,7 +59,7 @@ class StateTools:
         if problem:
             return problem
         if service is not None and service not in self.recording.services:
-            return absent("service", service, self.recording.services)
+            return answer_absent("service", service, self.recording.services)
         records = self.recording.object_records(name, self._at_ns(seconds_ago))
         rows = [
             (key, row["service"], canonical_json({k: v for k, v in row["state"].items() if k != "data"}))
@@ -59,8 +67,8 @@ class StateTools:
             if service in (None, row["service"])
         ]
         if not rows:
-            return empty(f"there is no {name}" + (f" of {service}" if service else ""))
-        return found(folded_table(["NAME", "SERVICE", "STATE"], rows))
+            return answer_empty(f"there is no {name}" + (f" of {service}" if service else ""))
+        return answer_text(format_folded_table(["NAME", "SERVICE", "STATE"], rows))
 
     def get_object(
         self,
@@ -78,12 +86,12 @@ class StateTools:
         if history:
             changes = self.recording.history(canonical, name)
             if not changes:
-                return absent(canonical, name, self.recording.objects(canonical))
-            return found("\n".join(f"{stamp(change['time_ns'])}  {change['text']}" for change in changes))
+                return answer_absent(canonical, name, self.recording.objects(canonical))
+            return answer_text("\n".join(f"{stamp(change['time_ns'])}  {change['text']}" for change in changes))
         states = self.recording.objects(canonical, self._at_ns(seconds_ago))
         if name not in states:
-            return absent(canonical, name, states)
-        return found(f"# recorded fields only\n{yaml_text(states[name])}")
+            return answer_absent(canonical, name, states)
+        return answer_text(f"# recorded fields only\n{yaml_text(states[name])}")
 
     def list_events(
         self,
@@ -99,7 +107,7 @@ class StateTools:
         if problem:
             return problem
         if type is not None and type.lower() not in ("normal", "warning"):
-            return invalid(f'the type of events must be Normal or Warning, got "{type[:40]}"')
+            return reject(f'the type of events must be Normal or Warning, got "{type[:40]}"')
         since_ns = recording.clock.since_ns(since_s)
         rows = recording.frame("events", since_ns)
         if service is not None:
@@ -107,7 +115,7 @@ class StateTools:
         if type is not None:
             rows = rows[rows["type"] == type.capitalize()]
         if not len(rows):
-            return empty(f"no event since {stamp(since_ns)}")
+            return answer_empty(f"no event since {stamp(since_ns)}")
         page = rows.iloc[cursor : cursor + limit]
         cells = [
             (stamp(time), *words, f"{kind}/{name}", message)
@@ -116,7 +124,7 @@ class StateTools:
             )
         ]
         more = cursor + limit if cursor + limit < len(rows) else None
-        return found(folded_table(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
+        return answer_text(format_folded_table(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
 
     def _at_ns(self, seconds_ago: float | None) -> int | None:
         return None if seconds_ago is None else self.recording.clock.since_ns(seconds_ago) + 1
@@ -125,5 +133,5 @@ class StateTools:
         name = canonical_kind(kind)
         if name is None or name not in RECORDED_KINDS:
             kinds = ", ".join(RECORDED_KINDS)
-            return not_recorded(f'objects of the kind "{kind[:60]}"; the recorded kinds are {kinds}'), ""
+            return answer_not_recorded(f'objects of the kind "{kind[:60]}"; the recorded kinds are {kinds}'), ""
         return self.recording.problem("objects"), name

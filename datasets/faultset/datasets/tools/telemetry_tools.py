@@ -13,12 +13,12 @@ from pydantic import Field
 
 from faultset.datasets.kubectl.answers import (
     ToolAnswer,
-    absent,
-    empty,
-    folded_table,
-    found,
-    invalid,
-    number,
+    answer_absent,
+    answer_empty,
+    answer_text,
+    format_folded_table,
+    format_number,
+    reject,
 )
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.status_codes import is_error_code
@@ -53,13 +53,13 @@ class LogTools:
         if problem:
             return problem
         if level is not None and level.lower() not in LEVELS:
-            return invalid(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
+            return reject(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
         since_ns = self.recording.clock.since_ns(since_s)
         lines = self.recording.frame("logs", since_ns)
         if pod is not None:
             pods = set(lines["pod"]) | set(self.recording.objects("Pod") if self.recording.has("objects") else ())
             if pod not in pods:
-                return absent("pod", pod, pods)
+                return answer_absent("pod", pod, pods)
             lines = lines[lines["pod"] == pod]
         if service is not None:
             lines = lines[lines["service"] == service]
@@ -68,7 +68,7 @@ class LogTools:
         if pattern is not None:
             lines = lines[lines["message"].str.contains(re.escape(pattern), case=False)]
         if not len(lines):
-            return empty(f"no such line from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+            return answer_empty(f"no such line from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
         end = max(0, len(lines) - cursor)
         page = lines.iloc[max(0, end - limit) : end]
         text = "\n".join(
@@ -76,8 +76,8 @@ class LogTools:
             for time, pod, level, message in zip(page["time"], page["pod"], page["level"], page["message"], strict=True)
         )
         if not text:
-            return empty(f"{len(lines)} lines, and the cursor skips all of them")
-        return found(text, cursor + limit if end > limit else None)
+            return answer_empty(f"{len(lines)} lines, and the cursor skips all of them")
+        return answer_text(text, cursor + limit if end > limit else None)
 
     def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
         """Count log patterns (lines with masked numbers) per minute, in the healthy reference and after it."""
@@ -88,8 +88,8 @@ class LogTools:
         if service is not None:
             lines = lines.filter(pc.equal(lines["service"].cast(pa.string()), service))  # type: ignore[attr-defined]
         if not len(lines):
-            return empty("no log line" + (f" of {service}" if service else ""))
-        return found(_pattern_table(lines, self.recording))
+            return answer_empty("no log line" + (f" of {service}" if service else ""))
+        return answer_text(_pattern_table(lines, self.recording))
 
 
 def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
@@ -108,7 +108,7 @@ def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
         (f"{before:.1f}", f"{after:.1f}", *(word if isinstance(word, str) else "-" for word in words))
         for before, after, *words in zip(counts["before"], counts["after"], *(counts[key] for key in keys), strict=True)
     ]
-    return folded_table(["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"], rows)
+    return format_folded_table(["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"], rows)
 
 
 Statistic = Literal["mean", "min", "max", "last"]
@@ -148,8 +148,8 @@ class MetricTools:
             if service is None or service in services
         ]
         if not rows:
-            return empty(f"no metric of {service}")
-        return found(folded_table(["METRIC", "ROLE", "SERVICES"], rows))
+            return answer_empty(f"no metric of {service}")
+        return answer_text(format_folded_table(["METRIC", "ROLE", "SERVICES"], rows))
 
     def get_metric(
         self,
@@ -164,12 +164,12 @@ class MetricTools:
         if problem:
             return problem
         if metric not in self.recording.series:
-            return absent("metric", metric, self.recording.metric_names)
+            return answer_absent("metric", metric, self.recording.metric_names)
         since_ns = self.recording.clock.since_ns(since_s)
         samples = self.recording.metric([metric], service, since_ns)
         if not len(samples):
-            return empty(f"no sample of {metric}" + (f" of {service}" if service else ""))
-        return found(_aggregate_steps(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
+            return answer_empty(f"no sample of {metric}" + (f" of {service}" if service else ""))
+        return answer_text(_aggregate_steps(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
 
     def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """Rank series by the change of their level after the healthy reference, in robust standard deviations.
@@ -181,10 +181,10 @@ class MetricTools:
             return problem
         rows = self._changes(service)
         if rows is None:
-            return empty("the healthy reference has not ended yet, so a later level is not available")
+            return answer_empty("the healthy reference has not ended yet, so a later level is not available")
         if not rows:
-            return empty("no series has samples both in the reference and after it")
-        return found(folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
+            return answer_empty("no series has samples both in the reference and after it")
+        return answer_text(format_folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
 
     def _changes(self, service: str | None) -> list[tuple[str, str, str, str, str]] | None:
         context, clock = self.recording.context, self.recording.clock
@@ -217,8 +217,8 @@ class MetricTools:
             (
                 str(names["service"][i]),
                 str(names["metric"][i]),
-                number(float(median[i])),
-                number(float(level[i])),
+                format_number(float(median[i])),
+                format_number(float(level[i])),
                 _deviations(float(deviation[i])),
             )
             for i in order
@@ -252,13 +252,16 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
         columns[_series_name(*map(str, cast("tuple[str, ...]", key)))] = getattr(series.groupby(level=0), stat)()
     frame = pd.DataFrame(columns).sort_index()
     rows = [
-        (stamp(start_ns + int(str(step)) * step_ns, "seconds"), *("-" if np.isnan(v) else number(v) for v in values))
+        (
+            stamp(start_ns + int(str(step)) * step_ns, "seconds"),
+            *("-" if np.isnan(v) else format_number(v) for v in values),
+        )
         for step, values in zip(frame.index, frame.to_numpy(), strict=True)
     ]
     notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
     if len(groups) > _MAX_SERIES:
         notes.append(f"the first {_MAX_SERIES} of {len(groups)} series are shown; name a service for the others")
-    return folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
+    return format_folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
 
 
 def _series_name(service: str, pod: str, container: str, labels: str) -> str:
@@ -301,13 +304,13 @@ class TraceTools:
         if slower_than_ms is not None:
             spans = spans[spans["duration_ns"] > slower_than_ms * 1e6]
         if not len(spans):
-            return empty(f"no such span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+            return answer_empty(f"no such span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
         page = spans.iloc[::-1].iloc[cursor : cursor + limit]
         if not len(page):
-            return empty(f"{len(spans)} spans, and the cursor skips all of them")
+            return answer_empty(f"{len(spans)} spans, and the cursor skips all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
-        return found(
-            folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more
+        return answer_text(
+            format_folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more
         )
 
     def get_trace(
@@ -320,8 +323,8 @@ class TraceTools:
         spans = self.recording.frame("spans")
         spans = spans[spans["trace_id"] == trace_id.strip().lower()]
         if not len(spans):
-            return absent("trace", trace_id, [])
-        return found(_tree(spans.head(_MAX_SPANS)))
+            return answer_absent("trace", trace_id, [])
+        return answer_text(_tree(spans.head(_MAX_SPANS)))
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
         """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""
@@ -331,8 +334,8 @@ class TraceTools:
         since_ns = self.recording.clock.since_ns(since_s)
         spans = self.recording.frame("spans", since_ns)
         if not len(spans):
-            return empty(f"no span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
-        return found(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
+            return answer_empty(f"no span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+        return answer_text(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
 
 
 def _is_failed(spans: pd.DataFrame) -> pd.Series:
@@ -375,7 +378,7 @@ def _tree(spans: pd.DataFrame) -> str:
             (f"{(starts[span] - began) / 1e6:.1f}", milliseconds, f"{'  ' * depth}{service}", kind, operation, status)
         )
         waiting += [(child, depth + 1) for child in reversed(children.get(span, []))]
-    return folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
+    return format_folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
 
 
 def _graph(spans: pd.DataFrame, minutes: float) -> str:
@@ -390,4 +393,4 @@ def _graph(spans: pd.DataFrame, minutes: float) -> str:
             rows.append(
                 (caller, callee, f"{len(group) / minutes:.1f}", f"{100 * group['failed'].mean():.1f} %", f"{p95:.1f}")
             )
-    return folded_table(["CALLER", "CALLEE", "CALLS/MIN", "ERRORS", "P95 MS"], rows)
+    return format_folded_table(["CALLER", "CALLEE", "CALLS/MIN", "ERRORS", "P95 MS"], rows)

@@ -13,7 +13,7 @@ from faultset.agents.formats.aiopslab.session import ActionError, parse_action
 from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, interpret_answer
 from faultset.core.errors import UsageError
-from faultset.datasets.kubectl.answers import folded_table
+from faultset.datasets.kubectl.answers import format_folded_table
 from faultset.datasets.kubectl.printing import stamp
 
 MOST_STEPS = 30
@@ -186,6 +186,6 @@ class AIOpsLabEnvironment:
     def _table(header: list[str], rows: list[tuple[object, ...]]) -> str:
         if not rows:
             return "No rows: the file is empty."
-        text = folded_table(header, rows[:_MOST_FILE_ROWS])
+        text = format_folded_table(header, rows[:_MOST_FILE_ROWS])
         left_out = len(rows) - _MOST_FILE_ROWS
         return text + (f"\n# {left_out:,} more rows are left out" if left_out > 0 else "")

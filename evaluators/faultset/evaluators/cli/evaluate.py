@@ -19,7 +19,8 @@ from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options, text_console, wrap
 
 if TYPE_CHECKING:
-    from faultset.evaluators.evaluation import Evaluation, EvaluationStart
+    from faultset.evaluators.evaluation import Evaluation
+    from faultset.evaluators.execution.method_runs import EvaluationStart
 
 OWN_TRAINING = (
     "Predictions are scored on every episode, including any that their model was trained on; --split NAME scores them "
@@ -159,7 +160,7 @@ def evaluate(
     significance: float | None,
     as_json: bool,
 ) -> None:
-    """Score detection, localization and root cause methods on every episode of DATASET.
+    """Score detection, localization and root cause methods on every episode and recording of DATASET.
 
     DATASET is a folder or a URL that fsspec supports. Writes results.parquet (one row per answer), leaderboard.json,
     leaderboard.md and report.html. Repeat the command to resume an interrupted evaluation.
@@ -220,10 +221,13 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
-        self._done = 0
+        self._done, self._label = 0, "views of recordings"
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
+        # recordings and episodes are two runs
+        self._stack.close()
+        self._done, self._advance, self._label = 0, None, "fits and answers"
         from faultset.evaluators.execution.baseline_choice import count_left_out
 
         click.echo(wrap(_describe_plan(start)), err=True)
@@ -244,7 +248,7 @@ class _Progress:
         if self._advance is None:
             from faultset.core.command_line import progress
 
-            self._advance = self._stack.enter_context(progress.show_progress(total, "fits and answers"))
+            self._advance = self._stack.enter_context(progress.show_progress(total, self._label))
         self._advance(done - self._done)
         self._done = done
 
@@ -252,8 +256,13 @@ class _Progress:
 def _describe_plan(start: EvaluationStart) -> str:
     """Return one sentence with the size of an evaluation and its estimated duration."""
     episodes, methods = start.episodes, len(start.baselines)
+    tested = (
+        f"{episodes} views of {start.recordings} recording{'' if start.recordings == 1 else 's'}"
+        if start.recordings
+        else f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without)"
+    )
     return (
-        f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without), "
+        f"{tested}, "
         f"{methods} {'method' if methods == 1 else 'methods'}, {start.answers:,} answers: about "
         f"{duration_text(start.expected_s)} and {size_text(start.expected_bytes)}, {start.workers} at a time"
     )
@@ -271,6 +280,7 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
     terminal.show(board, text_console())
     click.echo(
         f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
+        + (", alarms.parquet" if evaluation.recordings is not None else "")
     )
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")

@@ -126,6 +126,8 @@ class RunContext:
     """Files that no method may read, such as earlier results, which contain the truth."""
     fits_bytes: int = 0
     """Size limit of the cache of fits; 0 turns it off."""
+    online_alarms: Mapping[str, int | None] = field(default_factory=dict)
+    """See `EvaluationScope.online_alarms`."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> most frequent (system level, fault type) of its training labels."""
     training_diagnoses: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
@@ -369,6 +371,10 @@ class EpisodeEvaluator:
         number = self._batch.own_detector_runs[run.own_detector or ""] if uses_own_detector else self._batch.alarm_run
         assert number is not None
         detector = self._context.runs[number]
+        online = self._context.online_alarms
+        if not uses_own_detector and self._truth.episode in online:
+            row = dataclasses.replace(row, given_alarm_ns=online[self._truth.episode], alarm_source=detector.name)
+            return row, f"{detector.name} raised no alarm online"
         outcome = self._detect(detector)
         alarm_ns = outcome.answer.alarm_ns if outcome.answer is not None else None
         reason = "raised no alarm" if outcome.status == "ok" else f"failed ({outcome.status}: {outcome.reason})"

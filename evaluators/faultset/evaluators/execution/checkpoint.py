@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
+from faultset.evaluators.results.output_folder import RESULTS_FILE
 from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow, compress_rows, decompress_rows
 from faultset.evaluators.results.truth import Truth
 
-CHECKPOINT_FILE = "results.partial.arrows"
 _HEAD = struct.Struct("<QI")
 """Header of every record in the file: length and CRC-32."""
 _MOST_BYTES = 1 << 30
@@ -32,6 +32,11 @@ _CHANGED = {
     "train": "the training dataset",
     "rows": "the layout of results",
 }
+
+
+def checkpoint_path(folder: Path, results: str = RESULTS_FILE) -> Path:
+    """Return the path of the checkpoint for a file of results."""
+    return folder / f"{Path(results).stem}.partial.arrows"
 
 
 class Checkpoint:
@@ -48,6 +53,8 @@ class Checkpoint:
     codes
         Baseline -> identity of its code. Rows are discarded if the code of their baseline, or of the detector that
         raised their alarm, has changed.
+    results
+        Name of the file that will hold the rows at the end.
 
     Attributes
     ----------
@@ -55,9 +62,17 @@ class Checkpoint:
         Why `begin` discarded rows; empty if it discarded none.
     """
 
-    def __init__(self, folder: Path, conditions: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        conditions: Mapping[str, Any],
+        codes: Mapping[str, str] | None = None,
+        *,
+        results: str = RESULTS_FILE,
+    ) -> None:
         self.folder = folder
-        self._path = folder / CHECKPOINT_FILE
+        self.results = folder / results
+        self.path = checkpoint_path(folder, results)
         self._conditions = {"rows": ROWS_VERSION, **conditions}
         self.codes = dict(codes or {})
         self._lock: int | None = None
@@ -76,7 +91,7 @@ class Checkpoint:
         except OSError:
             os.close(self._lock)
             raise UsageError(
-                f"another evaluation writes to {self._path.parent}; wait for it or choose another --out"
+                f"another evaluation writes to {self.path.parent}; wait for it or choose another --out"
             ) from None
         return self
 
@@ -91,12 +106,12 @@ class Checkpoint:
 
     @property
     def _lock_path(self) -> Path:
-        return self._path.parent / f".{CHECKPOINT_FILE}.lock"
+        return self.path.parent / f".{self.path.name}.lock"
 
     def begin(self, truths: Mapping[str, Truth], *, fresh: bool = False) -> list[ResultRow]:
         """Open the file and return the reusable rows of an interrupted evaluation."""
         rows = [] if fresh else self._read_rows(truths)
-        with replacing(self._path, durable=False) as temporary:
+        with replacing(self.path, durable=False) as temporary:
             self._sink = temporary.open("wb")
             self._write(json.dumps({"conditions": self._conditions, "codes": self.codes}).encode())
             if rows:
@@ -111,7 +126,7 @@ class Checkpoint:
     def remove(self) -> None:
         """Remove the file after the results were written."""
         self._close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _write(self, record: bytes) -> None:
         assert self._sink is not None
@@ -124,7 +139,7 @@ class Checkpoint:
             self._sink = None
 
     def _read_rows(self, truths: Mapping[str, Truth]) -> list[ResultRow]:
-        records = _read_records(self._path)
+        records = _read_records(self.path)
         try:
             head = json.loads(next(records))
             conditions, codes = dict(head["conditions"]), dict(head["codes"])

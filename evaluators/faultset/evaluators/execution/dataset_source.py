@@ -176,6 +176,11 @@ class DatasetSource:
     def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
         """Read the labels of all episodes of an opened dataset version."""
         root = Path(dataset.root).resolve()
+        if not dataset.episodes and dataset.recording_files:
+            raise DataError(
+                f"{url or root} version {dataset.version} has recordings and no episodes; evaluate a local copy of it, "
+                "or cut episodes out of the recordings"
+            )
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         listing = root / VERSIONS / f"{dataset.version}.json"

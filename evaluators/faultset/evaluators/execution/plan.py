@@ -273,6 +273,7 @@ def make_plan(
         runs=runs,
         fits_bytes=fits_limit(),
         hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
+        online_alarms=scope.online_alarms,
         majority_labels=majority_labels(scope),
         training_diagnoses=training_diagnoses(scope),
     )

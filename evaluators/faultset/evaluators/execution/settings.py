@@ -293,10 +293,16 @@ class EvaluationScope:
     settings: EvaluationSettings = field(default_factory=EvaluationSettings)
     training: TrainingData | None = None
     """Separate training dataset; all of `source` is then tested."""
+    chosen_folds: tuple[Fold, ...] = ()
+    """The folds, if they do not follow from `settings`."""
+    online_alarms: Mapping[str, int | None] = field(default_factory=dict)
+    """Episode cut out of a recording -> when the detector that raises alarms did so online; None if it did not."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
         """Return the folds: test episodes with the training episodes of their models."""
+        if self.chosen_folds:
+            return self.chosen_folds
         if self.training is not None:
             return (self.training.fold,)
         return tuple(folds_of_split(self.settings.split, self.source.splits, self.source.truths))

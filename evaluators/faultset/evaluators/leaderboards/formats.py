@@ -132,11 +132,17 @@ def head_lines(board: Leaderboard) -> list[str]:
             "**quick**: some or all episodes have quick phases; these numbers show that everything works, but they do "
             "not rank methods"
         )
+    recorded = board.settings.get("recordings")
+    identity = f"{board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'})"
+    if recorded:
+        sentences.append(f"recordings: {recorded}")
+        if not board.episode_tables:
+            return [f"input: {identity}", *sentences, "missing answers count as no alarm"]
     sentences += [
-        f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}){_imported_files(board)}, "
-        f"split {board.split}; "
+        f"input: {identity}{_imported_files(board)}, split {board.split}; "
         f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
-        f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
+        f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
+        f"{counts['silent']} silent, "
         f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else ""),
         "missing answers count as wrong; columns named answered leave them out",

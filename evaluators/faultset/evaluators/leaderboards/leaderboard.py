@@ -14,7 +14,15 @@ from faultset.agents.runs.record import AgentRun
 from faultset.agents.runs.trajectory_contents import InspectedServices
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
-from faultset.evaluators.leaderboards.records import TELEMETRY, Failure, Leaderboard, Misses, Stratum, is_headline
+from faultset.evaluators.leaderboards.records import (
+    TELEMETRY,
+    Failure,
+    Leaderboard,
+    Misses,
+    Stratum,
+    Table,
+    is_headline,
+)
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, build_curves, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, build_tables
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
@@ -77,6 +85,8 @@ def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
 def build_leaderboard(
     rows: Sequence[ResultRow],
     *,
+    watched: Sequence[ResultRow] = (),
+    recorded_tables: Sequence[Table] = (),
     digest: str = "",
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -90,6 +100,8 @@ def build_leaderboard(
 
     Parameters
     ----------
+    watched, recorded_tables
+        Answers of detectors on recordings, and the tables of them.
     digest
         SHA-256 of the list of files of the dataset version.
     settings
@@ -105,13 +117,13 @@ def build_leaderboard(
     reconstructions
         Methods that their papers leave partly undefined.
     """
-    if not rows:
+    if not rows and not watched:
         raise ValueError("a leaderboard needs at least one row")
     policies = choose_policies([]) if policies is None else policies
     scores = score_episodes(rows, policies, scorers)
     rows = scores.judged
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
-    first = rows[0]
+    first = next(iter((*rows, *watched)))
     faulty = [truth for truth in tested.values() if truth.faulty]
     return Leaderboard(
         dataset=first.dataset,
@@ -121,14 +133,17 @@ def build_leaderboard(
         quick=any(truth.profile == "quick" for truth in tested.values()),
         counts=_count_verdicts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
-        tables=tuple(build_tables(scores, seed, reconstructions)),
+        tables=(
+            *recorded_tables,
+            *build_tables(scores, seed, reconstructions),
+        ),
         strata=build_strata(scores),
-        failures=tuple(_failures(rows)),
+        failures=tuple(_failures((*watched, *rows))),
         early_alarms=_count_early_alarms(rows),
         settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
-        method_codes={row.baseline: row.method_code for row in sorted(rows, key=lambda row: row.baseline)},
+        method_codes={row.baseline: row.method_code for row in sorted((*watched, *rows), key=lambda row: row.baseline)},
         curves=build_curves(scores),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),

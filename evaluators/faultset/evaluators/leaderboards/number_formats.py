@@ -16,7 +16,7 @@ def number(value: float, metric: Metric) -> str:
         return NONE
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if metric.unit in ("s", "per hour"):
+    if metric.unit in ("s", "per hour", "per day"):
         return f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
     if metric.unit == "rank":
         return f"{value:.1f}"
@@ -39,7 +39,7 @@ def counts(estimate: Estimate, metric: Metric) -> str:
     """Format k/n for shares, the count for rates, n for other metrics."""
     if metric.unit == "share" and estimate.k is not None:
         return f"{short(estimate.k)}/{estimate.n}"
-    if metric.unit == "per hour" and estimate.k is not None:
+    if metric.unit in ("per hour", "per day") and estimate.k is not None:
         return f"{short(estimate.k)} alarms"
     return f"n={estimate.n}" if estimate.n else ""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.core.times import duration_text
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.results.truth import Truth
@@ -22,6 +23,8 @@ UNKNOWN = "unknown"
 """Verdict of imported faults if the source does not say whether clients noticed them."""
 TELEMETRY = "telemetry"
 """The group of methods that see only telemetry."""
+RECORDED = "recorded"
+"""Protocol of tables of detectors that run online over recordings."""
 GROUP_MEANINGS = {"sli": "sli", "alarm_location": "the location of the alarm"}
 GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
@@ -149,6 +152,8 @@ class Table:
     """Number of services that an answer may name, if the table is about one application."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Service -> fault episodes in which it is a cause, most frequent first, if the table is about one application."""
+    watched_s: float = 0.0
+    """Seconds of recordings in which alarms count; 0 for tables about episodes."""
 
     @property
     def key(self) -> tuple[str, str, str, str, str, Loudness]:
@@ -158,6 +163,11 @@ class Table:
     @property
     def header(self) -> str:
         """Metric that ranks, episodes, and threshold policy."""
+        if self.protocol == RECORDED:
+            return (
+                f"ranked by recall above that of random alarms at the same rate; incidents: {self.episodes}, clusters: "
+                f"{self.clusters}, watched: {duration_text(self.watched_s)}, thresholds: {self.threshold_rule}"
+            )
         verdict = self.verdict if self.faults == "all" else f"{self.faults} {self.verdict}"
         parts = [
             f"ranked by {self.metrics[0].title}",
@@ -199,6 +209,8 @@ class Table:
     def title(self) -> str:
         """Task, input, application and kind of episodes."""
         name = "root cause" if self.task == "rca" else self.task
+        if self.protocol == RECORDED:
+            name = "detection on recordings"
         parts = [name] if self.task == "detection" else [name, f"given: {GIVEN_ALARMS[self.protocol]}"]
         parts += [self.app, self.verdict]
         if self.faults != "all":
@@ -386,6 +398,16 @@ class Leaderboard:
     """Shortest and longest time from an onset to the end of the view."""
     unscored: Mapping[str, int] = field(default_factory=dict)
     """Fault episodes that a task cannot be scored on, by reason."""
+
+    @property
+    def recorded_tables(self) -> tuple[Table, ...]:
+        """Tables of detectors on recordings."""
+        return tuple(table for table in self.tables if table.protocol == RECORDED)
+
+    @property
+    def episode_tables(self) -> tuple[Table, ...]:
+        """Tables of methods on episodes."""
+        return tuple(table for table in self.tables if table.protocol != RECORDED)
 
     @property
     def threshold_rule(self) -> str:

@@ -28,6 +28,10 @@ _PAGE_COLUMNS = (
 )
 
 
+_COUNTED = ("share", "per hour", "per day")
+"""Units of metrics with counts behind them."""
+
+
 def choose_columns(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows on the terminal and in Markdown; JSON has all."""
     first, *others = (metric for metric in table.metrics if metric.headline)
@@ -131,7 +135,9 @@ def _render_value(entry: Entry, metric: Metric) -> TextCell:
     return TextCell(
         text=number_formats.value(estimate, metric) + episodes,
         detail=number_formats.interval(estimate, metric),
-        counts=number_formats.counts(estimate, metric) if metric.unit in ("share", "per hour") and not episodes else "",
+        counts=number_formats.counts(estimate, metric)
+        if metric.unit in ("share", "per hour", "per day") and not episodes
+        else "",
         tip="" if estimate.interval_known else estimate.reason,
     )
 

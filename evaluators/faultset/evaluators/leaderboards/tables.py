@@ -215,7 +215,7 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
         for name in names
         if name in scored and control is not None and not scores.is_control(name)
     }
-    adjusted, no_p = _correct_p(against, len({scores.truths[e].cluster for e in selection.episodes}))
+    adjusted, no_p = correct_p(against, len({scores.truths[e].cluster for e in selection.episodes}))
     entries = [
         replace(
             _build_entry(scores, selection, name),
@@ -260,7 +260,7 @@ def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def _correct_p(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
+def correct_p(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
     """Return p-values corrected by Holm, or the reason why there are none."""
     needed = clusters_needed(len(against))
     if against and clusters < needed:

@@ -34,7 +34,8 @@ def show(board: Leaderboard, console: Console) -> None:
     board = with_texts(board, printable, keep=(Metric,))
     for line in head_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
-    shown = [table for task in TASKS if (table := _first_table(board, task)) is not None]
+    shown = [_first_table(board.recorded_tables, "detection"), *(_first_table(board.episode_tables, t) for t in TASKS)]
+    shown = [table for table in shown if table is not None]
     hidden: set[str] = set()
     for table in shown:
         hidden |= _show_table(table, board, console)
@@ -111,7 +112,7 @@ def render_text(board: Leaderboard, width: int) -> str:
     return console.file.getvalue().rstrip("\n")
 
 
-def _first_table(board: Leaderboard, task: str) -> Table | None:
+def _first_table(tables: Sequence[Table], task: str) -> Table | None:
     """Return the most important table of a task, with most of the user's methods; None if the task has no table."""
 
     def order(table: Table) -> tuple[bool, bool, bool, int, bool]:
@@ -124,7 +125,7 @@ def _first_table(board: Leaderboard, task: str) -> Table | None:
             table.group != TELEMETRY,
         )
 
-    return min((table for table in board.tables if table.task == task), key=order, default=None)
+    return min((table for table in tables if table.task == task), key=order, default=None)
 
 
 def _shown_entries(table: Table) -> list[Entry]:

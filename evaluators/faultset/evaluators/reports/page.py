@@ -20,9 +20,11 @@ from faultset.evaluators.leaderboards.rendering import (
     render_table,
 )
 from faultset.evaluators.leaderboards.scores import EpisodeScores, score_episodes
+from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.heat_maps import heat_maps
+from faultset.evaluators.reports.figures.recording_timelines import EXPLORER_FILE, build_timelines
 from faultset.evaluators.reports.method_cards import NEEDS, cards, top_methods
 from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import fill_template
@@ -50,6 +52,7 @@ def write_report(
     path: Path,
     *,
     policies: Sequence[ThresholdPolicy] = (),
+    recordings: RecordingResults | None = None,
     now: datetime | None = None,
 ) -> None:
     """Write the report as a single page without scripts, fonts and network access.
@@ -62,11 +65,13 @@ def write_report(
         Dataset folder, for the command that opens its episodes in the explorer; None if it is not local.
     policies
         Threshold policies of the leaderboard.
+    recordings
+        Answers of detectors on recordings.
     now
         Time stamp of the page; the current time by default.
     """
     results = path.parent
-    page = render(board, rows, specs, dataset, policies=policies, now=now, results=results)
+    page = render(board, rows, specs, dataset, policies=policies, recordings=recordings, now=now, results=results)
     replace_text(path, page, durable=False)
 
 
@@ -77,6 +82,7 @@ def render(
     dataset: Path | None,
     *,
     policies: Sequence[ThresholdPolicy] = (),
+    recordings: RecordingResults | None = None,
     now: datetime | None = None,
     results: Path = Path("RESULTS"),
 ) -> str:
@@ -84,7 +90,7 @@ def render(
     scores = score_episodes(rows, policies)
     order = episode_difficulty.episode_difficulties(board, scores)
     unsolved, headline = episode_difficulty.count_unsolved(order, scores)
-    several = any(table.app == ALL_APPS for table in board.tables)
+    several = any(table.app == ALL_APPS for table in board.episode_tables)
     others = [table for table in board.tables if table.verdict != HEADLINE and (not several or table.app == ALL_APPS)]
     strata = top_methods(_by_hard(board), scores.kinds)
     return fill_template(
@@ -93,6 +99,7 @@ def render(
         summary_lines=formats.summary_lines(board),
         summary=_summary(board),
         tiles=_tiles(board, rows, unsolved, headline),
+        recordings=None if recordings is None else _recordings(board, recordings, results),
         sections=[_section(board, scores, task) for task in _TITLES if _tables(board, task)],
         others=[(table, render_table(table, costs=True)) for table in others],
         more_others=several,
@@ -114,13 +121,34 @@ def render(
     )
 
 
+def _recordings(board: Leaderboard, recordings: RecordingResults, results: Path) -> dict[str, Any]:
+    """Return the tables and timelines of recordings."""
+    tables = board.recorded_tables
+    last = [table for table in tables if table.app == tables[-1].app]
+    order = [entry.baseline for table in last for entry in table.entries]
+    explore = _explore_command(recordings.dataset, results)
+    return {
+        "tables": [
+            (
+                table,
+                render_table(table, costs=True),
+                [forest_plots.forest(table, name) for name in ("recall", "precision")],
+            )
+            for table in last
+        ],
+        "others": [(table, render_table(table)) for table in tables if table not in last],
+        "timelines": build_timelines(recordings.tracks, order),
+        "explore": f"{explore} --out {shlex.quote(str(results / EXPLORER_FILE))}",
+    }
+
+
 def _explore_command(dataset: Path | None, results: Path) -> str:
     """Return the command that shows the episodes with the answers of these methods."""
     return shlex.join(["faultset", "dataset", "explore", str(dataset or "DATASET"), "--results", str(results)])
 
 
 def _tables(board: Leaderboard, task: str) -> list[Table]:
-    return [table for table in board.tables if table.task == task and table.verdict == HEADLINE]
+    return [table for table in board.episode_tables if table.task == task and table.verdict == HEADLINE]
 
 
 def _series(board: Leaderboard) -> list[list[Table]]:

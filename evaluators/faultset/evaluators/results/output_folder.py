@@ -12,6 +12,12 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.files import is_disk_full
 from faultset.core.printable import printable
 
+RESULTS_FILE, WATCHES_FILE, ALARMS_FILE = "results.parquet", "watches.parquet", "alarms.parquet"
+FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
+"""Files of every evaluation."""
+RECORDING_FILES = (WATCHES_FILE, ALARMS_FILE)
+"""Further files of evaluations on recordings."""
+
 
 def check_writable(folder: Path) -> None:
     """Create a folder if it is missing and check that files can be written to it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,16 +84,28 @@ def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     return float(np.sum(np.diff(np.concatenate(([0], hits))) / y.sum() * hits / flagged))
 
 
-def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
-    """Return the volume under the precision-recall surface (Paparrizos et al., VLDB 2022).
+class RangeVolumes(NamedTuple):
+    """Volumes under the surfaces of two curves over buffers around the positive samples."""
 
-    Buffers go from 0 to `buffer` samples. The sum is in steps, as in TSB-AD; aeon integrates trapezoids and gives other
-    numbers. A larger buffer forgives more delay and raises the value of a constant score, so report both. NaN without
-    positive samples.
+    roc: float
+    pr: float
+
+
+def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
+    """Return the volume under the precision-recall surface; see `range_volumes`."""
+    return range_volumes(truth, scores, buffer).pr
+
+
+def range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> RangeVolumes:
+    """Return the volumes under the ROC and the precision-recall surface (Paparrizos et al., VLDB 2022).
+
+    Buffers go from 0 to `buffer` samples. The precision-recall sum is in steps, and the ROC in trapezoids, as in
+    TSB-AD; aeon integrates trapezoids in both and gives other numbers. A larger buffer forgives more delay and raises
+    the values of a constant score, so report both. NaN without positive samples.
     """
     y = np.asarray(truth, dtype=bool)
     if not y.any():
-        return math.nan
+        return RangeVolumes(math.nan, math.nan)
     s = _without_nan(scores)
     order = np.argsort(-s, kind="stable")
     last_of_tie = _last_of_ties(s[order])
@@ -104,9 +117,15 @@ def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
     buffered = np.cumsum(np.where(y[order], 0.0, soft), axis=1)[:, last_of_tie]
     # a threshold touches a zone if the zone's highest score reaches it
     touched = np.array([sum(cuts <= s[a:b].max() for a, b in ranges) / len(ranges) for ranges in zones])
-    positives = int(y.sum())
-    recall = np.minimum(1.0, hit / ((positives + positives + buffered) / 2)) * touched
-    return float(np.mean(np.sum(np.diff(recall, axis=1, prepend=0.0) * hit / flagged, axis=1)))
+    positives = int(y.sum()) + buffered / 2
+    recall = np.minimum(1.0, hit / positives) * touched
+    precision_recall = np.sum(np.diff(recall, axis=1, prepend=0.0) * hit / flagged, axis=1)
+    negatives = np.maximum(len(y) - positives, 1.0)
+    fall_out = np.minimum(1.0, (flagged - hit) / negatives)
+    widths = np.diff(fall_out, axis=1, prepend=0.0, append=1.0)
+    heights = np.pad(recall, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
+    roc = np.sum(widths * (heights[:, 1:] + heights[:, :-1]) / 2, axis=1)
+    return RangeVolumes(float(np.mean(roc)), float(np.mean(precision_recall)))
 
 
 def _last_of_ties(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -145,10 +145,10 @@ def _areas_of(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[f
         counts &= (times <= since_ns) | (times > until_ns)
     inside = (times > onset_ns)[counts]
     scores = np.asarray(row.answer["scores"], dtype=float)[counts]
-    return average_precision(inside, scores), vus_pr(inside, scores, _buffer_samples(times))
+    return average_precision(inside, scores), vus_pr(inside, scores, buffer_samples(times))
 
 
-def _buffer_samples(times: np.ndarray) -> int:
+def buffer_samples(times: np.ndarray) -> int:
     """Return the number of samples in `BUFFER_S`, by the median step."""
     step_s = float(np.median(np.diff(times))) / SECOND_NS if len(times) > 1 else 1.0
     return round(BUFFER_S / max(step_s, 1e-9))
@@ -260,7 +260,7 @@ def _guess_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | Non
         if len(times) < 2:
             seconds = max(1, watched_ns(truth) // SECOND_NS)
             times = truth.reference_end_ns + np.arange(1, seconds + 1) * SECOND_NS
-        values.append(vus_pr(times > truth.onset_ns, np.zeros(len(times)), _buffer_samples(times)))
+        values.append(vus_pr(times > truth.onset_ns, np.zeros(len(times)), buffer_samples(times)))
     return Estimate(value=float(np.mean(values)), n=len(values), method="constant score") if values else None
 
 

@@ -27,7 +27,7 @@ from faultset.evaluators.statistics.intervals import (
     unknown,
 )
 
-Unit = Literal["share", "s", "per hour", "rank", ""]
+Unit = Literal["share", "s", "per hour", "per day", "rank", ""]
 Episodes = Literal["fault", "no fault", "all"]
 CLOSED_FORM = "closed form"
 Value = TypeVar("Value")
@@ -138,7 +138,7 @@ class Metric:
     title: str
     """Title of the column."""
     unit: Unit = ""
-    """"share" for values from 0 to 1, "s", "per hour", "rank", or nothing."""
+    """"share" for values from 0 to 1, "s", "per hour", "per day", "rank", or nothing."""
     better: Literal["higher", "lower"] = "higher"
     """Whether higher or lower values are better."""
     meaning: str = ""

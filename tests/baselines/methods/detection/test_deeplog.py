@@ -7,7 +7,12 @@ import pytest
 
 from faultset.baselines.logs.scores import NextTemplate
 from faultset.baselines.logs.templates import TemplateLines
-from faultset.baselines.methods.detection.deeplog import HISTORY, NextTemplateNetwork, find_unexpected_lines, surprise
+from faultset.baselines.methods.detection.deeplog import (
+    HISTORY,
+    NextTemplateNetwork,
+    find_unexpected_lines,
+    mean_cross_entropy,
+)
 from faultset.baselines.networks import dense_parameters, lstm_parameters, missing_packages, train
 
 
@@ -78,8 +83,8 @@ def test_what_comes_before_a_line_is_of_its_own_service():
 def test_a_line_out_of_order_is_unexpected_after_training():
     start = network()
     healthy = start.windows(lines([0, 1] * 100, [0] * 200))
-    parameters = train(start.parameters, [(surprise, tuple(start.parameters))], [healthy], updates=150, batch=32,
-                         seed=0, rate=2e-2)  # fmt: skip
+    losses = [(mean_cross_entropy, tuple(start.parameters))]
+    parameters = train(start.parameters, losses, [healthy], updates=150, batch=32, seed=0, rate=2e-2)
     taught = NextTemplateNetwork(known=start.known, parameters=parameters)
     odd = lines([0, 1] * 10 + [1, 2], [0] * 22)
     assert np.flatnonzero(taught.misses(taught.windows(odd), top=1)).tolist() == [20, 21]

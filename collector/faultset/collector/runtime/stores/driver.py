@@ -449,7 +449,7 @@ class StoreAdministrator(ABC):
         self.cannot("queries")
 
     def limit_files(self, leave: int) -> None:
-        """Let the server's files grow by at most `leave` bytes."""
+        """Limit the growth of the server's files to `leave` bytes."""
         self.cannot("files")
 
     def free_files(self) -> None:

@@ -155,7 +155,7 @@ class RedisAdministrator(StoreAdministrator):
         begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
 
     def limit_files(self, leave: int) -> None:
-        """Let the append-only file grow by at most `leave` bytes; raise PlatformError if there is no such file."""
+        """Limit the growth of the append-only file to `leave` bytes; raise PlatformError if there is no such file."""
         pid = self._server_pid()
         sizes = open_file_sizes(pid, ".aof")
         if not sizes:

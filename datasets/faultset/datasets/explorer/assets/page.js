@@ -8,9 +8,10 @@ const state = {
   answer(id, answer) { this.answers[id] = answer; stored(this.key(), this.answers); show(); announce(`Scored: ${scoreText(answer)}`); },
   forget() { this.answers = {}; stored(this.key(), this.answers); show(); },
 };
+// An address is an id, and for a recording optionally a time in seconds: #ID@SECONDS
+const address = () => { try { return decodeURIComponent(location.hash.slice(1)).split("@"); } catch { return [""]; } };
 const chosen = () => {
-  let id = "";
-  try { id = decodeURIComponent(location.hash.slice(1)); } catch { /* not one of our addresses */ }
+  const [id] = address();
   return state.dataset.episodes.find((row) => row.id === id) || state.dataset.recordings.find((row) => row.id === id);
 };
 
@@ -101,7 +102,7 @@ async function show(keep) {
   if (!row) { content.replaceChildren(...[...episodeList(state), ...recordingList(state)].filter(Boolean)); if (!keep) window.scrollTo(0, 0); return; }
   try {
     const episode = await episodeContent(row);
-    if (chosen() === row) content.replaceChildren(state.dataset.recordings.includes(row) ? recordingPage(episode) : episodePage(episode));
+    if (chosen() === row) content.replaceChildren(state.dataset.recordings.includes(row) ? recordingPage(episode, address()[1]) : episodePage(episode));
   } catch (error) {
     content.replaceChildren(h("p", { class: "problem" }, `Episode ${row.id} cannot be shown: ${error.message}`));
   }

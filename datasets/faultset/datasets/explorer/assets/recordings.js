@@ -11,10 +11,11 @@ function recordingList(state) {
       ...(state.truthShown() ? [row.incidents] : [])].map((cell, index) => h("td", { "data-name": columns[index] }, cell))))))];
 }
 
-function recordingPage(recording, shown = [0, recording.steps]) {
+function recordingPage(recording, seconds) {
   const root = h("div", { class: "episode recording" });
   const draw = (from, to) => root.replaceChildren(...recordingParts(recording, root, Math.max(0, Math.floor(from)), Math.min(recording.steps, Math.ceil(to)), draw));
-  draw(...shown);
+  const step = Number(seconds) / recording.step, margin = 600 / recording.step;
+  if (seconds !== undefined && step >= 0 && step <= recording.steps) draw(step - margin, step + margin); else draw(0, recording.steps);
   return root;
 }
 

@@ -411,7 +411,7 @@ def test_an_idle_container_is_not_watched():
     quota = Quota(limit=0.5, cores=4)
     quota.begin(0.0, 0.0)
     quota.begin(0.1, 0.001)
-    assert not quota.hot
+    assert not quota.is_near_limit
     assert quota.next_check_s(0.001) is None
 
 

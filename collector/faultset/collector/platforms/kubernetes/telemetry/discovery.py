@@ -88,7 +88,7 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
 
 
 def describe_search(ports: Sequence[Port], names: str) -> str:
-    """Return which ports did not answer, or which names were searched if there are no such ports."""
+    """Return the ports that did not answer, or the searched names if no port was found."""
     if not ports:
         return f"searched for {names}"
     addresses = sorted({port.address for port in ports})

@@ -256,11 +256,11 @@ class Limiter:
             self._begin_period(now)
         else:
             for container in self._containers.values():
-                if container.quota.hot:
+                if container.quota.is_near_limit:
                     _apply(container, container.quota.check(now, container.quick_cpu_s(read_cpu_ns)))
         self._next_at = self._period_at
         for container in self._containers.values():
-            if container.quota.hot and not container.quota.stopped:
+            if container.quota.is_near_limit and not container.quota.stopped:
                 check_s = container.quota.next_check_s(container.quick_cpu_s(read_cpu_ns))
                 if check_s is not None:
                     self._next_at = min(self._next_at, now + check_s)

@@ -36,7 +36,7 @@ class Quota:
     throttled_periods: int = 0
     throttled_s: float = 0.0
     stopped: bool = False
-    hot: bool = False
+    is_near_limit: bool = False
     _used_at_start: float = 0.0
     _balance: float = math.inf
     _stopped_at: float = 0.0
@@ -60,18 +60,18 @@ class Quota:
             return self._resume(now)
         quota = self.limit * PERIOD_S
         self._balance = min(0.0, self._balance - spent) + quota
-        self.hot = spent > 0.4 * quota or self.stopped or self._balance < quota
+        self.is_near_limit = spent > 0.4 * quota or self.stopped or self._balance < quota
         return self._stop(now) if self._balance <= 0 else self._resume(now)
 
     def check(self, now: float, used_s: float) -> bool | None:
         """Check usage within a period; return True to stop the container, or None."""
-        if not self.hot or self.stopped or self.limit is None or self.limit >= self.cores:
+        if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
 
     def next_check_s(self, used_s: float) -> float | None:
         """Return after how many seconds at the earliest the quota can be used up; None if no check is needed."""
-        if not self.hot or self.stopped or self.limit is None or self.limit >= self.cores:
+        if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         remaining_s = self._balance - (used_s - self._used_at_start)
         return max(_SHORTEST_CHECK_S, remaining_s / self.cores)

@@ -145,7 +145,7 @@ class Scraper:
         self.health.last_scrape_ns = tick_ns
 
     def offset_ns(self, target: str) -> int:
-        """Return when a target is scraped, in nanoseconds after the begin of each interval."""
+        """Return when a target is scraped, in nanoseconds after the start of each interval."""
         return round(random.Random(f"{self._salt}/{target}").random() * self._interval_s * 1e9)
 
     async def _await_moment(self, tick_ns: int, target: str) -> int:

@@ -120,7 +120,7 @@ class PostgresAdministrator(StoreAdministrator):
         self._repeat(query, purpose="report", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
 
     def limit_files(self, leave: int) -> None:
-        """Fill the pages of all tables, and let their files grow by at most `leave` bytes.
+        """Fill the pages of all tables, and limit the growth of their files to `leave` bytes.
 
         The rows that fill the pages are rolled back. They are invisible, but occupy space until it is vacuumed. The
         limit is never below the size of a file of the write-ahead log, because the server would then stop instead of

@@ -1,0 +1,263 @@
+"""Judge incidents of recordings that clients did not notice.
+
+The healthy stretches of recordings with equal settings have windows like those of the incidents. An incident is latent
+if its target's score exceeds the limit that 1 % of the services exceed in the healthy windows of the same length. The
+test of client requests runs on healthy windows too, so that its false alarms are measured. Healthy windows may contain
+decoys, but a service whose pods a decoy replaced is left out, whether it is a target or healthy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import cycle
+from statistics import median_low
+from typing import Any
+
+import pandas as pd
+
+from faultset.collector.plans.plan import Plan
+from faultset.collector.verdicts.client_requests import (
+    LEAST_HEALTHY_SHARE,
+    ComparisonWindows,
+    client_impact,
+    unsteady_reason,
+)
+from faultset.collector.verdicts.latent import (
+    LEAST_FOR_QUANTILE,
+    LatentScore,
+    binomial_interval,
+    compute_limit,
+    count_unseen,
+    service_scores,
+)
+from faultset.collector.verdicts.verdict import latent_evidence, measured_by_platform, scores_of
+from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
+from faultset.datasets.dataset import Dataset
+from faultset.datasets.format.incidents import Incident
+from faultset.datasets.format.recording_cards import FalseAlarms
+from faultset.datasets.metrics.frames import wide_frame
+from faultset.datasets.metrics.roles import Catalogue, MetricRole
+from faultset.datasets.recordings.recording import Recording
+
+
+@dataclass(frozen=True)
+class PlannedRecording:
+    """A recording with the plan in its journal."""
+
+    recording: Recording[Dataset]
+    plan: Plan
+
+    @property
+    def settings(self) -> str:
+        """Settings that recordings must share for their healthy windows to be comparable."""
+        context, phases = self.recording.context, self.plan.phases
+        facts = {"app": context.app, "platform": context.platform, "step_s": context.sampling_step_s}
+        facts |= {"workload": dict(context.workload), "stores": dict(context.stores)}
+        return canonical_json(facts | {"healthy_s": phases.baseline_s, "faulty_s": phases.fault_s})
+
+    @property
+    def before_ns(self) -> int:
+        """Healthy time before an incident that its verdict uses."""
+        return round(self.plan.phases.baseline_s * SECOND_NS)
+
+    @cached_property
+    def replaced(self) -> tuple[tuple[str, int], ...]:
+        """Services whose pods decoys replaced, and when."""
+        rows = self.recording.truth.rows("decoys")
+        return tuple(
+            (str(row["parameters"]["replaces_pods_of"]), row["start"])
+            for row in rows
+            if "replaces_pods_of" in row["parameters"]
+        )
+
+    def replaced_in(self, windows: ComparisonWindows) -> set[str]:
+        """Return the services whose pods decoys replaced in some windows."""
+        return {service for service, at_ns in self.replaced if windows.start_ns <= at_ns < windows.end_ns}
+
+    def wide(self, windows: ComparisonWindows) -> pd.DataFrame:
+        """Return the frame of the latent test, without earlier samples, as an episode has none."""
+        view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
+        samples = view.table("metrics", *bounds)
+        wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
+        return measured_by_platform(wide, Catalogue(MetricRole(**role) for role in view.context.metric_roles))
+
+    def scores(self, windows: ComparisonWindows, wide: pd.DataFrame) -> list[LatentScore]:
+        """Return how far the telemetry of each service moved."""
+        inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
+        return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
+
+    def healthy_onsets(self) -> Iterator[tuple[int, int]]:
+        """Yield onsets in healthy stretches at the distance of the mean incident, with the end of their stretch."""
+        step_ns = round(self.plan.phases.fault_s * SECOND_NS)
+        for stretch in self.recording.truth.healthy_stretches:
+            for onset_ns in range(stretch.start_ns + self.before_ns, stretch.end_ns, step_ns):
+                yield onset_ns, stretch.end_ns
+
+    def windows_around(self, onset_ns: int, length_ns: int) -> ComparisonWindows:
+        """Return windows with the whole healthy time before an onset."""
+        return ComparisonWindows.around(onset_ns, start_ns=onset_ns - self.before_ns, end_ns=onset_ns + length_ns)
+
+
+def planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
+    """Yield the recordings that have a plan; imported ones have none."""
+    for recording in recordings:
+        args = next((record["args"] for record in recording.journal if record.get("verb") == "plan"), None)
+        if args is not None:
+            yield PlannedRecording(recording, Plan.from_json(args))
+
+
+def by_settings(recordings: Iterable[PlannedRecording]) -> list[list[PlannedRecording]]:
+    """Group recordings by their settings."""
+    groups: defaultdict[str, list[PlannedRecording]] = defaultdict(list)
+    for planned in recordings:
+        groups[planned.settings].append(planned)
+    return [groups[settings] for settings in sorted(groups)]
+
+
+class HealthyTests:
+    """The tests of verdicts on healthy windows of recordings with equal settings.
+
+    As for episodes, windows in which the client test fires do not count for the latent test, because incidents that
+    clients notice are not judged by it.
+
+    Parameters
+    ----------
+    group
+        Recordings with equal settings.
+    report
+        Called after each recording.
+    """
+
+    def __init__(self, group: Sequence[PlannedRecording], report: Callable[[], None] = lambda: None) -> None:
+        self._group = group
+        lengths = [length for planned in group for length in _incident_lengths(planned)]
+        self._lengths_ns = lengths or [round(group[0].plan.phases.fault_s * SECOND_NS)]
+        self._windows = self._alarms = 0
+        self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._onsets: defaultdict[int, int] = defaultdict(int)
+        turns = cycle(self._lengths_ns)
+        for planned in group:
+            for onset_ns, last_ns in planned.healthy_onsets():
+                if onset_ns + min(self._lengths_ns) <= last_ns:
+                    self._test(planned, onset_ns, last_ns - onset_ns, next(turns))
+            report()
+
+    def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
+        """Test clients in a window of a given length, and services in windows of all lengths that there is room for."""
+        windows = planned.windows_around(onset_ns, min(length_ns, room_ns))
+        requests = planned.recording.table("requests", windows.start_ns, windows.end_ns).to_pandas()
+        load_varies = not planned.plan.traffic.pattern.is_constant
+        impact = client_impact(requests, None, windows, load_varies=load_varies)
+        if unsteady_reason(impact.earlier_changes):
+            return
+        self._windows += 1
+        self._alarms += impact.is_manifest
+        if impact.is_manifest:
+            return
+        lengths_ns = sorted(length_ns for length_ns in {*self._lengths_ns} if length_ns <= room_ns)
+        wide = planned.wide(planned.windows_around(onset_ns, lengths_ns[-1]))
+        for length_ns in lengths_ns:
+            windows = planned.windows_around(onset_ns, length_ns)
+            replaced = planned.replaced_in(windows)
+            values = [score.score for score in planned.scores(windows, wide) if score.service not in replaced]
+            self._scores[length_ns][planned.recording.id] += values
+            self._onsets[length_ns] += 1
+
+    def scores(self, length_ns: int) -> list[float]:
+        """Return the scores of services in healthy windows in which an incident had this length."""
+        return [score for values in self._scores[length_ns].values() for score in values]
+
+    def limit(self, length_ns: int) -> float | None:
+        """Return the limit of the latent test for incidents of this length; None with too few windows."""
+        return compute_limit(self.scores(length_ns), least=LEAST_FOR_QUANTILE)
+
+    def rule(self, length_ns: int) -> str:
+        """Return the limit of incidents of this length in words, or why there is none."""
+        limit, count = self.limit(length_ns), len(self.scores(length_ns))
+        windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
+        if limit is None:
+            return f"not applied, because {LEAST_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
+        return f"limit {limit:.2f}, which 1 % of {windows} exceed"
+
+    def false_alarms(self) -> FalseAlarms:
+        """Return how often the tests fire; the limit is that of the median length."""
+        plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
+        above, tested = count_unseen(self._scores[length_ns], least=LEAST_FOR_QUANTILE)
+        return FalseAlarms(
+            app=plan.app,
+            platform=plan.platform,
+            load=plan.traffic.name,
+            step_s=plan.step_s,
+            recordings=len(self._group),
+            windows=self._windows,
+            client_alarms=self._alarms,
+            client_interval=binomial_interval(self._alarms, self._windows) if self._windows else None,
+            service_windows=len(self.scores(length_ns)),
+            limit=self.limit(length_ns),
+            tested=tested,
+            latent_alarms=above,
+            latent_interval=binomial_interval(above, tested) if tested else None,
+        )
+
+
+def _incident_lengths(planned: PlannedRecording) -> Iterator[int]:
+    for incident in planned.recording.truth.incidents:
+        if incident.inject_start_ns is not None and incident.recover_start_ns is not None:
+            yield incident.recover_start_ns - incident.inject_start_ns
+
+
+def judge_incident(
+    planned: PlannedRecording, incident: Incident, healthy: HealthyTests
+) -> tuple[Incident, list[dict[str, Any]]]:
+    """Return an incident with a verdict if it is unknown and the latent test applies, and the new rows of evidence.
+
+    The rows replace those of the same check. Without a limit, they say why there is none.
+    """
+    windows = _windows_of(planned, incident)
+    if incident.verdict != "unknown" or windows is None:
+        return incident, []
+    length_ns = windows.end_ns - windows.onset_ns
+    reason = _reason_not_applied(planned, incident, windows)
+    limit, null = (None if reason else healthy.limit(length_ns)), healthy.scores(length_ns)
+    rows = []
+    for score in scores_of(incident.targets, planned.scores(windows, planned.wide(windows))):
+        p_value = None if limit is None else (sum(other >= score.score for other in null) + 1) / (len(null) + 1)
+        row = latent_evidence(score, limit, reason or healthy.rule(length_ns), p_value=p_value)
+        rows.append({"incident": incident.incident} | row)
+    if limit is None:
+        return incident, rows
+    return replace(incident, verdict="latent" if any(row["passed"] for row in rows) else "silent"), rows
+
+
+def _windows_of(planned: PlannedRecording, incident: Incident) -> ComparisonWindows | None:
+    """Return the windows by which an incident was judged when it was recorded; None without enough healthy time."""
+    onset_ns, end_ns = incident.inject_start_ns, incident.recover_start_ns
+    if onset_ns is None or end_ns is None or end_ns <= onset_ns:
+        return None
+    truth = planned.recording.truth
+    segment = next((s for s in planned.recording.view.segments if s.start_ns <= onset_ns < s.end_ns), None)
+    if segment is None:
+        return None
+    ends = [truth.bounds(other)[1] for other in truth.incidents if (other.inject_start_ns or 0) < onset_ns]
+    start_ns = max([segment.start_ns, onset_ns - planned.before_ns, *ends])
+    if onset_ns - start_ns < LEAST_HEALTHY_SHARE * planned.before_ns:
+        return None
+    return ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
+
+
+def _reason_not_applied(planned: PlannedRecording, incident: Incident, windows: ComparisonWindows) -> str:
+    """Return why the latent test does not apply to an incident; empty if it does."""
+    truth = planned.recording.truth
+    for other in truth.incidents:
+        start_ns, end_ns = truth.bounds(other)
+        if other.incident != incident.incident and start_ns < windows.end_ns and end_ns > windows.start_ns:
+            return "not applied, because another incident overlaps"
+    if any(void.overlaps(windows.start_ns, windows.end_ns) for void in truth.void_stretches):
+        return "not applied, because it overlaps void time"
+    if not planned.replaced_in(windows).isdisjoint(incident.targets):
+        return "not applied, because a harmless change replaced the target's pods"
+    return ""

@@ -1,0 +1,1 @@
+"""Score detectors on recordings: run them online, compare their alarms with incidents, and build tables."""

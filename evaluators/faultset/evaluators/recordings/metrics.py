@@ -1,0 +1,267 @@
+"""The numbers of detectors on recordings, each from the tracks of one detector over all recordings of a table."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from faultset.core.times import SECOND_NS
+from faultset.evaluators.recordings.tracks import Outcome, ScoredIncident, Track, remove_ranges
+from faultset.evaluators.scoring.detection import BUFFER_S
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.statistics.intervals import (
+    Estimate,
+    clustered_mean,
+    clustered_median,
+    clustered_ratio,
+    hourly_rate,
+    unknown,
+)
+
+BLOCK_S = 1800
+"""Length of the blocks of time that count as independent in intervals."""
+_DAY_NS = 86_400 * SECOND_NS
+_declare = functools.partial(Metric, task="detection")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorTracks:
+    """All tracks of one detector in a table."""
+
+    tracks: tuple[Track, ...]
+
+    @functools.cached_property
+    def incidents(self) -> dict[str, ScoredIncident]:
+        """Id -> incident that is scored."""
+        facts = {track.facts.recording: track.facts for track in self.tracks}.values()
+        return {item.incident: item for each in facts for item in each.incidents if item.counts}
+
+    @functools.cached_property
+    def headline(self) -> list[ScoredIncident]:
+        """The incidents that count in headlines."""
+        return [item for item in self.incidents.values() if item.headline]
+
+    @functools.cached_property
+    def delays_s(self) -> dict[str, list[float]]:
+        """Incident -> delay of each seed."""
+        return _collect(track.delays_s() for track in self.tracks)
+
+    @functools.cached_property
+    def recalls(self) -> dict[str, float]:
+        """Incident -> share of seeds that detect it."""
+        return {name: float(np.isfinite(values).mean()) for name, values in self.delays_s.items()}
+
+    @functools.cached_property
+    def chances(self) -> dict[str, float]:
+        """Headline incident -> chance that the same alarms at random times detect it; mean over seeds."""
+        return {name: float(np.mean(values)) for name, values in _collect(t.chances() for t in self.tracks).items()}
+
+    def per_recording(self, value: Callable[[Track], float]) -> Estimate:
+        """Return the mean over recordings of a share, which is a mean over seeds."""
+        by_recording: defaultdict[str, list[float]] = defaultdict(list)
+        for track in self.tracks:
+            by_recording[track.facts.recording].append(value(track))
+        means = [float(np.mean(values)) for values in by_recording.values()]
+        return replace(clustered_mean(means, list(by_recording)), k=None)
+
+
+def _collect(values_by_name: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    collected: defaultdict[str, list[float]] = defaultdict(list)
+    for values in values_by_name:
+        for name, value in values.items():
+            collected[name].append(value)
+    return dict(collected)
+
+
+Aggregate = Callable[[DetectorTracks], Estimate]
+
+
+def _recall(detector: DetectorTracks, *, headline: bool = True) -> Estimate:
+    items = [item for item in detector.incidents.values() if item.headline == headline]
+    if not items:
+        return unknown("no such incident in watched time")
+    return clustered_mean([detector.recalls[item.incident] for item in items], [item.cluster for item in items])
+
+
+def _time_to_detect(detector: DetectorTracks) -> Estimate:
+    items = detector.headline
+    delays = [sorted(detector.delays_s[item.incident]) for item in items]
+    middles = [values[len(values) // 2] for values in delays]
+    return clustered_median(middles, [item.cluster for item in items])
+
+
+def _blocks(detector: DetectorTracks, *outcomes: Outcome) -> dict[Hashable, float]:
+    """Return block of time -> alarms with these outcomes, as a mean over seeds."""
+    seeds = len({track.seed for track in detector.tracks})
+    counts: defaultdict[Hashable, float] = defaultdict(float)
+    for track in detector.tracks:
+        for alarm in track.alarms:
+            if alarm.outcome in outcomes:
+                counts[track.facts.recording, alarm.start_ns // (BLOCK_S * SECOND_NS)] += 1 / seeds
+    return dict(counts)
+
+
+def _precision(detector: DetectorTracks) -> Estimate:
+    every = _blocks(detector, "true", "repeated", "other", "decoy", "false")
+    right = _blocks(detector, "true", "repeated", "other")
+    if not every:
+        return unknown("no alarms")
+    return clustered_ratio([right.get(block, 0.0) for block in every], list(every.values()), list(every))
+
+
+def _false_alarms(detector: DetectorTracks) -> Estimate:
+    counts = _blocks(detector, "false")
+    block_ns = BLOCK_S * SECOND_NS
+    days: defaultdict[Hashable, float] = defaultdict(float)
+    for facts in {track.facts.recording: track.facts for track in detector.tracks}.values():
+        for start, end in facts.quiet:
+            for number in range(start // block_ns, -(-end // block_ns)):
+                inside = min(end, (number + 1) * block_ns) - max(start, number * block_ns)
+                days[facts.recording, number] += inside / _DAY_NS
+    return hourly_rate([counts.get(block, 0.0) for block in days], list(days.values()), list(days))
+
+
+def _decoys(detector: DetectorTracks) -> Estimate:
+    values, keys = [], []
+    for track in detector.tracks:
+        alarms = [alarm.start_ns for alarm in track.alarms if alarm.outcome == "decoy"]
+        for start, end in track.facts.decoys:
+            if remove_ranges([(start, end)], track.facts.watched) or not _is_alone(track, start, end):
+                continue
+            values.append(float(any(start <= time < end for time in alarms)))
+            keys.append((track.facts.recording, start))
+    return clustered_mean(values, keys) if values else unknown("no decoy in watched time")
+
+
+def _is_alone(track: Track, start_ns: int, end_ns: int) -> bool:
+    """Return whether no incident and no void stretch overlaps an interval."""
+    busy = [(item.start_ns, item.end_ns) for item in track.facts.incidents]
+    return remove_ranges([(start_ns, end_ns)], [*busy, *track.facts.voids]) == [(start_ns, end_ns)]
+
+
+def _storms(detector: DetectorTracks) -> Estimate:
+    detected = sum(track.count("true") for track in detector.tracks)
+    if not detected:
+        return unknown("no incident detected")
+    alarms = detected + sum(track.count("repeated") for track in detector.tracks)
+    return Estimate(value=alarms / detected, n=detected)
+
+
+RECALL = _declare(
+    name="recall",
+    title="recall",
+    unit="share",
+    meaning="share of incidents that clients noticed in which an alarm begins",
+)
+AGGREGATES: Mapping[Metric, Aggregate] = {
+    RECALL: _recall,
+    _declare(
+        name="precision",
+        title="precision",
+        unit="share",
+        meaning="share of alarms that begin in an incident; alarms at decoys count as wrong",
+    ): _precision,
+    _declare(
+        name="false_alarms_per_day",
+        title="false alarms / day",
+        unit="per day",
+        better="lower",
+        brief=True,
+        meaning="alarms per day of watched time without incidents, decoys and void stretches",
+    ): _false_alarms,
+    _declare(
+        name="ttd_median",
+        title="median TTD",
+        unit="s",
+        better="lower",
+        brief=True,
+        meaning="median seconds from the start of an incident to its first alarm; a miss is infinite",
+    ): _time_to_detect,
+    _declare(
+        name="decoys_alarmed",
+        title="decoys alarmed",
+        unit="share",
+        better="lower",
+        brief=True,
+        meaning="share of decoys, apart from incidents, in which an alarm begins",
+    ): _decoys,
+    _declare(
+        name="alarms_per_incident",
+        title="alarms / incident",
+        unit="rank",
+        better="lower",
+        brief=True,
+        meaning="alarms that begin in a detected incident, 1 at best",
+    ): _storms,
+    _declare(
+        name="vus_pr",
+        title="VUS-PR",
+        unit="share",
+        brief=True,
+        meaning="volume under the precision-recall surface of the scores in units of the threshold; steps as in "
+        f"TSB-AD, buffer {BUFFER_S} s; mean over recordings",
+    ): lambda detector: detector.per_recording(lambda track: track.volumes.pr),
+    _declare(
+        name="vus_roc",
+        title="VUS-ROC",
+        unit="share",
+        brief=True,
+        meaning=f"volume under the ROC surface of the same scores, buffer {BUFFER_S} s; about 0.5 for a constant score",
+    ): lambda detector: detector.per_recording(lambda track: track.volumes.roc),
+    _declare(
+        name="affiliation_f1",
+        title="affiliation F1",
+        unit="share",
+        brief=True,
+        meaning="harmonic mean of affiliation precision and recall, the nearness of alarms and incidents compared with "
+        "random instants; mean over recordings",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.f1),
+    _declare(
+        name="affiliation_precision",
+        title="affiliation precision",
+        unit="share",
+        headline=False,
+        meaning="nearness of alarms to incidents",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.precision),
+    _declare(
+        name="affiliation_recall",
+        title="affiliation recall",
+        unit="share",
+        headline=False,
+        meaning="nearness of incidents to alarms",
+    ): lambda detector: detector.per_recording(lambda track: track.affiliation.recall),
+    _declare(
+        name="recall_unnoticed",
+        title="recall, unnoticed",
+        unit="share",
+        brief=True,
+        meaning="recall of incidents that clients did not notice",
+    ): functools.partial(_recall, headline=False),
+}
+"""Metric -> function that computes it."""
+
+
+def estimate_metrics(detector: DetectorTracks) -> dict[str, Estimate]:
+    """Return name -> value of every metric."""
+    return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
+
+
+def above_chance(detector: DetectorTracks) -> tuple[list[float], list[float], list[Hashable]]:
+    """Return for each headline incident its recall, that of the same alarms at random times, and its cluster."""
+    items = detector.headline
+    return (
+        [detector.recalls[item.incident] for item in items],
+        [detector.chances[item.incident] for item in items],
+        [item.cluster for item in items],
+    )
+
+
+def mean_above_chance(detector: DetectorTracks) -> float:
+    """Return the mean difference of `above_chance`; NaN without an incident."""
+    first, second, _ = above_chance(detector)
+    return float(np.mean(np.subtract(first, second))) if first else math.nan

@@ -1,0 +1,53 @@
+"""Prediction files about recordings: divide their scores into watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pandas as pd
+
+from faultset.core.errors import DataError
+from faultset.core.printable import printable
+from faultset.datasets.dataset import Dataset
+from faultset.evaluators.predictions.files import SCORES, PredictionFile
+from faultset.evaluators.recordings.watch_dataset import WatchPlan
+
+
+def is_about_recordings(file: PredictionFile, dataset: Dataset) -> bool:
+    """Return whether the first row of a file names a recording in its column `episode`."""
+    return not file.frame.empty and str(file.frame["episode"].iloc[0]) in dataset.recording_files
+
+
+def divide_into_watches(file: PredictionFile, plan: WatchPlan) -> PredictionFile:
+    """Return a file of scores about recordings as one about their watches; scores outside of them are left out.
+
+    Raises
+    ------
+    DataError
+        The file lacks scores, or names an unknown recording.
+    """
+    where = f"{plan.dataset.root} version {plan.dataset.version}"
+    if file.layout is not SCORES:
+        raise DataError(
+            f"{printable(file.path)} is about recordings and must have the columns episode, time and score, but has "
+            f"{', '.join(map(str, file.frame.columns))}; write a score for each step"
+        )
+    names = file.frame["episode"].astype(str)
+    unknown = sorted({*names} - plan.recordings.keys())
+    if unknown:
+        raise DataError(
+            f"{printable(file.path)} names {printable(unknown[0])}, which is not a recording of {where}; remove these "
+            "rows"
+        )
+    return replace(file, frame=pd.concat(_pieces(file.frame, names, plan), ignore_index=True))
+
+
+def _pieces(frame: pd.DataFrame, names: pd.Series, plan: WatchPlan) -> Iterable[pd.DataFrame]:
+    by_recording = dict(list(frame.groupby(names, sort=False)))
+    yield frame.iloc[:0]
+    for episode, watch in plan.watches.items():
+        rows = by_recording.get(watch.recording)
+        if rows is not None:
+            inside = (rows["time"] > watch.start_ns) & (rows["time"] <= watch.end_ns)
+            yield rows[inside].assign(episode=episode)

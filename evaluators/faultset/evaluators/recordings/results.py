@@ -1,0 +1,106 @@
+"""The answers of detectors on the recordings of a dataset, with their alarms, tables and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faultset.core.files import parquet_path, replacing
+from faultset.core.times import SECOND_NS, duration_text
+from faultset.evaluators.leaderboards.records import Table
+from faultset.evaluators.recordings.tables import build_recording_tables
+from faultset.evaluators.recordings.tracks import RecordingFacts, Track, build_tracks
+from faultset.evaluators.recordings.watches import RecordingWatch
+from faultset.evaluators.results.output_folder import ALARMS_FILE, WATCHES_FILE
+from faultset.evaluators.results.rows import ResultRow, write_rows
+from faultset.evaluators.scoring.thresholds import Reference
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+ALARMS = pa.schema(
+    [
+        ("recording", pa.string()),
+        ("baseline", pa.string()),
+        ("kind", pa.string()),
+        ("seed", pa.int64()),
+        ("alarm_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("outcome", pa.string()),
+        ("incident", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingResults:
+    """The answers of detectors on recordings, with their alarms, tables and files."""
+
+    rows: tuple[ResultRow, ...] = field(repr=False)
+    """One answer per detector, seed and tested watch."""
+    specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
+    """The detectors."""
+    dataset: Path
+    """Folder of the dataset."""
+    watches: Mapping[str, RecordingWatch] = field(repr=False)
+    """Episode id -> watch."""
+    facts: Mapping[str, RecordingFacts] = field(repr=False)
+    """Recording -> its watched time and truth."""
+    split: str = ""
+    """Split of the recordings."""
+    threshold_rule: str = Reference().name
+    """Threshold policy of the detectors."""
+    digest: str = ""
+    """SHA-256 of the dataset version's file list."""
+    isolation: str = ""
+    """How detectors were isolated."""
+
+    @cached_property
+    def tracks(self) -> dict[str, list[Track]]:
+        """Detector -> its alarms and scores, by recording and seed."""
+        return build_tracks(self.rows, self.watches, self.facts)
+
+    @property
+    def summary(self) -> str:
+        """One sentence with the watched time, the references and the incidents."""
+        items = [item for facts in self.facts.values() for item in facts.incidents]
+        counted = sum(len(facts.counted) for facts in self.facts.values())
+        scored = sum(item.counts for item in items)
+        watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
+        references = sorted({facts.reference_s for facts in self.facts.values()})
+        spans = " to ".join(f"{seconds:g}" for seconds in dict.fromkeys((references[0], references[-1])))
+        noun = "recording" if len(self.facts) == 1 else "recordings"
+        return (
+            f"{len(self.facts)} {noun}, {duration_text(watched_s)} watched with references of {spans} s, split "
+            f"{self.split}; {len(items)} incidents: clients noticed {counted} and did not notice {scored - counted}; "
+            f"{len(items) - scored} are not scored, because they overlap void stretches or began before the first "
+            "reference"
+        )
+
+    def tables(self, seed: int) -> list[Table]:
+        """Return the tables of detectors; `seed` is that of tests that draw sign flips."""
+        return build_recording_tables(self.tracks, seed, self.threshold_rule)
+
+    def alarm_rows(self) -> Iterable[dict[str, Any]]:
+        """Yield the alarms of all detectors with their outcomes; one row without a time for a track without alarms."""
+        for name, tracks in self.tracks.items():
+            for track in tracks:
+                source = {"recording": track.facts.recording, "baseline": name, "kind": track.rows[0].kind}
+                source |= {"seed": track.seed}
+                for alarm in track.alarms:
+                    times = {"alarm_ns": alarm.start_ns, "end_ns": alarm.end_ns}
+                    yield {**source, **times, "outcome": alarm.outcome, "incident": alarm.incident}
+                if not track.alarms:
+                    yield source
+
+    def write(self, folder: Path) -> None:
+        """Write all answers and all alarms into a folder of results."""
+        write_rows(self.rows, folder / WATCHES_FILE)
+        with replacing(parquet_path(folder / ALARMS_FILE)) as temporary:
+            pq.write_table(pa.Table.from_pylist(list(self.alarm_rows()), schema=ALARMS), temporary)

@@ -1,0 +1,122 @@
+"""Run detectors online over the recordings of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faultset.core.command_line.progress import Progress
+from faultset.datasets.dataset import Dataset
+from faultset.evaluators.execution.checkpoint import Checkpoint
+from faultset.evaluators.execution.method_runs import EvaluationStart, run_methods
+from faultset.evaluators.execution.plan import identify_codes
+from faultset.evaluators.execution.scheduling import MethodEngine
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
+from faultset.evaluators.leaderboards.trained_thresholds import (
+    apply_one_rule,
+    apply_training_thresholds,
+    training_policy,
+)
+from faultset.evaluators.predictions.files import PredictionFile
+from faultset.evaluators.predictions.prediction_rows import read_predictions
+from faultset.evaluators.recordings.predicted_watches import divide_into_watches
+from faultset.evaluators.recordings.results import RecordingResults
+from faultset.evaluators.recordings.tracks import RecordingFacts
+from faultset.evaluators.recordings.watch_dataset import WatchPlan
+from faultset.evaluators.results.output_folder import WATCHES_FILE
+from faultset.evaluators.results.provenance import code_version
+
+if TYPE_CHECKING:
+    from faultset.baselines.api.registry import BaselineSpec
+
+
+def watch_recordings(
+    dataset: Dataset,
+    detectors: Sequence[BaselineSpec],
+    settings: EvaluationSettings,
+    engine: MethodEngine,
+    *,
+    files: Sequence[PredictionFile] = (),
+    folder: Path | None = None,
+    started: Callable[[EvaluationStart], None] | None = None,
+    progress: Progress | None = None,
+) -> RecordingResults:
+    """Run detectors over the tested stretches of all recordings.
+
+    Parameters
+    ----------
+    detectors
+        Detectors that do not need labels.
+    files
+        Prediction files about recordings.
+    folder
+        Folder of the results, for a checkpoint, which remains; None stores nothing.
+    started, progress
+        See `faultset.evaluators.evaluate`.
+
+    Raises
+    ------
+    DataError
+        No recording can be watched, or a file is damaged.
+    """
+    plan = WatchPlan.of(dataset, settings.split)
+    tested = {watch.recording for watches in plan.tested.values() for watch in watches}
+
+    def report_start(start: EvaluationStart) -> None:
+        if started is not None:
+            started(replace(start, recordings=len(tested)))
+
+    settings = replace(
+        settings,
+        tasks=("detection",),
+        protocols=("detected",),
+        split=plan.split,
+        delays=(),
+        evidence=(),
+        policies=(),
+        calibrate=any(file.sets_threshold_in_training for file in files)
+        or not all(spec.own_threshold for spec in detectors),
+    )
+    scope = EvaluationScope(source=plan.source(progress), settings=settings, chosen_folds=plan.folds)
+    predicted = read_predictions(scope, [divide_into_watches(file, plan) for file in files])
+    with ExitStack() as stack:
+        checkpoint = None
+        if folder is not None:
+            conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
+            codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
+            checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=WATCHES_FILE))
+        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
+        for error in answers.damage.values():
+            raise error
+        answers.steps.finish()
+        rows = list(answers.rows)
+        undecided = {spec.name for spec in detectors if not spec.own_threshold}
+        if undecided:
+            rows = apply_training_thresholds(rows, undecided, training_policy(()))
+        judged, _, rule = apply_one_rule([*rows, *predicted], ())
+        tested = tuple(row for row in judged if row.protocol == "detected")
+        return RecordingResults(
+            rows=tested,
+            specs=answers.specs,
+            dataset=Path(dataset.root),
+            watches=plan.watches,
+            facts=_collect_facts(plan),
+            split=plan.split,
+            threshold_rule=rule,
+            digest=scope.source.digest,
+            isolation=answers.isolation,
+        )
+
+
+def _collect_facts(plan: WatchPlan) -> dict[str, RecordingFacts]:
+    """Return the facts of every recording that is watched."""
+    tested = [watch for watches in plan.tested.values() for watch in watches]
+    facts = {}
+    for name, recording in plan.recordings.items():
+        watches = [watch for watch in tested if watch.recording == name]
+        if watches:
+            facts[name] = RecordingFacts.of(recording, watches)
+    return facts

@@ -1,0 +1,302 @@
+"""Alarms of detectors over recordings, compared with incidents, decoys and void stretches."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import IMPORTED
+from faultset.datasets.recordings.recording import Recording
+from faultset.evaluators.recordings.watches import RecordingWatch, reference_ns
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.affiliation import Affiliation, affiliation
+from faultset.evaluators.scoring.alarms import GAP_S, Range, RangeVolumes, list_alarms, merge_runs, range_volumes
+from faultset.evaluators.scoring.detection import buffer_samples
+
+DECOY_S = 60
+"""An alarm belongs to a decoy if it begins at most this long after its end."""
+GAP_STEPS = 3
+"""Alarms closer than this many sampling steps are one alarm."""
+HEADLINE_VERDICTS = ("manifest", "unknown")
+"""Verdicts of incidents in headlines: noticed by clients, or imported without a verdict."""
+Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
+"""true: the first alarm in a headline incident · repeated: a further one · other: in another incident · decoy: at a
+harmless change · false: at other times · void: in time that does not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredIncident:
+    """An incident as scores need it."""
+
+    incident: str
+    recording: str
+    start_ns: int
+    end_ns: int
+    cluster: tuple[Hashable, ...]
+    """Application, fault and targets."""
+    headline: bool
+    """Whether clients noticed it, or it was imported without a verdict."""
+    counts: bool
+    """Whether it is scored: it begins in watched time and overlaps no void stretch."""
+
+    @property
+    def title(self) -> str:
+        """Fault and targets."""
+        _, fault, *targets = map(str, self.cluster)
+        return f"{fault} on {', '.join(targets)}" if targets else fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingFacts:
+    """The watched time of a recording and its truth."""
+
+    recording: str
+    app: str
+    start_ns: int
+    end_ns: int
+    watched: tuple[Range, ...]
+    incidents: tuple[ScoredIncident, ...]
+    decoys: tuple[Range, ...]
+    """Harmless changes, each with the time in which an alarm belongs to it."""
+    voids: tuple[Range, ...]
+    step_ns: int
+    reference_s: float
+    """Length of references."""
+
+    @classmethod
+    def of(cls, recording: Recording[Any], watches: Sequence[RecordingWatch]) -> RecordingFacts:
+        """Collect the facts of a recording and of its tested watches."""
+        truth, context = recording.truth, recording.context
+        watched = tuple(merge_runs(sorted((watch.start_ns, watch.end_ns) for watch in watches), 0))
+        verdicts = HEADLINE_VERDICTS if context.platform == IMPORTED else HEADLINE_VERDICTS[:1]
+        incidents = []
+        for incident in truth.incidents:
+            start_ns, end_ns = truth.bounds(incident)
+            is_void = any(void.overlaps(start_ns, end_ns) for void in truth.void_stretches)
+            incidents.append(
+                ScoredIncident(
+                    incident=incident.incident,
+                    recording=recording.id,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    cluster=(context.app, incident.fault, *sorted(incident.targets)),
+                    headline=incident.verdict in verdicts,
+                    counts=not is_void and any(begin <= start_ns < end for begin, end in watched),
+                )
+            )
+        return cls(
+            recording=recording.id,
+            app=context.app,
+            start_ns=recording.start_ns,
+            end_ns=recording.end_ns,
+            watched=watched,
+            incidents=tuple(incidents),
+            decoys=tuple((row["start"], row["end"] + DECOY_S * SECOND_NS) for row in truth.rows("decoys")),
+            voids=tuple((void.start_ns, void.end_ns) for void in truth.void_stretches),
+            step_ns=round(context.sampling_step_s * SECOND_NS),
+            reference_s=reference_ns(recording) / SECOND_NS,
+        )
+
+    @property
+    def gap_ns(self) -> int:
+        """Alarms that are closer than this are one alarm."""
+        return max(GAP_S * SECOND_NS, GAP_STEPS * self.step_ns)
+
+    @property
+    def quiet(self) -> list[Range]:
+        """The watched time without incidents, decoys and void stretches, in which alarms are false."""
+        busy = [(incident.start_ns, incident.end_ns) for incident in self.incidents]
+        return remove_ranges(self.watched, [*busy, *self.decoys, *self.voids])
+
+    @cached_property
+    def counted(self) -> list[ScoredIncident]:
+        """The headline incidents that are scored."""
+        return [incident for incident in self.incidents if incident.counts and incident.headline]
+
+
+def remove_ranges(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
+    """Return ranges without others.
+
+    >>> remove_ranges([(0, 10)], [(2, 3), (8, 20)])
+    [(0, 2), (3, 8)]
+    """
+    rest = list(ranges)
+    for start, end in removed:
+        rest = [
+            piece
+            for a, b in rest
+            for piece in ([(a, min(b, start)), (max(a, end), b)] if a < end and start < b else [(a, b)])
+            if piece[0] < piece[1]
+        ]
+    return rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedAlarm:
+    """An alarm with its outcome."""
+
+    start_ns: int
+    end_ns: int
+    outcome: Outcome
+    incident: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """The answers of one detector, with one seed, about the watched time of a recording."""
+
+    facts: RecordingFacts
+    seed: int
+    rows: tuple[ResultRow, ...]
+    """One row for each watch, in order of time."""
+
+    @property
+    def baseline(self) -> str:
+        """Name of the detector."""
+        return self.rows[0].baseline
+
+    @cached_property
+    def alarms(self) -> tuple[JudgedAlarm, ...]:
+        """The alarms in order of time; alarms with a short gap, even across watches, are joined."""
+        raised = [alarm for row in self.rows if row.status == "ok" for alarm in _alarms_of(row)]
+        detected: set[str] = set()
+        judged = []
+        for start_ns, end_ns in merge_runs(sorted(raised), self.facts.gap_ns):
+            outcome, incident = self._judge(start_ns, detected)
+            judged.append(JudgedAlarm(start_ns=start_ns, end_ns=end_ns, outcome=outcome, incident=incident))
+            detected |= {incident} if incident else set()
+        return tuple(judged)
+
+    def _judge(self, start_ns: int, detected: set[str]) -> tuple[Outcome, str | None]:
+        if _is_inside(start_ns, self.facts.voids):
+            return "void", None
+        inside = [item for item in self.facts.incidents if item.start_ns <= start_ns < item.end_ns]
+        if inside:
+            counted = [item for item in inside if item.counts and item.headline]
+            if counted:
+                new = next((item for item in counted if item.incident not in detected), None)
+                return ("repeated", counted[0].incident) if new is None else ("true", new.incident)
+            of_other = next((item.incident for item in inside if item.counts), None)
+            return ("void", None) if of_other is None else ("other", of_other)
+        return ("decoy" if _is_inside(start_ns, self.facts.decoys) else "false"), None
+
+    def count(self, *outcomes: Outcome) -> int:
+        """Return the number of alarms with these outcomes."""
+        return sum(alarm.outcome in outcomes for alarm in self.alarms)
+
+    def delays_s(self) -> dict[str, float]:
+        """Return scored incident -> seconds from its start to its first alarm; infinite for a miss."""
+        delays = {item.incident: np.inf for item in self.facts.incidents if item.counts}
+        starts = {item.incident: item.start_ns for item in self.facts.incidents}
+        for alarm in self.alarms:
+            if alarm.incident is not None and np.isinf(delays[alarm.incident]):
+                delays[alarm.incident] = (alarm.start_ns - starts[alarm.incident]) / SECOND_NS
+        return delays
+
+    def chances(self) -> dict[str, float]:
+        """Return scored headline incident -> chance that the same alarms at random times detect it.
+
+        The alarms keep their order and distances and are shifted together around the watched time, by any amount with
+        equal probability.
+        """
+        total = sum(end - start for start, end in self.facts.watched)
+        starts = np.array([self._watched_before(alarm.start_ns) for alarm in self.alarms])
+        chances = {}
+        for item in self.facts.counted:
+            first, last = self._watched_before(item.start_ns), self._watched_before(item.end_ns)
+            begins = (first - starts) % total
+            hits = [(int(begin), int(begin) + last - first) for begin in begins.tolist()]
+            # a shift beyond the end of the circle continues at its start
+            pieces = [piece for a, b in hits for piece in ((a, min(b, total)), (0, max(0, b - total)))]
+            chances[item.incident] = min(1.0, sum(b - a for a, b in merge_runs(sorted(pieces), 0)) / total)
+        return chances
+
+    def _watched_before(self, time_ns: int) -> int:
+        """Return the watched nanoseconds before a time."""
+        return sum(max(0, min(time_ns, end) - start) for start, end in self.facts.watched)
+
+    @cached_property
+    def samples(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Times and scores of all samples; scores are in units of the threshold, so that watches are comparable."""
+        times, scores = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+        for row in self.rows:
+            if row.status != "ok" or not row.answer.get("times_ns"):
+                continue
+            threshold = row.answer["threshold"]
+            unit = threshold if isinstance(threshold, float | int) and np.isfinite(threshold) and threshold > 0 else 1.0
+            times.append(np.asarray(row.answer["times_ns"], dtype=np.int64))
+            scores.append(np.asarray(row.answer["scores"], dtype=float) / unit)
+        return np.concatenate(times), np.concatenate(scores)
+
+    @cached_property
+    def volumes(self) -> RangeVolumes:
+        """Volumes under the range curves of the scores; samples in other incidents and void stretches are left out."""
+        times, scores = self.samples
+        counted = [(item.start_ns, item.end_ns) for item in self.facts.counted]
+        others = [(item.start_ns, item.end_ns) for item in self.facts.incidents if item not in self.facts.counted]
+        positive = _are_inside(times, counted)
+        used = positive | ~_are_inside(times, [*others, *self.facts.voids])
+        if not counted:
+            return RangeVolumes(math.nan, math.nan)
+        if not positive.any():
+            # without scores nothing is detected at any threshold
+            return RangeVolumes(0.0, 0.0)
+        return range_volumes(positive[used], scores[used], buffer_samples(times))
+
+    @cached_property
+    def affiliation(self) -> Affiliation:
+        """Nearness of alarms and headline incidents, in watched time."""
+        faults = [
+            (self._watched_before(item.start_ns), self._watched_before(item.end_ns)) for item in self.facts.counted
+        ]
+        alarms = [(self._watched_before(a.start_ns), self._watched_before(a.end_ns)) for a in self.alarms]
+        total = sum(end - start for start, end in self.facts.watched)
+        alarms = [(start, max(end, start + 1)) for start, end in alarms]
+        return affiliation(merge_runs(sorted(faults), 0), merge_runs(alarms, 0), (0, total))
+
+
+def _are_inside(times: npt.NDArray[np.int64], ranges: Iterable[Range]) -> npt.NDArray[np.bool_]:
+    """Return which samples end in a range."""
+    inside = np.zeros(len(times), dtype=bool)
+    for start, end in ranges:
+        inside |= (times > start) & (times <= end)
+    return inside
+
+
+def _alarms_of(row: ResultRow) -> list[Range]:
+    return [alarm for alarm in list_alarms(row) if alarm[0] >= row.truth.reference_end_ns]
+
+
+def _is_inside(time_ns: int, ranges: Iterable[Range]) -> bool:
+    return any(start <= time_ns < end for start, end in ranges)
+
+
+def build_tracks(
+    rows: Iterable[ResultRow], watches: Mapping[str, RecordingWatch], facts: Mapping[str, RecordingFacts]
+) -> dict[str, list[Track]]:
+    """Return detector -> its tracks, one per recording and seed.
+
+    Parameters
+    ----------
+    rows
+        Answers about tested watches.
+    watches
+        Episode id -> watch.
+    facts
+        Recording -> its facts.
+    """
+    groups: defaultdict[tuple[str, str, int], list[ResultRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.truth.reference_end_ns):
+        groups[row.baseline, watches[row.episode].recording, row.seed].append(row)
+    tracks: defaultdict[str, list[Track]] = defaultdict(list)
+    for (baseline, recording, seed), of_track in sorted(groups.items()):
+        tracks[baseline].append(Track(facts=facts[recording], seed=seed, rows=tuple(of_track)))
+    return dict(tracks)

@@ -1,0 +1,119 @@
+"""`evaluate` on datasets with recordings, from files to tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from faultset.core.errors import DataError
+from faultset.datasets.explorer.answers import read_answers
+from faultset.evaluators import Evaluation, evaluate
+from tests.datasets.recorded_samples import at
+from tests.evaluators.recordings.recorded import recorded_dataset
+
+INCIDENTS = {"r1": [(400, 120), (1500, 150), (2700, 120)], "r2": [(600, 120), (1900, 150), (2900, 120)]}
+METHODS = ["ksigma", "spot", "always-yes", "max-z", "baro"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, results: Path) -> Evaluation:
+    dataset = recorded_dataset(tmp_path_factory.mktemp("recorded") / "hours", INCIDENTS)
+    return evaluate(dataset, METHODS, workers=1, out=results, protocol="detected")
+
+
+def entry(evaluation: Evaluation, method: str) -> Any:
+    (table,) = evaluation.board.recorded_tables
+    return next(entry for entry in table.entries if entry.baseline == method)
+
+
+def test_every_incident_is_detected_and_random_alarms_detect_few(evaluated: Evaluation) -> None:
+    spot = entry(evaluated, "spot")
+    assert (spot.metrics["recall"].k, spot.metrics["recall"].n) == (6, 6)
+    assert spot.metrics["precision"].value > 0.5
+    assert spot.metrics["ttd_median"].value <= 15
+    assert spot.against.difference.value > 0.4
+    assert spot.metrics["vus_pr"].value > 0.8
+    assert spot.metrics["affiliation_f1"].value > 0.8
+
+
+def test_a_detector_that_is_always_on_detects_nothing(evaluated: Evaluation) -> None:
+    always = entry(evaluated, "always-yes")
+    assert always.metrics["recall"].value == 0
+    assert always.metrics["false_alarms_per_day"].k == 2
+    assert always.rank == max(entry.rank for entry in evaluated.board.recorded_tables[0].entries)
+
+
+def test_localizers_get_the_alarms_that_were_raised_online(evaluated: Evaluation, results: Path) -> None:
+    alarms = pq.read_table(results / "alarms.parquet", filters=[("baseline", "==", "spot")])["alarm_ns"].to_pylist()
+    rows = (row for row in evaluated.rows if row.protocol == "detected" and row.truth.faulty)
+    located = [row for row in rows if row.baseline == "max-z"]
+    assert len(located) == 6
+    assert {row.alarm_source for row in located} == {"spot"}
+    assert {row.given_alarm_ns for row in located} <= {*alarms}
+    assert evaluated.leaderboard("localization").set_index("baseline")["ac1"]["max-z"] == 1
+
+
+def test_the_files_have_alarms_and_timelines(evaluated: Evaluation, results: Path) -> None:
+    answers = read_answers(results)
+    assert {row["method"] for row in answers["r1"]} == {"ksigma", "spot", "always-yes"}
+    page = (results / "report.html").read_text()
+    assert 'href="explorer.html#r1@' in page
+    assert "missed: memory-leak on geo" in page
+    assert "detection on recordings" in (results / "leaderboard.md").read_text()
+    assert not [*results.glob("*.partial.arrows")]
+    assert "2 recordings" in repr(evaluated)
+
+
+def test_one_recording_is_tested_after_its_first_part(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path, {"r1": [(400, 120), (2000, 150)]})
+    done = evaluate(dataset, ["forecast-residual", "always-no"], workers=1, tasks=["detection"])
+    assert done.recordings is not None
+    assert done.recordings.split == "first-part"
+    assert min(row.truth.reference_end_ns for row in done.recordings.rows) >= at(0.3 * 3600)
+    assert entry(done, "forecast-residual").metrics["recall"].n == 1
+    assert not done.rows
+
+
+def test_scores_from_a_file_are_ranked_with_detectors(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", INCIDENTS)
+    rows = [
+        (name, at(second), float(any(start < second <= start + length for start, length in incidents)))
+        for name, incidents in INCIDENTS.items()
+        for second in range(0, 3600, 5)
+    ]
+    file = tmp_path / "oracle.csv"
+    pd.DataFrame(rows, columns=["episode", "time", "score"]).assign(threshold=0.5).to_csv(file, index=False)
+    done = evaluate(dataset, ["always-no"], predictions=[file], workers=1, tasks=["detection"])
+    mine = entry(done, "oracle")
+    assert (mine.kind, mine.rank, mine.metrics["recall"].k) == ("external", 1, 6)
+    assert mine.metrics["precision"].value == 1
+
+
+def test_a_file_about_another_recording_is_refused(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", {"r1": [(2000, 150)]})
+    file = tmp_path / "mine.csv"
+    file.write_text(f"episode,time,score\nr1,{at(2001)},1\nr9,{at(2001)},1\n")
+    with pytest.raises(DataError, match="names r9, which is not a recording"):
+        evaluate(dataset, ["always-no"], predictions=[file], workers=1)
+
+
+def test_a_recording_without_services_is_scored_for_detection(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path, {"r1": [(2000, 150)]}, anomaly=True, context={"platform": "imported"})
+    done = evaluate(dataset, ["ksigma"], workers=1)
+    assert entry(done, "ksigma").metrics["recall"].n == 1
+
+
+def test_a_recording_that_is_never_healthy_is_refused(tmp_path: Path) -> None:
+    voids = [{"start": at(0), "end": at(3600), "reason": "host", "detail": "busy"}]
+    dataset = recorded_dataset(tmp_path, {"r1": []}, voids=voids)
+    with pytest.raises(DataError, match="never healthy for 120 s"):
+        evaluate(dataset, ["ksigma"], workers=1)
