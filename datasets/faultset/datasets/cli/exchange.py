@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     """Recognise the format of the data at PATH and list its issues before you import it.
 
+    PATH may be a benchmark, or files of your own telemetry.
     For a faultset dataset, which may be at a URL that fsspec supports, count the episodes without a healthy reference.
     Nothing is written. Exit with 3 if the format is unknown or a case cannot be imported.
 
@@ -43,7 +44,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     from faultset.datasets import examine
     from faultset.datasets.remote.file_systems import local_folder
 
-    with local_folder(path) as folder, report_progress("cases") as progress:
+    with local_folder(path) as folder, report_progress("steps") as progress:
         examination = examine(folder, display_name=path, input_file=input_file, progress=progress)
     if as_json:
         show_json(asdict(examination))

@@ -23,6 +23,7 @@ from faultset.core.times import duration_text, rfc3339
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
 from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
+from faultset.datasets.imports.telemetry.clock_skew import find_clock_skew
 from faultset.datasets.imports.telemetry.incidents import (
     EpisodeWindow,
     IncidentFile,
@@ -204,7 +205,7 @@ def staged(
         if not usable:
             shutil.rmtree(folder, ignore_errors=True)
             raise DataError(_no_telemetry(facts))
-        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(facts, mapping))
+        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(folder, facts, mapping))
 
 
 def _check_options(options: TelemetryOptions) -> None:
@@ -250,7 +251,7 @@ def _no_telemetry(facts: Sequence[FileFacts]) -> str:
     return f"none of {len(facts):,} files holds telemetry (first: {refusals[0]}); give others, or a mapping file"
 
 
-def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
+def _build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
     origins: dict[str, Counter[str]] = {}
     for file in facts:
         for table, counts in file.origins.items():
@@ -258,9 +259,8 @@ def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> Tele
     names = name_services(origins, mapping)
     start_ns = min(min(file.first_ns.values()) for file in facts if file.rows)
     end_ns = max(max(file.last_ns.values()) for file in facts if file.rows) + 1
-    return TelemetryReport(
-        files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=tuple(_find_issues(facts, names))
-    )
+    issues = (*_find_issues(facts, names), *find_clock_skew(folder, facts, names.of_origin))
+    return TelemetryReport(files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=issues)
 
 
 def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
