@@ -36,7 +36,7 @@ from faultset.datasets.imports.telemetry.completion import (
     interval_s,
 )
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
-from faultset.datasets.imports.telemetry.long_recording import RecordingPlan
+from faultset.datasets.imports.telemetry.long_recording import LongTelemetryPlan
 from faultset.datasets.imports.telemetry.rows import STAGED, Origin
 from faultset.datasets.imports.telemetry.staging import FileFacts
 from faultset.datasets.imports.windows import reference_end
@@ -82,7 +82,7 @@ class AssemblyPlan:
     kinds: Mapping[str, str]
     calls: Sequence[Sequence[str]]
     roles: Sequence[Mapping[str, str]]
-    recording: RecordingPlan | None = None
+    recording: LongTelemetryPlan | None = None
 
     def write(self, stage: Path) -> None:
         """Write the plan into a staging folder."""
@@ -94,7 +94,9 @@ def read_plan(stage: Path) -> AssemblyPlan:
     content = json.loads((stage / PLAN).read_text(encoding="utf-8"))
     windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
     recording = content.pop("recording")
-    return AssemblyPlan(windows=windows, recording=None if recording is None else RecordingPlan(**recording), **content)
+    return AssemblyPlan(
+        windows=windows, recording=None if recording is None else LongTelemetryPlan(**recording), **content
+    )
 
 
 def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, int]]]:
@@ -167,7 +169,7 @@ class TelemetryImport:
         )
 
 
-def _load_recording(stage: Path, plan: AssemblyPlan, recording: RecordingPlan) -> ForeignRecording:
+def _load_recording(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> ForeignRecording:
     """Read calls and the sampling interval; the other rows are read when the chunks are written."""
     causes = {target for row in recording.incidents for target in row["targets"]}
     services = tuple(sorted({name for name in plan.services.values() if name} | causes))
@@ -195,7 +197,7 @@ def _load_recording(stage: Path, plan: AssemblyPlan, recording: RecordingPlan) -
     )
 
 
-def _chunks(stage: Path, plan: AssemblyPlan, recording: RecordingPlan) -> Iterator[ForeignChunk]:
+def _chunks(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> Iterator[ForeignChunk]:
     totals: Totals = {}
     for start_ns, end_ns in recording.windows():
         window = EpisodeWindow(key=RECORDING, start_ns=start_ns, end_ns=end_ns)

@@ -19,7 +19,7 @@ _SHORTEST_GAP_NS = 1800 * SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordingPlan:
+class LongTelemetryPlan:
     """Stretches, incidents and void time of a recording.
 
     Attributes
@@ -78,7 +78,7 @@ def plan_recording(
     rows: int,
     incidents: Sequence[EpisodeWindow],
     healthy: Sequence[EpisodeWindow],
-) -> RecordingPlan:
+) -> LongTelemetryPlan:
     """Plan a recording.
 
     Parameters
@@ -97,7 +97,7 @@ def plan_recording(
     chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
     labelled = [(window.start_ns, window.end_ns) for window in (*incidents, *healthy)]
     rest = without([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
-    return RecordingPlan(
+    return LongTelemetryPlan(
         stretches=list(stretches),
         chunk_ns=chunk_ns,
         incidents=[_incident_row(window) for window in incidents],

@@ -36,7 +36,7 @@ from faultset.datasets.imports.telemetry.incidents import (
 )
 from faultset.datasets.imports.telemetry.long_recording import (
     LONG_NS,
-    RecordingPlan,
+    LongTelemetryPlan,
     covered_stretches,
     plan_recording,
 )
@@ -283,7 +283,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
         yield f"{count:,} rows of {table} name no service"
 
 
-def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> RecordingPlan | None:
+def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> LongTelemetryPlan | None:
     """Return the recording to build; None if the telemetry is short or the options ask for episodes."""
     if options.recording is False or options.at is not None:
         return None
@@ -326,7 +326,7 @@ def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
 
 
 def write_plan(
-    telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow], recording: RecordingPlan | None = None
+    telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow], recording: LongTelemetryPlan | None = None
 ) -> None:
     """Write what `TelemetryImport` needs into the staging folder."""
     facts = telemetry.report.files
