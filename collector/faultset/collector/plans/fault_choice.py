@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import get_args
 
-import networkx as nx
 import numpy as np
 
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
@@ -17,7 +16,7 @@ from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import UsageError
+from faultset.core.errors import UsageError, needs_extra
 from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
@@ -223,9 +222,18 @@ def divide_faults(
     ----------
     choices
         Faults that are possible in each recording.
+
+    Raises
+    ------
+    UsageError
+        The extra `evaluate` is not installed.
     """
     if not count or not all(choices):
         return [[] for _ in choices]
+    try:
+        import networkx as nx
+    except ModuleNotFoundError as error:
+        raise needs_extra("--incidents of recordings", "evaluate") from error
     # minimum-cost flow from faults to recordings: each further use of a fault costs more, and random costs break ties
     network = nx.MultiDiGraph()
     network.add_node("faults", demand=-count * len(choices))
