@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     """Recognise the format of the data at PATH and list its issues before you import it.
 
+    PATH may be a benchmark, or files of your own telemetry.
     For a faultset dataset, which may be at a URL that fsspec supports, count the episodes without a healthy reference.
     Nothing is written. Exit with 3 if the format is unknown or a case cannot be imported.
 
@@ -43,7 +44,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     from faultset.datasets import examine
     from faultset.datasets.remote.file_systems import local_folder
 
-    with local_folder(path) as folder, report_progress("cases") as progress:
+    with local_folder(path) as folder, report_progress("steps") as progress:
         examination = examine(folder, display_name=path, input_file=input_file, progress=progress)
     if as_json:
         show_json(asdict(examination))
@@ -76,9 +77,12 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     help='File to read if a case has several with the same telemetry; "dataset doctor" lists them.',
 )
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable cases instead of creating no version.")
-@click.option("--incidents", metavar="FILE", help="telemetry: times and causes of incidents, one episode each.")
+@click.option("--incidents", metavar="FILE", help="telemetry: times and causes of incidents.")
 @click.option("--mapping", metavar="FILE", help="telemetry: names of services, roles, columns.")
 @click.option("--at", metavar="TIME", help="telemetry: cut one episode around a time.")
+@click.option(
+    "--recording/--episodes", default=None, help="telemetry: one recording, or episodes.", show_default="by length"
+)
 @click.option("--redact/--no-redact", default=True, help="telemetry: hide passwords and tokens.")
 @click.option(
     "--redact-patterns", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more texts."
@@ -139,7 +143,7 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
     if others:
         raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
     for option, value in telemetry.items():
-        if value and option != "redact":
+        if option != "redact" and (value or (option == "recording" and value is not None)):
             raise UsageError(
                 f"--{option.replace('_', '-')} is for the format telemetry and not for {name}; leave it out"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from faultset.core.printable import count_text, printable
 if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
     from faultset.datasets.imports.telemetry.run import TelemetryReport
-    from faultset.datasets.imports.telemetry.staging import FileFacts
 
 _MAX_LISTED = 12
 """Lines of a list to show."""
@@ -87,9 +85,10 @@ def next_commands(out: Path, at: str | None, incidents: Any) -> str:
 def show_report(report: TelemetryReport) -> None:
     """Print formats, services, and refused, dropped and changed records."""
     from faultset.core.times import rfc3339
+    from faultset.datasets.imports.telemetry.reports import describe_formats, sum_counts
 
     _echo(f"Recognised, from {rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}:")
-    for line in _format_lines(report.files):
+    for line in describe_formats(report.files):
         _echo(f"  {line}")
     _echo(f"{count_text(len(report.names.services), 'service')}:")
     for service in report.names.services[:_MAX_LISTED]:
@@ -101,8 +100,8 @@ def show_report(report: TelemetryReport) -> None:
     for issue in report.issues:
         _echo(f"Note: {issue}.")
     for title, counts in (
-        ("Dropped", _sum(f.dropped for f in report.files)),
-        ("Changed", _sum(f.notes for f in report.files)),
+        ("Dropped", sum_counts(f.dropped for f in report.files)),
+        ("Changed", sum_counts(f.notes for f in report.files)),
     ):
         for reason, count in counts.most_common(_MAX_LISTED):
             _echo(f"{title} {count:,}: {reason}.")
@@ -123,26 +122,6 @@ def _echo(text: str) -> None:
 def _rest(count: int) -> None:
     if count > _MAX_LISTED:
         _echo(f"  and {count - _MAX_LISTED:,} more")
-
-
-def _sum(all_counts: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counts in all_counts:
-        total.update(counts)
-    return total
-
-
-def _format_lines(files: Sequence[FileFacts]) -> list[str]:
-    grouped: dict[str, list[FileFacts]] = defaultdict(list)
-    for file in files:
-        if not file.refusal:
-            grouped[file.format].append(file)
-    lines = []
-    for name, members in sorted(grouped.items()):
-        rows = _sum(file.rows for file in members)
-        counts = ", ".join(f"{rows[table]:,} {table}" for table in _TABLES if rows[table]) or "declarations only"
-        lines.append(f"{name}: {count_text(len(members), 'file')}, {counts}")
-    return lines
 
 
 def _alias_text(aliases: Mapping[str, Sequence[str]], service: str) -> str:

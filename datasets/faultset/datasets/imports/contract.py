@@ -186,6 +186,8 @@ class ForeignRecording:
     incidents : tuple of Mapping
         Rows of the table `incidents` without `episode` and `incident`. Each needs `fault`, `targets`, `root_causes` and
         `inject_start`; `recover_start` is its end. `verdict` defaults to "unknown".
+    voids : tuple of Mapping
+        Rows of the table `voids` without `episode`: time that does not count.
     training_end_ns : int or None
         End of the part that the source intends for training; None without one.
     trace_share : float
@@ -196,6 +198,7 @@ class ForeignRecording:
     services: tuple[str, ...]
     chunks: Callable[[], Iterable[ForeignChunk]]
     incidents: tuple[Mapping[str, Any], ...] = ()
+    voids: tuple[Mapping[str, Any], ...] = ()
     training_end_ns: int | None = None
     source_intervals_s: Mapping[str, float | None] = field(default_factory=dict)
     calls: tuple[tuple[str, str], ...] = ()

@@ -13,6 +13,8 @@ import pyarrow as pa
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.printable import count_text
+from faultset.core.processes import scratch
+from faultset.core.times import rfc3339
 from faultset.datasets.checks.telemetry import find_common_gap
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.version_files import VERSIONS
@@ -39,7 +41,7 @@ class Examination:
     format: str
     """Name of the format; `faultset` for our own datasets."""
     cases: int
-    """Number of cases, or of episodes in our own datasets."""
+    """Number of cases, of files of telemetry, or of episodes in our own datasets."""
     summary: str
     """Content of the data in one line."""
     next: str
@@ -80,11 +82,7 @@ def examine(
         return _examine_dataset(path, display_name or str(path))
     importers = find_formats(path)
     if not importers:
-        hint = describe_nearest(path)
-        raise DataError(
-            f"{path} has none of the known formats ({', '.join(format_names())}). "
-            f"Give the folder that was unpacked{'. ' + hint.removesuffix('.') if hint else ''}"
-        )
+        return _examine_telemetry(path, progress)
     first = importers[0]
     with collect_issues() as issues:
         with reading(first, str(path)):
@@ -101,6 +99,42 @@ def examine(
         next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT{option}",
         data_issues=_group_issues(issues),
     )
+
+
+def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
+    """Read files of telemetry as an import would; raise DataError if nothing is recognised."""
+    from faultset.datasets.imports.telemetry.reports import describe_formats, list_issues
+    from faultset.datasets.imports.telemetry.run import examine_telemetry
+
+    hint = describe_nearest(path)
+    try:
+        with scratch("doctor") as folder:
+            report = examine_telemetry([path], folder=Path(folder) / "stage", progress=progress)
+    except DataError as error:
+        reason = f"As telemetry: {error}" if not hint else hint.removesuffix(".")
+        raise DataError(
+            f"{path} has none of the known formats ({', '.join(format_names())}). "
+            f"Give the folder that was unpacked. {reason}"
+        ) from error
+    period = f"{rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}"
+    services = ", ".join(report.names.services[:_MOST_SERVICES])
+    more = len(report.names.services) - _MOST_SERVICES
+    lines = [
+        f"{path} holds telemetry from {period}, of {len(report.names.services)} services: {services}"
+        f"{f' and {more} more' if more > 0 else ''}.",
+        *describe_formats(report.files),
+        *([hint] if hint else []),
+    ]
+    return Examination(
+        format="telemetry",
+        cases=len(report.files),
+        summary="\n".join(lines),
+        next=f"faultset dataset import telemetry {shlex.quote(str(path))} OUT",
+        data_issues=_group_issues(list_issues(report)),
+    )
+
+
+_MOST_SERVICES = 12
 
 
 def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:

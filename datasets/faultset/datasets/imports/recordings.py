@@ -102,7 +102,7 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
     for chunk in foreign.chunks():
         tables = {table: _count(table, batches(), counts) for table, batches in chunk.tables.items()}
         of_chunk = list(_incidents_in(chunk, incidents))
-        truth: dict[str, Rows] = {"incidents": of_chunk, "evidence": checks}
+        truth: dict[str, Rows] = {"incidents": of_chunk, "evidence": checks, "voids": _voids_in(chunk, foreign.voids)}
         writer.append(chunk.start_ns, chunk.end_ns, tables, truth=truth)
         started |= {row["incident"] for row in of_chunk}
         checks = []
@@ -147,6 +147,15 @@ def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -
             yield {**row, "recover_start": None if lasts else end_ns}
         elif end_ns is not None and chunk.start_ns < end_ns <= chunk.end_ns:
             yield dict(row)
+
+
+def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what of the void time is in a chunk."""
+    return [
+        {**row, "start": max(row["start"], chunk.start_ns), "end": min(row["end"], chunk.end_ns)}
+        for row in voids
+        if row["start"] < chunk.end_ns and chunk.start_ns < row["end"]
+    ]
 
 
 def chunk_bounds(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:

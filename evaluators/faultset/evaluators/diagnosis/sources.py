@@ -102,7 +102,10 @@ def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -
     from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
     options = TelemetryOptions(
-        mapping=source.mapping, incidents=source.incidents, at=None if source.incidents else source.at
+        mapping=source.mapping,
+        incidents=source.incidents,
+        at=None if source.incidents else source.at,
+        recording=False,
     )
     import_telemetry(source.paths, folder, options, workers=1, progress=progress)
     return _choose(open_dataset(folder), source)

@@ -1,11 +1,13 @@
-"""Build episodes from staged rows: name services, complete spans and metrics, and cut windows."""
+"""Build episodes and recordings from staged rows: name services, complete spans and metrics, and cut windows."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,16 @@ from faultset.core.errors import DataError
 from faultset.core.files import replace_text
 from faultset.datasets.format.schemas import NAME, TABLES, TIME, time_column, without_episode
 from faultset.datasets.imports.columns import encode_words
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignChunk,
+    ForeignEpisode,
+    ForeignRecording,
+    report_issues,
+)
 from faultset.datasets.imports.telemetry.completion import (
+    Totals,
     call_graph,
     complete_metrics,
     complete_spans,
@@ -26,6 +36,7 @@ from faultset.datasets.imports.telemetry.completion import (
     interval_s,
 )
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
+from faultset.datasets.imports.telemetry.long_recording import LongTelemetryPlan
 from faultset.datasets.imports.telemetry.rows import STAGED, Origin
 from faultset.datasets.imports.telemetry.staging import FileFacts
 from faultset.datasets.imports.windows import reference_end
@@ -33,11 +44,13 @@ from faultset.datasets.imports.windows import reference_end
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 PLAN = "plan.json"
+RECORDING = "recording"
+"""Key of the case of a recording."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssemblyPlan:
-    """The episodes of a staging folder and the names, kinds and roles for them.
+    """The episodes or the recording of a staging folder, and the names, kinds and roles for them.
 
     Attributes
     ----------
@@ -45,6 +58,8 @@ class AssemblyPlan:
         Name of the application.
     windows
         Episodes.
+    recording
+        The recording, in place of episodes.
     folders
         Table to the folders of staged files that have it, with first and last time.
     services
@@ -67,6 +82,7 @@ class AssemblyPlan:
     kinds: Mapping[str, str]
     calls: Sequence[Sequence[str]]
     roles: Sequence[Mapping[str, str]]
+    recording: LongTelemetryPlan | None = None
 
     def write(self, stage: Path) -> None:
         """Write the plan into a staging folder."""
@@ -77,7 +93,10 @@ def read_plan(stage: Path) -> AssemblyPlan:
     """Return the plan of a staging folder."""
     content = json.loads((stage / PLAN).read_text(encoding="utf-8"))
     windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
-    return AssemblyPlan(windows=windows, **content)
+    recording = content.pop("recording")
+    return AssemblyPlan(
+        windows=windows, recording=None if recording is None else LongTelemetryPlan(**recording), **content
+    )
 
 
 def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, int]]]:
@@ -89,7 +108,7 @@ def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, i
 
 
 class TelemetryImport:
-    """Episodes of a staging folder."""
+    """Episodes or the recording of a staging folder."""
 
     name = "telemetry"
     title = "telemetry"
@@ -101,7 +120,11 @@ class TelemetryImport:
         return (path / PLAN).is_file()
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return the windows of the plan."""
+        """Return the windows of the plan, or its recording."""
+        plan = read_plan(path)
+        if plan.recording is not None:
+            has_fault = bool(plan.recording.incidents)
+            return [Case(key=RECORDING, paths=(), facts={"stage": str(path)}, has_fault=has_fault)]
         return [
             Case(
                 key=window.key,
@@ -109,13 +132,15 @@ class TelemetryImport:
                 facts={"stage": str(path), "number": number},
                 has_fault=True if window.causes else None if window.kind == "unlabelled" else False,
             )
-            for number, window in enumerate(read_plan(path).windows)
+            for number, window in enumerate(plan.windows)
         ]
 
-    def load(self, case: Case) -> ForeignEpisode:
-        """Cut one window from the staged rows."""
+    def load(self, case: Case) -> ForeignEpisode | ForeignRecording:
+        """Cut one window from the staged rows, or prepare to read them window by window."""
         stage = Path(case.facts["stage"])
         plan = read_plan(stage)
+        if plan.recording is not None:
+            return _load_recording(stage, plan, plan.recording)
         window = plan.windows[case.facts["number"]]
         tables = {table: _window_rows(stage, plan, table, window) for table in STAGED}
         tables = {table: rows for table, rows in tables.items() if len(rows)}
@@ -124,8 +149,7 @@ class TelemetryImport:
         spans = tables.get("spans")
         metrics = tables.get("metrics")
         services = _services(tables, window)
-        calls, entry = call_graph(spans, services) if spans is not None else ((), "")
-        declared = {(caller, callee) for caller, callee in plan.calls if {caller, callee} <= set(services)}
+        calls, roots = call_graph(spans, services) if spans is not None else (set(), Counter())
         report_issues(lambda: _clock_issues(window, tables))
         finished = {table: _finish(table, rows) for table, rows in tables.items()}
         return ForeignEpisode(
@@ -138,11 +162,66 @@ class TelemetryImport:
             tables={table: _pieces(rows) for table, rows in finished.items()},
             label=_label(window),
             source_intervals_s={"metrics": None if metrics is None else interval_s(metrics)},
-            calls=tuple(sorted({*calls, *declared})),
-            workload_entry=entry,
+            calls=_all_calls(plan, calls, services),
+            workload_entry=_entry(roots),
             metric_roles=tuple(_roles_within(plan.roles, metrics)),
             inputs=(),
         )
+
+
+def _load_recording(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> ForeignRecording:
+    """Read calls and the sampling interval; the other rows are read when the chunks are written."""
+    causes = {target for row in recording.incidents for target in row["targets"]}
+    services = tuple(sorted({name for name in plan.services.values() if name} | causes))
+    calls, roots = set[tuple[str, str]](), Counter[str]()
+    step_s: float | None = None
+    for start_ns, end_ns in recording.windows():
+        window = EpisodeWindow(key=RECORDING, start_ns=start_ns, end_ns=end_ns)
+        spans = _window_rows(stage, plan, "spans", window)
+        if len(spans):
+            of_window, entered = call_graph(spans, services)
+            calls |= of_window
+            roots += entered
+        if step_s is None and len(metrics := _window_rows(stage, plan, "metrics", window)):
+            step_s = interval_s(metrics)
+    return ForeignRecording(
+        app=plan.app,
+        services=services,
+        chunks=partial(_chunks, stage, plan, recording),
+        incidents=tuple(recording.incidents),
+        voids=tuple(recording.voids),
+        source_intervals_s={"metrics": step_s},
+        calls=_all_calls(plan, calls, services),
+        workload_entry=_entry(roots),
+        metric_roles=tuple(plan.roles),
+    )
+
+
+def _chunks(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> Iterator[ForeignChunk]:
+    totals: Totals = {}
+    for start_ns, end_ns in recording.windows():
+        window = EpisodeWindow(key=RECORDING, start_ns=start_ns, end_ns=end_ns)
+        tables = {table: partial(_finished_rows, stage, plan, table, window, totals) for table in STAGED}
+        yield ForeignChunk(start_ns=start_ns, end_ns=end_ns, tables=tables)
+
+
+def _finished_rows(
+    stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow, totals: Totals
+) -> Iterator[pa.Table]:
+    rows = _window_rows(stage, plan, table, window, totals)
+    if len(rows):
+        yield _finish(table, rows)
+
+
+def _all_calls(plan: AssemblyPlan, calls: set[tuple[str, str]], services: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return calls in traces and those that the mapping file declares."""
+    declared = {(caller, callee) for caller, callee in plan.calls if {caller, callee} <= set(services)}
+    return tuple(sorted(calls | declared))
+
+
+def _entry(roots: Counter[str]) -> str:
+    """Return the service that most traces enter; empty without traces."""
+    return roots.most_common(1)[0][0] if roots else ""
 
 
 def _pieces(rows: pa.Table) -> Any:
@@ -164,7 +243,9 @@ def _services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[st
     return tuple(sorted({*names, *window.causes}))
 
 
-def _window_rows(stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow) -> pa.Table:
+def _window_rows(
+    stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow, totals: Totals | None = None
+) -> pa.Table:
     """Return the rows of a window with their services, in almost our columns."""
     paths = [
         str(stage / folder / f"{table}.parquet")
@@ -175,14 +256,15 @@ def _window_rows(stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWin
         return STAGED[table].empty_table()
     field = pads.field("time")
     inside = (field >= window.start_ns) & (field < window.end_ns)
-    rows = pads.dataset(paths, schema=STAGED[table], format="parquet").to_table(filter=inside)
+    files = pads.dataset(paths, schema=STAGED[table], format="parquet")
+    rows = files.scanner(filter=inside, batch_readahead=2, fragment_readahead=1).to_table()
     if not len(rows):
         return rows
     rows = rows.unify_dictionaries().combine_chunks()
     rows = _place(rows, plan, table)
     match table:
         case "metrics":
-            return complete_metrics(rows, plan.kinds)
+            return complete_metrics(rows, plan.kinds, totals)
         case "spans":
             return complete_spans(rows, plan.names)
         case "events" | "objects":

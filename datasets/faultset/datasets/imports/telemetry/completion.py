@@ -26,7 +26,20 @@ def drop_exact_repeats(rows: pa.Table) -> pa.Table:
     return drop_repeats(rows, [name for name in rows.column_names if name != "time"] + ["time"])
 
 
-def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str]) -> pa.Table:
+Totals = dict[tuple[Any, ...], float]
+"""Series to the sum of its increases in earlier windows."""
+
+
+def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals | None = None) -> pa.Table:
+    """Return samples with kinds, without copies, and with counts in place of increases.
+
+    Parameters
+    ----------
+    kinds_of
+        Metric to its kind, if a file does not declare it.
+    totals
+        Sums of earlier windows, which are continued and changed; by default counts start at zero.
+    """
     metric = encode_words(rows["metric"]).combine_chunks()
     metric = metric.chunk(0) if isinstance(metric, pa.ChunkedArray) else metric
     kinds = rows["kind"].cast(pa.string())
@@ -36,7 +49,7 @@ def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str]) -> pa.Table:
     rows = _drop_pod_totals(rows)
     rows = drop_repeats(rows, [*SERIES_COLUMNS, "time"])
     if pc.any(pc.starts_with(rows["kind"], _DELTA)).as_py():
-        rows = _accumulate(rows)
+        rows = _accumulate(rows, {} if totals is None else totals)
     return rows
 
 
@@ -57,15 +70,19 @@ def _drop_pod_totals(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.fill_null(total, False)))
 
 
-def _accumulate(rows: pa.Table) -> pa.Table:
-    """Turn increases since the last sample into counts since the start of the window."""
+def _accumulate(rows: pa.Table, totals: Totals) -> pa.Table:
+    """Turn increases since the last sample into counts, and add them to the totals of their series."""
     rows, starts = _by_series(rows)
+    ends = np.append(starts, len(rows))[1:]
     is_delta = pc.starts_with(rows["kind"], _DELTA).to_numpy()
     values = rows["value"].to_numpy()
     running = np.cumsum(np.where(np.isfinite(values) & is_delta, values, 0.0))
-    before = np.concatenate([[0.0], running])[starts]
-    totals = running - np.repeat(before, np.diff(np.append(starts, len(rows))))
-    rows = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array(np.where(is_delta, totals, values)))
+    series = [tuple(row.values()) for row in rows.select(SERIES_COLUMNS).take(pa.array(starts)).to_pylist()]
+    earlier = np.array([totals.get(key, 0.0) for key in series])
+    before = np.concatenate([[0.0], running])[starts] - earlier
+    counts = running - np.repeat(before, ends - starts)
+    totals.update({key: float(counts[end - 1]) for key, end in zip(series, ends, strict=True) if is_delta[end - 1]})
+    rows = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array(np.where(is_delta, counts, values)))
     kinds = pc.replace_substring_regex(rows["kind"], f"^{_DELTA}", "")
     return rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
 
@@ -135,8 +152,8 @@ def _separate_shared(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def call_graph(spans: pa.Table, services: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], str]:
-    """Return the calls between services, and the service that most traces enter."""
+def call_graph(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str, str]], Counter[str]]:
+    """Return the calls between services, and the number of traces that enter each service."""
     frame = spans.select(["trace_id", "span_id", "parent_span_id", "service"]).to_pandas()
     frame["service"] = frame["service"].astype(object)
     parents = frame[["trace_id", "span_id", "service"]].rename(
@@ -150,9 +167,7 @@ def call_graph(spans: pa.Table, services: Sequence[str]) -> tuple[tuple[tuple[st
     named = spans.select(["service", "peer_service"]).group_by(["service", "peer_service"]).aggregate([]).to_pylist()
     calls |= {(row["service"], row["peer_service"]) for row in named if row["peer_service"] in services}
     roots = Counter(joined.loc[joined["parent_span_id"].isna(), "service"])
-    return tuple(sorted((a, b) for a, b in calls if a is not None and a != b)), roots.most_common(1)[0][
-        0
-    ] if roots else ""
+    return {(caller, callee) for caller, callee in calls if caller is not None and caller != callee}, roots
 
 
 def interval_s(metrics: pa.Table) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -170,6 +170,40 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     return windows
 
 
+def recorded_windows(file: IncidentFile, data: tuple[int, int]) -> tuple[list[EpisodeWindow], list[EpisodeWindow]]:
+    """Return the incidents and the healthy times of a recording, each from its start to its end.
+
+    Raises
+    ------
+    UsageError
+        An entry has no valid time.
+    DataError
+        No telemetry covers an entry.
+    """
+    incidents = []
+    for incident in sorted(file.incidents, key=lambda incident: _moment(incident.start, "start")):
+        start_ns, end_ns = _span(incident.start, incident.end, incident.name)
+        key = incident.name or f"incident {rfc3339(start_ns)}"
+        _check_covered(start_ns, end_ns, key, data)
+        window = EpisodeWindow(key=key, start_ns=max(start_ns, data[0]), end_ns=min(end_ns, data[1]))
+        label = _label_fields(incident) | {"fault": incident.fault}
+        incidents.append(replace(window, causes=_causes(incident), kind="incident", label=label))
+    healthy = []
+    for entry in file.healthy:
+        start_ns, end_ns = _span(entry.start, entry.end, entry.name)
+        healthy.append(EpisodeWindow(key=entry.name, start_ns=start_ns, end_ns=end_ns))
+    return incidents, healthy
+
+
+def _causes(incident: IncidentEntry) -> tuple[str, ...]:
+    return (incident.cause,) if isinstance(incident.cause, str) else tuple(incident.cause or ())
+
+
+def _label_fields(incident: IncidentEntry) -> dict[str, Any]:
+    label: dict[str, Any] = {"system_level": incident.system_level, "fault_type": incident.fault_type}
+    return label | {"parameters": _alarm_parameters(incident.alarm)}
+
+
 def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
     onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
     key = incident.name or f"incident {rfc3339(onset_ns)}"
@@ -192,9 +226,7 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
             f"{quoted(key)} needs at least {duration_text(_LEAST_BEFORE_NS / SECOND_NS)} of telemetry before its start "
             "and after the incident before it; add earlier telemetry, or leave the incident out"
         )
-    causes = (incident.cause,) if isinstance(incident.cause, str) else tuple(incident.cause or ())
-    label: dict[str, Any] = {"system_level": incident.system_level, "fault_type": incident.fault_type}
-    label["parameters"] = _alarm_parameters(incident.alarm)
+    causes, label = _causes(incident), _label_fields(incident)
     if causes:
         label["fault"] = incident.fault
     kind = "incident" if causes else "unlabelled"

@@ -1,4 +1,4 @@
-"""Import files of telemetry: stage them, plan the episodes, and hand them to the importer of all formats."""
+"""Import files of telemetry: stage them, plan episodes or a recording, and hand them to the importer of all formats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,22 @@ from faultset.core.times import duration_text, rfc3339
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
 from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
+from faultset.datasets.imports.telemetry.clock_skew import find_clock_skew
 from faultset.datasets.imports.telemetry.incidents import (
     EpisodeWindow,
+    IncidentFile,
     incident_windows,
     parse_moment,
     read_incidents,
+    recorded_windows,
     whole_window,
     window_around,
+)
+from faultset.datasets.imports.telemetry.long_recording import (
+    LONG_NS,
+    LongTelemetryPlan,
+    covered_stretches,
+    plan_recording,
 )
 from faultset.datasets.imports.telemetry.mapping import TelemetryMapping, read_mapping
 from faultset.datasets.imports.telemetry.naming import ServiceNames, name_services
@@ -57,6 +66,9 @@ class TelemetryOptions:
     """Time to cut one episode around."""
     window: tuple[int, int] | None = None
     """Start and end of the telemetry to use, in UTC nanoseconds; all by default."""
+    recording: bool | None = None
+    """Whether to write one recording in place of episodes; by default if more than two hours are covered without a gap
+    and `at` is not set."""
     redact: bool = True
     """Whether to hide secrets of known forms in messages and attributes."""
     redact_patterns: Sequence[str] = ()
@@ -140,8 +152,9 @@ def import_telemetry(
     with staged(paths, staging_folder(out), options, progress=progress, announce=announce) as telemetry:
         if report is not None:
             report(telemetry.report)
-        windows = plan_windows(telemetry, options)
-        write_plan(telemetry, windows)
+        recording = plan_long_recording(telemetry, options)
+        windows = [] if recording is not None else plan_windows(telemetry, options)
+        write_plan(telemetry, windows, recording)
         source = ImportSource(path=_source_text(paths, telemetry), details=_provenance(telemetry, options))
         result = import_dataset(
             "telemetry", telemetry.folder, out, workers=workers, skip_bad=skip_bad, announce=announce, source=source
@@ -194,12 +207,14 @@ def staged(
         if not usable:
             shutil.rmtree(folder, ignore_errors=True)
             raise DataError(_no_telemetry(facts))
-        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(facts, mapping))
+        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(folder, facts, mapping))
 
 
 def _check_options(options: TelemetryOptions) -> None:
     if options.at is not None and options.incidents is not None:
         raise UsageError("--at and --incidents exclude each other; give one of them")
+    if options.at is not None and options.recording:
+        raise UsageError("--at cuts an episode, and --recording writes a recording; give one of them")
 
 
 def staging_folder(out: Path) -> Path:
@@ -237,7 +252,7 @@ def _no_telemetry(facts: Sequence[FileFacts]) -> str:
     return f"none of {len(facts):,} files holds telemetry (first: {refusals[0]}); give others, or a mapping file"
 
 
-def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
+def _build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
     origins: dict[str, Counter[str]] = {}
     for file in facts:
         for table, counts in file.origins.items():
@@ -245,9 +260,8 @@ def _build_report(facts: Sequence[FileFacts], mapping: TelemetryMapping) -> Tele
     names = name_services(origins, mapping)
     start_ns = min(min(file.first_ns.values()) for file in facts if file.rows)
     end_ns = max(max(file.last_ns.values()) for file in facts if file.rows) + 1
-    return TelemetryReport(
-        files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=tuple(_find_issues(facts, names))
-    )
+    issues = (*_find_issues(facts, names), *find_clock_skew(folder, facts, names.of_origin))
+    return TelemetryReport(files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=issues)
 
 
 def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
@@ -268,6 +282,24 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
                 )
     for table, count in names.unmatched.items():
         yield f"{count_text(count, 'row')} of {table} without a service"
+
+
+def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> LongTelemetryPlan | None:
+    """Return the recording to build; None if the telemetry is short or the options ask for episodes."""
+    if options.recording is False or options.at is not None:
+        return None
+    report = telemetry.report
+    data = options.window or (report.start_ns, report.end_ns)
+    files = [file for file in report.files if file.rows]
+    ranges = [(file.first_ns[table], file.last_ns[table]) for file in files for table in file.rows]
+    stretches = covered_stretches(ranges, data)
+    longest_ns = max((end_ns - start_ns for start_ns, end_ns in stretches), default=0)
+    if not longest_ns or (options.recording is None and longest_ns <= LONG_NS):
+        return None
+    entries = IncidentFile() if options.incidents is None else read_incidents(Path(options.incidents))
+    incidents, healthy = recorded_windows(entries, data)
+    incidents = [replace(window, causes=_find_causes(window, report.names)) for window in incidents]
+    return plan_recording(stretches, sum(sum(file.rows.values()) for file in files), incidents, healthy)
 
 
 def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[EpisodeWindow]:
@@ -294,7 +326,9 @@ def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
     return tuple(dict.fromkeys(causes))
 
 
-def write_plan(telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow]) -> None:
+def write_plan(
+    telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow], recording: LongTelemetryPlan | None = None
+) -> None:
     """Write what `TelemetryImport` needs into the staging folder."""
     facts = telemetry.report.files
     types: dict[str, str] = {}
@@ -316,6 +350,7 @@ def write_plan(telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow]) -> 
         kinds=kinds,
         calls=telemetry.mapping.calls,
         roles=list_roles(metrics | kinds, declared, telemetry.mapping.roles),
+        recording=recording,
     ).write(telemetry.folder)
 
 

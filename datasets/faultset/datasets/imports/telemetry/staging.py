@@ -67,6 +67,8 @@ class InputFile:
     path: Path
     name: str
     size: int
+    refusal: str = ""
+    """Why it cannot be read; such an entry is a folder."""
 
 
 def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
@@ -81,13 +83,42 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
     for path in paths:
         if not path.exists():
             raise DataError(f"{path} does not exist; give a file or folder of telemetry")
-        for file in walk_files([path]):
+        files = list(walk_files([path]))
+        databases = find_databases(files, path)
+        inputs += [_database_input(folder) for folder in databases]
+        for file in files:
+            if any(folder in file.parents for folder in databases):
+                continue
             if is_archive(file):
                 folder = unpack(file)
                 inputs += [_input(inner, f"{file.name}/{inner.relative_to(folder)}") for inner in walk_files([folder])]
             else:
                 inputs.append(_input(file, file.relative_to(path).as_posix() if path.is_dir() else file.name))
     return inputs
+
+
+def find_databases(files: Sequence[Path], top: Path) -> list[Path]:
+    """Return the data folders of Prometheus among files: those with blocks, or with a write-ahead log."""
+    folders = set[Path]()
+    for file in files:
+        block = file.parent
+        if file.name == "index" and block.joinpath("meta.json").is_file() and block.joinpath("chunks").is_dir():
+            folders.add(block.parent if top in block.parents else block)
+        elif block.name == "wal" and block.with_name("chunks_head").is_dir():
+            folders.add(block.parent)
+    return sorted(folders)
+
+
+def _database_input(folder: Path) -> InputFile:
+    return InputFile(
+        path=folder,
+        name=folder.name,
+        size=0,
+        refusal=(
+            f"{folder} is a data folder of Prometheus, which only Prometheus reads; use "
+            f'"faultset record --prometheus URL", or write it as text with "promtool tsdb dump-openmetrics {folder}"'
+        ),
+    )
 
 
 def _input(path: Path, name: str) -> InputFile:
@@ -119,6 +150,9 @@ def stage_files(
     facts: list[FileFacts] = []
     seen: dict[str, str] = {}
     for file in inputs:
+        if file.refusal:
+            facts.append(FileFacts(name=file.name, format="", refusal=file.refusal))
+            continue
         rule = mapping.rule_for(file.name)
         if rule.skip:
             _advance(advance, file.size)

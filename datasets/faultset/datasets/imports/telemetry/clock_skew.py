@@ -1,0 +1,102 @@
+"""Find clocks that differ: calls whose child span would fit into its parent but is before or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from faultset.datasets.imports.telemetry.rows import Origin
+from faultset.datasets.imports.telemetry.staging import FileFacts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_SPANS = 300_000
+"""Spans in memory; of more, whole traces are chosen by their ids."""
+LEAST_CALLS = 20
+CONSISTENT_SHARE = 0.9
+"""Share of the calls between two clocks that must be shifted in the same direction."""
+LEAST_SKEW_NS = 1_000_000
+_COLUMNS = ["time", "trace_id", "span_id", "parent_span_id", "origin", "kind", "duration_ns"]
+_DETACHED = ("producer", "consumer")
+"""Kinds of spans that need not lie within their parents."""
+
+
+def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield a sentence for each pair of hosts, or of services without known hosts, whose clocks differ.
+
+    A child span of another clock that is not longer than its parent shows a skew if it starts before its parent or ends
+    after it. Nine in ten of at least 20 calls must do so in the same direction, by a median of at least 1 ms.
+
+    Parameters
+    ----------
+    stage
+        Folder of the staged files.
+    facts
+        Facts about each of them.
+    services
+        Text of an origin to its service.
+    """
+    spans = _read_sample(stage, [file for file in facts if file.rows.get("spans")])
+    if spans.empty:
+        return
+    clocks = {text: Origin.parse(text).host or services.get(text) for text in spans["origin"].unique()}
+    spans["clock"] = spans["origin"].map(clocks)
+    spans = spans[spans["clock"].notna()].drop_duplicates(["trace_id", "span_id"])
+    parents = spans[["trace_id", "span_id", "time", "duration_ns", "kind", "clock"]]
+    pairs = spans.merge(
+        parents.rename(columns={"span_id": "parent_span_id"}),
+        on=["trace_id", "parent_span_id"],
+        suffixes=("", "_parent"),
+    )
+    pairs = pairs[(pairs["clock"] != pairs["clock_parent"]) & (pairs["duration_ns"] <= pairs["duration_ns_parent"])]
+    pairs = pairs[~pairs["kind"].isin(_DETACHED) & ~pairs["kind_parent"].isin(_DETACHED)]
+    for (parent, child), calls in pairs.groupby(["clock_parent", "clock"], sort=True):
+        sentence = _describe_skew(str(parent), str(child), _shifts_ns(calls))
+        if sentence is not None:
+            yield sentence
+
+
+def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
+    """Return the spans of all traces, or of a share of them that fits into memory."""
+    import pandas as pd
+
+    share = -(-sum(file.rows["spans"] for file in files) // MOST_SPANS)
+    pieces = [pd.DataFrame(columns=_COLUMNS)]
+    for file in files:
+        with pq.ParquetFile(stage / file.folder / "spans.parquet") as staged:
+            for batch in staged.iter_batches(columns=_COLUMNS):
+                frame = batch.to_pandas()
+                ids = frame["trace_id"].to_numpy(dtype=object)
+                pieces.append(frame[pd.util.hash_array(ids, categorize=False) % max(1, share) == 0])
+    kept = [piece for piece in pieces if len(piece)]
+    frame = pd.concat(kept) if kept else pieces[0]
+    return frame.astype({"origin": object, "kind": object})
+
+
+def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
+    """Return the shortest shift that puts each child within its parent; negative if its clock is ahead."""
+    early = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
+    late = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early
+    return np.where(early > 0, early, np.where(late > 0, -late, 0)).astype(np.int64)
+
+
+def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None:
+    if len(shifts_ns) < LEAST_CALLS:
+        return None
+    for is_behind, shifted in ((True, shifts_ns > 0), (False, shifts_ns < 0)):
+        amounts_ms = np.abs(shifts_ns[shifted]) / 1e6
+        if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < LEAST_SKEW_NS:
+            continue
+        low, median, high = np.quantile(amounts_ms, [0.05, 0.5, 0.95])
+        side, what = ("behind", "start before") if is_behind else ("ahead of", "end after")
+        doubt = "" if is_behind else ", unless it does not wait for them"
+        return (
+            f"the clock of {child} is {side} that of {parent} by {median:.3g} ms or more: {shifted.sum():,} of "
+            f"{len(shifts_ns):,} calls {what} their caller ({low:.3g} to {high:.3g} ms){doubt}; times are not corrected"
+        )
+    return None

@@ -1,0 +1,120 @@
+"""Plans of recordings: what long telemetry covers, the windows of chunks, and incidents as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.stretches import Stretch, without
+from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
+
+LONG_NS = 2 * 3600 * SECOND_NS
+"""Telemetry that covers more than this without a gap becomes a recording."""
+_SHORTEST_CHUNK_NS, _LONGEST_CHUNK_NS = 600 * SECOND_NS, 3600 * SECOND_NS
+_CHUNK_ROWS = 400_000
+_SHORTEST_GAP_NS = 1800 * SECOND_NS
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongTelemetryPlan:
+    """Stretches, incidents and void time of a recording.
+
+    Attributes
+    ----------
+    stretches
+        Start and end of each time with telemetry.
+    chunk_ns
+        Length of its chunks.
+    incidents
+        Rows of the table `incidents`, as for `ForeignRecording`.
+    voids
+        Rows of the table `voids`.
+    """
+
+    stretches: Sequence[Sequence[int]]
+    chunk_ns: int
+    incidents: Sequence[Mapping[str, Any]] = ()
+    voids: Sequence[Mapping[str, Any]] = ()
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        """Yield the window of each chunk in order of time."""
+        for start_ns, end_ns in self.stretches:
+            yield from chunk_bounds(start_ns, end_ns, self.chunk_ns)
+
+
+def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the time that files cover; gaps of half an hour separate stretches.
+
+    Parameters
+    ----------
+    ranges
+        First and last time of each file.
+    data
+        Start and end of the time to use.
+
+    Examples
+    --------
+    >>> hour = 3600 * 10**9
+    >>> covered_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
+    [(0, 7200000000001), (18000000000000, 21600000000001)]
+    """
+    stretches: list[tuple[int, int]] = []
+    for first_ns, last_ns in sorted(ranges):
+        start_ns, end_ns = max(first_ns, data[0]), min(last_ns + 1, data[1])
+        if start_ns >= end_ns:
+            continue
+        if stretches and start_ns - stretches[-1][1] < _SHORTEST_GAP_NS:
+            stretches[-1] = stretches[-1][0], max(stretches[-1][1], end_ns)
+        else:
+            stretches.append((start_ns, end_ns))
+    return stretches
+
+
+def plan_recording(
+    stretches: Sequence[tuple[int, int]],
+    rows: int,
+    incidents: Sequence[EpisodeWindow],
+    healthy: Sequence[EpisodeWindow],
+) -> LongTelemetryPlan:
+    """Plan a recording.
+
+    Parameters
+    ----------
+    stretches
+        Time with telemetry.
+    rows
+        Number of rows of all tables; chunks have about 400,000, but are ten minutes to an hour long.
+    incidents
+        Windows from the start to the end of each incident.
+    healthy
+        Windows that are known to be healthy; the rest of the time is then void. Without any, all is healthy that is
+        not an incident.
+    """
+    covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
+    chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
+    labelled = [(window.start_ns, window.end_ns) for window in (*incidents, *healthy)]
+    rest = without([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
+    return LongTelemetryPlan(
+        stretches=list(stretches),
+        chunk_ns=chunk_ns,
+        incidents=[_incident_row(window) for window in incidents],
+        voids=[
+            {"start": start_ns, "end": end_ns, "reason": "unlabelled", "detail": "neither an incident nor healthy time"}
+            for _, start_ns, end_ns in rest
+        ],
+    )
+
+
+def _incident_row(window: EpisodeWindow) -> dict[str, Any]:
+    causes = [{"kind": "Service", "name": cause, "service": cause, "accepted": [cause]} for cause in window.causes]
+    return {
+        **window.label,
+        "parameters": {"name": window.key, **window.label["parameters"]},
+        "targets": list(window.causes),
+        "root_causes": causes,
+        "inject_start": window.start_ns,
+        "recover_start": window.end_ns,
+    }
