@@ -74,8 +74,8 @@ class RecordingResults:
         scored = sum(item.counts for item in items)
         watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
         return (
-            f"{duration_text(watched_s)} watched, {len(items)} incidents: {counted} noticed by clients, "
-            f"{scored - counted} not noticed, {len(items) - scored} not scored"
+            f"{duration_text(watched_s)} watched, {len(items)} incidents: {counted} in headlines, "
+            f"{scored - counted} unnoticed by clients, {len(items) - scored} not scored"
         )
 
     @property
