@@ -191,8 +191,8 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
         if watched is None:
             raise DataError(
-                f"{dataset.root} has recordings only, and no incident of theirs names a faulty service with enough "
-                "time around it, so there is nothing to localize or diagnose; use --tasks detection"
+                f"{dataset.root} has recordings only, and no incident of theirs names one of several services and "
+                "has enough time around it, so there is nothing to localize or diagnose; use --tasks detection"
             )
         evaluation = Evaluation(
             specs=watched.specs,

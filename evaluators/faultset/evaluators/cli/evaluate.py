@@ -277,13 +277,17 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
         show_json(to_json(board))
         return
     from faultset.evaluators.leaderboards import terminal
+    from faultset.evaluators.reports.figures.recording_timelines import EXPLORER_FILE
 
     terminal.show(board, text_console())
     click.echo(
         f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
         + (", alarms.parquet" if evaluation.recordings is not None else "")
     )
-    if board.quick:
+    if evaluation.recordings is not None:
+        explore = ["faultset", "dataset", "explore", dataset, "--results", str(folder)]
+        click.echo(f"Next:    {shlex.join([*explore, '--out', str(folder / EXPLORER_FILE)])}")
+    elif board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
         again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
