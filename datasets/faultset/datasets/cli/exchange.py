@@ -174,8 +174,7 @@ def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
     click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
     if result.recordings:
         click.echo(f"  faultset dataset explore {shlex.quote(str(out))}")
-    if result.recordings < count:
-        click.echo(f"  evaluate {shlex.quote(str(out))}")
+    click.echo(f"  evaluate {shlex.quote(str(out))}")
 
 
 def _count_units(episodes: int, recordings: int) -> str:
