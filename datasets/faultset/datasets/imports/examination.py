@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,7 +184,7 @@ def _times(piece: pa.RecordBatch | pa.Table, table: str) -> np.ndarray:
     return pa.table({"time": piece[time_column(table)]})["time"].cast(pa.int64()).unique().to_numpy()
 
 
-def _group_issues(issues: Sequence[DataIssue]) -> tuple[DataIssue, ...]:
+def _group_issues(issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
     """Return each issue once with its first location and the number of others, errors first."""
     locations: dict[DataIssue, list[str]] = {}
     for issue in issues:
