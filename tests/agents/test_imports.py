@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import inspect
 import itertools
 import json
@@ -35,6 +36,19 @@ def test_bad_files_are_left_out_and_counted_when_asked_for(session: Session, tmp
     done = import_runs("aiopslab", tmp_path / "sessions", tmp_path / "runs", skip_bad=True)
     assert (done.files, len(done.runs), [*done.left_out]) == (2, 1, ["two.json"])
     assert read_runs(tmp_path / "runs") == [*done.runs]
+
+
+def test_a_file_packed_with_gzip_gives_the_same_run(session: Session, tmp_path: Path) -> None:
+    file = session(said('submit("Yes")'))
+    (plain,) = import_runs("aiopslab", tmp_path / "sessions", tmp_path / "plain").runs
+    packed = file.with_name(f"{file.name}.gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    (unpacked,) = import_runs("aiopslab", tmp_path / "sessions", tmp_path / "unpacked").runs
+    assert (unpacked.status, unpacked.answer, unpacked.source_file) == (plain.status, plain.answer, packed.name)
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(DataError, match="is damaged gzip data"):
+        import_runs("aiopslab", tmp_path / "sessions", tmp_path / "damaged")
 
 
 @pytest.mark.parametrize(

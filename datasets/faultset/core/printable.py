@@ -55,6 +55,17 @@ def brief(text: str, width: int = 80) -> str:
     return textwrap.shorten(text, width, placeholder=" ...")
 
 
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural except for 1.
+
+    Examples
+    --------
+    >>> [count_text(number, "more method") for number in (0, 1, 1200)]
+    ['0 more methods', '1 more method', '1,200 more methods']
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def size_text(size: float) -> str:
     """Return an estimated size in the unit that suits it.
 

@@ -61,7 +61,7 @@ def dataset_folder(location: Path | str) -> Path:
 
 def is_episode(location: Path) -> bool:
     """Return whether a path is the folder of a single episode."""
-    return (location / CONTEXT_FILE).is_file()
+    return (location / CONTEXT_FILE).is_file() and location.parent.name != RECORDINGS
 
 
 def episode_folder(location: Path, episode: str | None, version: str | None = None) -> Path:

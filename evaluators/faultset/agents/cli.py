@@ -12,6 +12,7 @@ import click
 from faultset.core.command_line.console import comma_separated, command
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
+from faultset.core.printable import count_text
 
 
 @command("commands", short_help="Print the kubectl commands of a run that change something.")
@@ -43,7 +44,7 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
         else:
             click.echo(f"# step {item.step}, read-only: {item.line}")
     note = f", {skipped} cannot be replayed" if skipped else ""
-    click.echo(f"{printed} of {len(recorded)} commands{note}", err=True)
+    click.echo(f"{printed} of {count_text(len(recorded), 'command')}{note}", err=True)
 
 
 @command(
@@ -93,8 +94,8 @@ def import_(
     for reason in done.left_out.values():
         click.echo(f"Left out: {reason}", err=True)
     ends = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    skipped = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
-    click.echo(f"{len(done.runs)} runs in {out}: {ends}.{skipped}")
+    skipped = f" Left out: {len(done.left_out)} of {count_text(done.files, 'file')}." if done.left_out else ""
+    click.echo(f"{count_text(len(done.runs), 'run')} in {out}: {ends}.{skipped}")
     if not services and 0 < statuses["unparsed"] == len(done.runs):
         hint = "No answer could be read. List the services of the system, for example --candidates geo,rate"
         click.echo(f"{hint}, and choose another OUT or delete this one.", err=True)

@@ -23,7 +23,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors, translate_write_errors
 from faultset.core.locks import new_folder
-from faultset.core.printable import printable
+from faultset.core.printable import count_text, printable
 
 _SHOWN = 3
 
@@ -139,7 +139,9 @@ def run_name(key: str) -> str:
     >>> run_name("gpt/0647a98b_17.json")
     'gpt-0647a98b_17-b157e255'
     """
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", key.removesuffix(".json")).strip("._-")[-80:].lstrip("._-")
+    readable = (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", key.removesuffix(".gz").removesuffix(".json")).strip("._-")[-80:].lstrip("._-")
+    )
     return f"{readable or 'run'}-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
@@ -177,7 +179,10 @@ def _refusal(left_out: Mapping[str, str], files: int) -> str:
     if len(left_out) == 1:
         return _first(left_out)
     shown = "; ".join(list(left_out.values())[:_SHOWN])
-    return f"{len(left_out)} of {files} files cannot be read: {shown}; repair them, or skip them with --skip-bad"
+    return (
+        f"cannot read {len(left_out)} of {count_text(files, 'file')}: {shown}; repair them, or skip them with "
+        "--skip-bad"
+    )
 
 
 _MISSES = ("harness_error", "cheated")

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from faultset.core.errors import DataError
 from faultset.core.printable import printable, quoted
 from faultset.core.reading.documents import parse_object, validation_sentence
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.reading.regular_files import read_unpacked
 
 SCHEMA_VERSION = "ATIF-v1.7"
 LENIENT = {"lenient": True}
@@ -239,7 +239,7 @@ def read_trajectory(path: Path) -> Trajectory:
     DataError
         The file is not a valid trajectory.
     """
-    return parse_trajectory(parse_object(read_regular(path, limit_bytes=LIMIT_BYTES), str(path)), str(path))
+    return parse_trajectory(parse_object(read_unpacked(path, limit_bytes=LIMIT_BYTES), str(path)), str(path))
 
 
 def parse_trajectory(document: dict[str, Any], origin: str) -> Trajectory:

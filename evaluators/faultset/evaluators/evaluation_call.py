@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.evaluation import (
@@ -190,8 +191,8 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
         if watched is None:
             raise DataError(
-                f"{dataset.root} has recordings only, and no incident of theirs names a faulty service with enough "
-                "time around it, so there is nothing to localize or diagnose; use --tasks detection"
+                f"{dataset.root} has recordings only, and no incident of theirs names one of several services and "
+                "has enough time around it, so there is nothing to localize or diagnose; use --tasks detection"
             )
         evaluation = Evaluation(
             specs=watched.specs,
@@ -284,10 +285,10 @@ class EvaluationCall:
 
 def _describe_damage(answers: MethodAnswers, scope: EvaluationScope, folder: Path | None) -> DataError:
     first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
-    counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
+    counts = f"{len(answers.damage)} of {count_text(len(scope.source.truths), 'episode')}"
     results = "the results" if folder is None else f"the results in {folder}"
     return DataError(
-        f"{first}; {counts} episodes were damaged during the evaluation and are missing from {results}; "
+        f"{first}; damaged during the evaluation: {counts}, missing from {results}; "
         "restore the file, then run the same command again"
     )
 
@@ -348,6 +349,7 @@ def build_leaderboards(
             "predictions": {file.name: file.record for file in files},
             "reference_gaps": [*scope.source.reference_gaps(), *describe_skipped_series(rows)],
             **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
+            **({"unlabelled": scope.source.unlabelled} if scope.source.unlabelled else {}),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
             **({"reused_fits": answers.reused_fits} if answers.reused_fits else {}),
         },

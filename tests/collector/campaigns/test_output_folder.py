@@ -133,7 +133,7 @@ def test_a_run_of_another_machine_is_only_recovered_on_demand(root: Path) -> Non
     assert found.folder.exists()
     done = CliRunner().invoke(recover, ["--out", str(root), "--break-lock"])
     assert done.exit_code == 0, done.output
-    assert "removed the remains of 1 episodes" in done.output
+    assert "removed the remains of 1 episode" in done.output
     assert not found.folder.exists()
 
 

@@ -136,7 +136,7 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
         wait_for(lambda: len(count_slots(client)) == 2)
         assert {result.failure for result in run(slice(3), kill_a_worker)} == {""}
         fake.hold(wanted[3])
-        with pytest.raises(PlatformError, match="the dask scheduler is gone; 0 of 1 episodes"):
+        with pytest.raises(PlatformError, match=r"the dask scheduler is gone; .* has 0 of 1 episode"):
             run(slice(3, 4), kill_the_scheduler)
     assert episodes_at(place) == {"e0", "e1", "e2"}
     assert [fake.runs(plan) for plan in wanted] == [2, 1, 1, 1]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.cli.mitigate import mitigate
+from faultset.collector.cli.mitigate import failed_commands, mitigate
+from faultset.collector.mitigation.messages import CommandResult, CommandStatus
 
 HOTEL = ["--faults", "target-port", "--apps", "hotel"]
 
@@ -78,3 +81,18 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(out: str, tmp_path: Path) 
     done = CliRunner().invoke(mitigate, [*words, "--out", str(tmp_path / out)])
     assert done.exit_code == 3
     assert "Choose another" in done.output
+
+
+def test_commands_that_failed_are_counted_and_the_first_is_named() -> None:
+    statuses: dict[str, CommandStatus] = {"web": "done", "geo": "failed", "all": "refused"}
+    commands = [
+        CommandResult(line=f"kubectl get svc {name}", status=status, output=f"{name} is there", took_s=0.0)
+        for name, status in statuses.items()
+    ]
+    attempt = SimpleNamespace(
+        plan=SimpleNamespace(title="target-port on web"), result=SimpleNamespace(commands=commands)
+    )
+    campaign: Any = SimpleNamespace(mitigations=[attempt, SimpleNamespace(result=None)])
+    assert failed_commands(campaign) == [
+        'target-port on web: 2 of 3 commands failed; first, "kubectl get svc geo": geo is there'
+    ]

@@ -65,9 +65,9 @@ def test_what_clients_noticed_of_changes_is_no_false_alarm(
     changed = sum(plan.no_fault_kind != "plain" for plan in result.plans)
     disturbed = sum(plan.no_fault_kind == "disturbed" for plan in result.plans)
     out = said(result, "disturbed", monkeypatch, capsys)
-    assert "plain episodes the SLI test fired 0 times and the latent test on 0 of" in out
+    assert "the test of client requests fired in 0, and the latent test on 0 of" in out
     assert "more than chance" not in out
-    assert f"on {changed} disturbed and sham episodes clients noticed the change {disturbed} times" in out
+    assert f"{changed} disturbed or sham episodes: clients noticed the change in {disturbed}" in out
 
 
 def test_a_test_that_fires_on_plain_episodes_is_more_than_chance(
@@ -75,5 +75,5 @@ def test_a_test_that_fires_on_plain_episodes_is_more_than_chance(
 ) -> None:
     plain = sum(plan.no_fault_kind == "plain" for plan in result.plans)
     out = said(result, "plain", monkeypatch, capsys)
-    assert f"on {plain} plain episodes the SLI test fired {plain} times" in out
+    assert f"{plain} plain episode: the test of client requests fired in {plain}" in out
     assert "more than chance; see truth/evidence.parquet" in out

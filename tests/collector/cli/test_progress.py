@@ -25,7 +25,7 @@ def test_why_episodes_wait_and_are_repeated_is_said_once(capsys: pytest.CaptureF
     with show_progress() as show:
         for state in (waiting, waiting, repeated, repeated):
             show(state)
-    assert capsys.readouterr().err.splitlines() == [f"3 episodes wait: {BUSY}", "e-1: attempt 1 is void"]
+    assert capsys.readouterr().err.splitlines() == [f"3 waiting episodes: {BUSY}", "e-1: attempt 1 is void"]
 
 
 @dataclass

@@ -171,7 +171,7 @@ def test_with_too_few_healthy_windows_incidents_stay_unknown(tmp_path: Path) -> 
     create_version(tmp_path / "one", provenance={})
     result = CliRunner().invoke(faultset, ["judge", str(tmp_path / "one"), str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    assert "0 incidents have a new verdict, 1 of 1 are still unknown" in result.output
+    assert "0 incidents with a new verdict, 1 of 1 still unknown" in result.output
     assert (
         "99 healthy windows are needed, but there are"
         in latent_row(open_dataset(tmp_path / "out").recording("r1"), "a")["detail"]

@@ -142,7 +142,7 @@ def test_the_command_says_how_many_have_got_a_verdict(unjudged: Path, tmp_path: 
     words = ["judge", str(unjudged), str(tmp_path / "out"), "--calibration", str(file)]
     done = CliRunner().invoke(faultset, words)
     assert done.exit_code == 0, done.output
-    assert "1 episodes have a new verdict, 0 are still unknown" in done.output
+    assert "1 episode with a new verdict, 0 still unknown" in done.output
     file.write_text("{}")
     done = CliRunner().invoke(faultset, [*words[:2], str(tmp_path / "again"), *words[3:]])
     assert done.exit_code == 3

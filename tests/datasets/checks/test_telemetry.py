@@ -116,7 +116,7 @@ def test_a_reference_without_samples_is_named(folder: Path):
     end_ns = read_context(folder).reference_end_ns
     rewrite(folder, lambda table: table["time"].cast(pa.int64()).to_numpy() >= end_ns)
     (message,) = references_messages(folder)
-    assert message.startswith("1 episodes have no metric sample in the reference (first: e)")
+    assert message.startswith("no metric sample in the reference of 1 episode (first: e)")
 
 
 def test_a_step_longer_than_the_reference_is_named(folder: Path):
@@ -124,13 +124,13 @@ def test_a_step_longer_than_the_reference_is_named(folder: Path):
     changed = dataclasses.replace(context, source_intervals_s={**context.source_intervals_s, "metrics": 60.0})
     (folder / "context.json").write_text(changed.to_json())
     (message,) = references_messages(folder)
-    assert message.startswith("1 episodes have a step longer than the reference")
+    assert message.startswith("the step is longer than the reference in 1 episode")
 
 
 def test_candidates_without_metrics_are_counted(folder: Path):
     rewrite(folder, lambda table: [name != "geo" for name in table["service"].to_pylist()])
     (message,) = references_messages(folder)
-    assert message.startswith("1 episodes have services without metrics (first: e, 1 of 6)")
+    assert message.startswith("services without metrics in 1 episode (first: e, 1 of 6)")
 
 
 START_NS = 1_760_000_000_000_000_000

@@ -148,7 +148,7 @@ def test_few_episodes_are_said_to_be_too_few(write_episode):
     view = EpisodeView(write_episode("e1"))
     (finding,) = chance_findings({"e1": view}, {"e1": True})
     assert finding.severity == "note"
-    assert "1 episodes with a fault and 0 without, but at least 8 of each are needed" in finding.message
+    assert "1 episode with a fault and 0 without, but at least 8 of each are needed" in finding.message
 
 
 def test_random_circumstances_are_at_chance():

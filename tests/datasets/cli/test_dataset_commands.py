@@ -134,4 +134,10 @@ def test_doctor_names_episodes_without_a_usable_reference(run, example_copy):
     result = run("doctor", example_copy, "--json")
     assert result.exit_code == 0
     (issue,) = json.loads(result.stdout)["data_issues"]
-    assert "4 episodes have no metric sample in the reference" in issue["problem"]
+    assert "no metric sample in the reference of 4 episodes" in issue["problem"]
+
+
+def test_an_export_for_duckdb_names_the_extra_with_its_package(run, example_root, tmp_path):
+    done = run("export", example_root, tmp_path / "views", "--as", "duckdb")
+    assert f"duckdb -init {tmp_path}/views/views.sql" in done.stdout
+    assert "pip install '.[sql]'" in done.stdout

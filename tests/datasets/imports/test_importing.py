@@ -147,7 +147,7 @@ def test_a_case_that_cannot_be_read_stops_the_version_unless_it_may_be_left_out(
     bad.write_text("")
     code, text, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
     assert (code, text) == (3, "")
-    assert "1 of 3 cases cannot be imported (first: " in errors
+    assert "cannot import 1 of 3 cases (first: " in errors
     assert "--skip-bad" in errors
     assert not (out / "versions").exists()
     code, text, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1, "--skip-bad")

@@ -157,6 +157,8 @@ def test_operations_and_calls_are_listed(folder: Any, served_view: Callable[...,
         ('{app="geo"} |= "retry" or "stop"', ["stopped", "retry"]),
         ("{app=`geo`} |~ `GET /\\w+ failed`", ["GET /geo failed: timeout"]),
         ('{app="geo"} !~ "^st" |= "\\u0072etry"', ["retry"]),
+        ('{app="geo"} | level="error" |= "e"', ["retry", "GET /geo failed: timeout"]),
+        ('{app="geo"} | level!="error" |= `` | drop __error__', ["stopped", "started"]),
         ('{app="front"}', []),
     ],
 )
@@ -188,7 +190,7 @@ def test_streams_carry_labels_and_the_ids_of_spans(folder: Any, served_view: Cal
 
 def test_lines_are_counted_even_within_a_millisecond(folder: Any, served_view: Callable[..., ServedTelemetry]) -> None:
     api = LokiApi(served_view(folder))
-    query = 'sum by (level) (count_over_time({app="geo"} !~ "x" [100s]))'
+    query = 'sum by (level, detected_level) (count_over_time({app="geo"} !~ "x" | drop __error__[100s]))'
     counts = {row["metric"]["level"]: row["value"][1] for row in _get(api, "query", query=query)["result"]}
     assert counts == {"error": "2", "info": "2"}
     rate = _get(api, "query", query='sum(rate({app="geo"} |= "retry" [100s])) + sum(bytes_rate({app="geo"}[100s]))')

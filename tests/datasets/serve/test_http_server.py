@@ -42,6 +42,10 @@ def test_errors_are_sentences(served_address: str, fetch: Any, path: str, status
     assert message in str(answer[1])
 
 
+def test_the_root_answers_clients_that_test_the_connection(served_address: str, fetch: Any) -> None:
+    assert fetch(f"{served_address}/")[0] == 200
+
+
 def test_each_episode_of_a_dataset_has_its_own_path(served_dataset: str, fetch: Any) -> None:
     for episode in ("01084746c57a", "a5edb68659bc"):
         _, document = fetch(f"{served_dataset}/{episode}/api/v1/label/namespace/values")

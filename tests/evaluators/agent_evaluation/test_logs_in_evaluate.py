@@ -24,6 +24,7 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.evaluators import Evaluation, evaluate
 from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause
 from faultset.evaluators.cli.evaluate import evaluate as command
+from faultset.evaluators.leaderboards.terminal import render_text
 from tests.agents.chat_server import Scripted, chat_server, failed, in_turn, said
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -174,8 +175,11 @@ def test_an_agent_whose_model_fails_has_no_row_and_is_named(reply: Scripted, tmp
     evaluation = evaluated(tmp_path)
     assert "react (openai-api/local/m)" not in {row.baseline for row in evaluation.rows}
     (sentence,) = evaluation.settings["agents_left_out"]
-    assert sentence.startswith("react (openai-api/local/m) is left out of localization: all 1 runs failed")
+    assert sentence.startswith(
+        "react (openai-api/local/m) is left out of localization: no run succeeded (1 failure, first: "
+    )
     assert evaluation.board.agents == ()
+    assert "agents: react (openai-api/local/m) is left out of localization" in render_text(evaluation.board, 500)
 
 
 def test_an_agent_with_an_answer_counts_its_failed_runs_as_wrong(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faultset.datasets import export_dataset
+from faultset.core.times import utc_text
+from faultset.datasets import create_version, export_dataset
 from faultset.datasets.explorer.page import pack_content
+from faultset.datasets.format.recordings import RecordingWriter
 from faultset.evaluators.cli.diagnose import diagnose
 from faultset.evaluators.diagnosis.analysis import diagnose as analyse
+from tests.datasets.recorded_samples import at, context, write_chunks
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 EPISODE = "a5edb68659bc"
@@ -66,6 +69,29 @@ def test_telemetry_files_are_imported_for_the_answer_alone(example_dataset, tmp_
     shown = json.loads(named.stdout)
     assert (shown["moment_from"], end_ns // 10**9 - shown["moment_ns"] // 10**9) == ("given", 5)
     assert run(str(folder), *methods, "--incidents", str(incidents), "--incident", "other").exit_code == 2
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A dataset with one recording."""
+    write_chunks(RecordingWriter(tmp_path / "recorded", context()), [0, 1, 3], {})
+    create_version(tmp_path / "recorded", provenance={})
+    return tmp_path / "recorded"
+
+
+def test_of_a_recording_the_minutes_around_a_time_are_read(recorded):
+    moment = utc_text(at(1000))
+    done = run(str(recorded), *FEW, "--at", moment, "--json")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert shown["window_ns"] == [at(700), at(1120)]
+    assert (shown["reference_ns"][1], shown["moment_ns"]) == (at(868), at(1000))
+    for arguments, message in {
+        (): "give the time of the incident with --at",
+        ("--at", utc_text(at(1500))): "at least 10 s after the start of telemetry without a gap",
+        ("--at", moment, "--episode", "r2"): "has no recording",
+    }.items():
+        assert message in run(str(recorded), *FEW, *arguments).output
 
 
 @pytest.mark.parametrize(

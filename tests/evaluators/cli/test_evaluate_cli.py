@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from faultset.baselines import Ranking, TrainingFreeBaseline, baseline
 from faultset.core.errors import DataError, UsageError
-from faultset.datasets import EpisodeView, open_dataset
+from faultset.datasets import EpisodeView, export_dataset, open_dataset
+from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from faultset.evaluators import EvaluationStart, evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
@@ -237,6 +238,27 @@ def test_relative_folders_may_have_a_colon(example_dataset: Path, tmp_path: Path
         assert result.exit_code == 0, result.stderr
     assert read_rows(Path("out:1/results.parquet")) == read_rows(tmp_path / "out:1" / "results.parquet")
     assert invoke("--compare", "out:1", "out:2").exit_code == 0
+
+
+def test_episodes_without_a_label_are_left_out_or_refused(example_dataset: Path, tmp_path: Path):
+    export_dataset("openmetrics", example_dataset, tmp_path / "files")
+    episode = next(iter(open_dataset(example_dataset)))
+    file = tmp_path / "files" / f"{episode.id}.om"
+    start_s = episode.context.view_start_ns / 10**9
+    unlabelled = {"start": start_s + 15, "end": start_s + 30}
+    healthy = {"start": start_s, "end": start_s + 14}
+    for name, content in {"both": {"incidents": [unlabelled], "healthy": [healthy]}, "one": [unlabelled]}.items():
+        incidents = tmp_path / f"{name}.yaml"
+        incidents.write_text(json.dumps(content))
+        import_telemetry([file], tmp_path / name, TelemetryOptions(incidents=incidents))
+    done = invoke(tmp_path / "both", "--baselines", "always-yes", "--out", tmp_path / "results")
+    assert done.exit_code == 0, done.output
+    assert "1 without a fault; headlines count manifest episodes; 1 without a label left out" in " ".join(
+        done.stdout.split()
+    )
+    assert {row.truth.no_fault_kind for row in read_rows(tmp_path / "results" / "results.parquet")} == {"plain"}
+    refused = invoke(tmp_path / "one", "--baselines", "always-yes", "--out", tmp_path / "nothing")
+    assert (refused.exit_code, "faultset diagnose" in refused.output) == (3, True)
 
 
 def test_an_evaluation_says_what_it_will_do_and_its_progress_ends_with_the_report(

@@ -149,11 +149,11 @@ def test_the_calibration_is_that_of_the_panel():
 def test_a_time_of_day_is_the_first_in_the_view():
     context = EpisodeView(SAMPLE / "episodes" / FAULT).context
     start_ns = context.view_start_ns
-    assert read_moment("2026-11-22T02:11:00+00:00", context) == read_moment("02:11", context)
-    assert start_ns < read_moment("02:11", context) < context.view_end_ns
-    assert read_moment("01:00:30", context) > context.view_end_ns
+    assert read_moment("2026-11-22T02:11:00+00:00", start_ns) == read_moment("02:11", start_ns)
+    assert start_ns < read_moment("02:11", start_ns) < context.view_end_ns
+    assert read_moment("01:00:30", start_ns) > context.view_end_ns
     with pytest.raises(UsageError, match="a time must be written like"):
-        read_moment("soon", context)
+        read_moment("soon", start_ns)
 
 
 def test_the_tool_of_agents_sees_no_more_than_the_clock(monkeypatch):

@@ -78,7 +78,7 @@ def test_methods_learn_from_the_other_dataset_and_all_of_this_one_is_tested(exam
 
 
 def test_a_dataset_cannot_train_for_itself(example_dataset: Path):
-    with pytest.raises(DataError, match=r"4 episodes of example are also in example .*; train on a dataset"):
+    with pytest.raises(DataError, match=r"example and example share 4 episodes .*; train on a dataset"):
         build_training_data(source(example_dataset), source(example_dataset))
 
 

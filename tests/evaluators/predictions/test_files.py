@@ -93,7 +93,7 @@ def test_times_with_a_zone_become_nanoseconds(checked, suffix: str):
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (scores(episode="e9"), r'1 episodes that are not in shop version 1.0.0 \(first: "e9"\)'),
+        (scores(episode="e9"), r'1 episode missing from shop version 1.0.0 \(first: "e9"\)'),
         (scores(episode=None), "3 rows without an episode"),
         (pd.concat([scores(), scores()]), "3 repeated rows"),
         (scores(score=[0.1, np.nan, 0.2]), "NaN or infinite|empty cells"),

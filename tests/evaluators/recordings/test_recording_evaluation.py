@@ -11,7 +11,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets.explorer.answers import read_answers
-from faultset.evaluators import Evaluation, evaluate
+from faultset.evaluators import Evaluation, EvaluationStart, evaluate, evaluation_call
 from tests.datasets.recorded_samples import at
 from tests.evaluators.recordings.recorded import recorded_dataset
 
@@ -104,6 +104,25 @@ def test_a_file_about_another_recording_is_refused(tmp_path: Path) -> None:
     file.write_text(f"episode,time,score\nr1,{at(2001)},1\nr9,{at(2001)},1\n")
     with pytest.raises(DataError, match="names r9, which is not a recording"):
         evaluate(dataset, ["always-no"], predictions=[file], workers=1)
+
+
+def test_an_interrupted_evaluation_does_not_watch_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", {"r1": [(2000, 150), (2900, 120)]})
+    starts: list[EvaluationStart] = []
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation_call, "cut_recordings", stop)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(dataset, ["always-yes", "max-z"], workers=1, out=tmp_path / "out")
+    assert not (tmp_path / "out/results.parquet").exists()
+    evaluate(dataset, ["always-yes", "max-z"], workers=1, out=tmp_path / "out", started=starts.append)
+    watched, cut = starts
+    assert (watched.recordings, watched.answers, cut.recordings) == (1, 0, 0)
+    assert watched.reused > 0
+    assert not [*(tmp_path / "out").glob("*.partial.arrows")]
 
 
 def test_a_recording_without_services_is_scored_for_detection(tmp_path: Path) -> None:

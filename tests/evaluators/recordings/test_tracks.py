@@ -22,7 +22,7 @@ def times(*ranges: tuple[int, int]) -> tuple[tuple[int, int], ...]:
 def scored(name: str, start: int, end: int, **changes: Any) -> ScoredIncident:
     ((start_ns, end_ns),) = times((start, end))
     values = {"cluster": ("shop", name, "b"), "headline": True, "counts": True, **changes}
-    return ScoredIncident(incident=name, recording="r", start_ns=start_ns, end_ns=end_ns, **values)
+    return ScoredIncident(incident=name, recording="r", title=name, start_ns=start_ns, end_ns=end_ns, **values)
 
 
 FACTS = RecordingFacts(

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from faultset.core.printable import count_text
+
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
@@ -75,7 +77,10 @@ class Detection:
         <Detection of 2 samples: alarm at 1970-01-01T00:00:02.000000000 UTC, 2 above 2.5>
         """
         alarm = "no alarm" if self.alarm_ns is None else f"alarm at {np.datetime64(self.alarm_ns, 'ns')} UTC"
-        return f"<Detection of {len(self.scores)} samples: {alarm}, {self.flags.sum()} above {self.threshold:.3g}>"
+        return (
+            f"<Detection of {count_text(len(self.scores), 'sample')}: {alarm}, {self.flags.sum()} above "
+            f"{self.threshold:.3g}>"
+        )
 
     @classmethod
     def from_scores(
@@ -156,7 +161,7 @@ class Ranking:
         if self.abstains:
             return "<Ranking that abstains>"
         first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_SHOWN])
-        return f"<Ranking of {len(self.scores)} {'service' if len(self.scores) == 1 else 'services'}: {first}>"
+        return f"<Ranking of {count_text(len(self.scores), 'service')}: {first}>"
 
     @classmethod
     def of(

@@ -45,6 +45,7 @@ from faultset.collector.recordings.chunks import recorded_s
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
+from faultset.core.printable import count_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS, chunk_folder, chunk_numbers
 from faultset.datasets.format.versions import create_version, list_versions, read_version
@@ -245,7 +246,7 @@ class _Campaign:
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"all {len(self.plans)} {_noun(self.plans)} are already collected"
+            else f"{count_text(len(self.plans), _noun(self.plans))} collected earlier"
         )
         self.notify(f"{cost}, into {self.destination.location}")
         for plan in unfinished:
@@ -370,7 +371,7 @@ def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
 
 
 def _noun(plans: Sequence[Plan]) -> str:
-    return "recordings" if any(plan.recording for plan in plans) else "episodes"
+    return "recording" if any(plan.recording for plan in plans) else "episode"
 
 
 def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:

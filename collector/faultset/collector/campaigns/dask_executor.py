@@ -31,6 +31,7 @@ from faultset.collector.plans.recorded_plans import identify_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.dask_clients import connect_client, list_connection_errors
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -278,8 +279,11 @@ class WorkerHosts:
                     f"the dask worker {worker} has other code of {other} than this machine. Install the same there"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
-        machines = f"{len(self._machines)} {'machine' if len(self._machines) == 1 else 'machines'}"
-        return [f"{len(slots)} dask workers on {machines}, together {sum(slots.values())} episodes at a time"]
+        machines = f"{count_text(len(self._machines), 'machine')}"
+        return [
+            f"{count_text(len(slots), 'dask worker')} on {machines}, together "
+            f"{count_text(sum(slots.values()), 'episode')} at a time"
+        ]
 
     def episode_capacity(self) -> int:
         """Return the maximum number of concurrent episodes on all present workers."""

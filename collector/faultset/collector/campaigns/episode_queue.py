@@ -177,7 +177,7 @@ class HostLimit:
     def reason_to_wait(self, host: HostState) -> str:
         """Return why no further episode may start on the host now; empty when one may."""
         if host.running >= self._max_concurrent:
-            return f"{host.running} episodes already run"
+            return f"at most {self._max_concurrent} run at a time"
         if host.running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
         if host.running and host.use is None:

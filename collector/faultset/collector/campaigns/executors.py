@@ -15,6 +15,7 @@ from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import PlatformError
+from faultset.core.printable import count_text
 
 LOOK_EVERY_S = 0.25
 
@@ -200,7 +201,8 @@ def run_episodes(
     except ExecutorLost as error:
         done = sum(not result.failure for result in results)
         raise PlatformError(
-            f"{error}; {done} of {len(plans)} episodes are in {executor.location}. Run the same command again to "
+            f"{error}; {executor.location} has {done} of {count_text(len(plans), 'episode')}. Run the same "
+            "command again to "
             "continue"
         ) from error
     return results

@@ -36,6 +36,7 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
 from faultset.core.json_text import canonical_json
 from faultset.core.locks import LOCK, lock_folder
+from faultset.core.printable import count_text
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
@@ -93,7 +94,8 @@ class MitigationCampaign:
         failed = [attempt for attempt in self.mitigations if attempt.failure]
         if failed:
             raise PlatformError(
-                f"{len(failed)} of {len(self.mitigations)} attempts failed; first, {failed[0].plan.title}: "
+                f"{len(failed)} of {count_text(len(self.mitigations), 'attempt')} failed; first, "
+                f"{failed[0].plan.title}: "
                 f"{failed[0].failure}. Run the same command again to retry them"
             )
 
@@ -176,7 +178,10 @@ def mitigate(
             done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
             due = [attempt for attempt in planned if attempt.id not in done]
             jobs = host.episode_capacity()
-            notify(f"{len(due)} attempts to run, {len(done)} already done, at most {jobs} at a time, into {root}")
+            notify(
+                f"{count_text(len(due), 'attempt')} to run, {len(done)} already done, at most {jobs} at a time, "
+                f"into {root}"
+            )
             groups = _group_by_episode(due, in_turn)
 
             def take(result: EpisodeResult) -> list[WaitingEpisode]:

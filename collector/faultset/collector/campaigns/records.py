@@ -19,6 +19,7 @@ from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.recordings.chunks import recorded_s
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
+from faultset.core.printable import count_text
 from faultset.core.reading.documents import check_type, read_document
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
@@ -247,7 +248,7 @@ class CampaignResult:
         error = DataError if {r.outcome.exit_code for r in failed} == {DataError.exit_code} else PlatformError
         logs = f" (logs in {first.outcome.logs})" if first.outcome.logs else ""
         raise error(
-            f"{len(failed)} of {len(self.plans)} episodes failed after {first.attempts} "
-            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}. "
+            f"{len(failed)} of {count_text(len(self.plans), 'episode')} failed after "
+            f"{count_text(first.attempts, 'attempt')}; first: {first.failure}{logs}. "
             f"Run the same command again to retry them"
         )

@@ -9,6 +9,7 @@ import click
 
 from faultset.core.command_line.console import OUTPUT_FILE, command
 from faultset.core.command_line.output import json_option, show_json
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.collector.verdicts.latent import Calibration
@@ -85,7 +86,7 @@ def _print(calibration: Calibration) -> None:
     click.echo(
         f"{calibration.app} on {calibration.platform}, {calibration.load} load, "
         f"a sample every {calibration.step_s:g} s: "
-        f"{len(calibration.windows)} windows of services in {calibration.episodes} episodes"
+        f"{count_text(len(calibration.windows), 'window')} of services in {count_text(calibration.episodes, 'episode')}"
     )
     if calibration.threshold is None:
         click.echo(f"  no limit: {latent.LEAST_WINDOWS} windows are needed")
@@ -95,6 +96,6 @@ def _print(calibration: Calibration) -> None:
     if judged:
         low, high = latent.binomial_interval(exceeding, judged)
         click.echo(
-            f"  {exceeding} of {judged} windows exceed a limit that was measured on the other episodes "
+            f"  of {count_text(judged, 'window')}, {exceeding} exceed a limit that was measured on the other episodes "
             f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; 1 % is expected)"
         )

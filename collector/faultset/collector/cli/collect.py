@@ -19,6 +19,7 @@ from faultset.collector.cli.cluster import (
 )
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option
+from faultset.core.printable import count_text
 
 
 def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -150,7 +151,9 @@ def collect(
     if result.interrupted:
         finished = sum(not episode.failure for episode in result.episodes)
         click.echo(
-            f"stopped with {finished} of {len(result.plans)} episodes. Run the same command again to continue", err=True
+            f"stopped with {finished} of {count_text(len(result.plans), 'episode')}. Run the same command again "
+            "to continue",
+            err=True,
         )
         raise KeyboardInterrupt
     print_summary(result, as_json=as_json)

@@ -11,6 +11,7 @@ import click
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -61,17 +62,18 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         show_json(facts | {"false_alarms": [asdict(row) for row in alarms]})
         return
     for row in alarms:
-        click.echo(f"{row.app}, {row.recordings} recordings with load {row.load}, healthy windows:")
+        click.echo(f"{row.app}, {count_text(row.recordings, 'recording')} with load {row.load}, healthy windows:")
         click.echo(f"  false alarms of the client test: {row.client_text}")
         click.echo(f"  limit of the latent test for the median length: {row.limit_text}")
         click.echo(f"  false alarms of the latent test, by the limit of the other recordings: {row.latent_text}")
     where = f"{judged_dataset.root}, version {judged_dataset.version}"
     if facts["episodes"] or not facts["incidents"]:
-        click.echo(f"{facts['judged']} episodes have a new verdict, {facts['unknown']} are still unknown: {where}.")
+        judged = count_text(facts["judged"], "episode")
+        click.echo(f"{judged} with a new verdict, {facts['unknown']} still unknown: {where}.")
     if facts["incidents"]:
+        judged = count_text(facts["incidents_judged"], "incident")
         click.echo(
-            f"{facts['incidents_judged']} incidents have a new verdict, {facts['incidents_unknown']} of "
-            f"{facts['incidents']} are still unknown: {where}."
+            f"{judged} with a new verdict, {facts['incidents_unknown']} of {facts['incidents']} still unknown: {where}."
         )
     click.echo(f"Next:\n  evaluate {shlex.quote(str(judged_dataset.root))}")
 

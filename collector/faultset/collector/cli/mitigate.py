@@ -21,6 +21,7 @@ from faultset.collector.cli.cluster import (
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import UsageError
+from faultset.core.printable import brief, count_text
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.mitigations import Mitigation, MitigationCampaign
@@ -119,7 +120,10 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
         )
     if campaign.interrupted:
         done = sum(not attempt.failure for attempt in campaign.mitigations)
-        click.echo(f"stopped with {done} of {len(planned)} attempts. Run the same command again to continue", err=True)
+        click.echo(
+            f"stopped with {done} of {count_text(len(planned), 'attempt')}. Run the same command again to continue",
+            err=True,
+        )
         raise KeyboardInterrupt
     _show(campaign, as_json)
     campaign.raise_for_failures()
@@ -176,10 +180,31 @@ def _show(campaign: MitigationCampaign, as_json: bool) -> None:
     if as_json:
         show_json([attempt.to_record() for attempt in campaign.mitigations])
         return
-    show_records([_row(attempt) for attempt in campaign.mitigations], columns=_COLUMNS)
+    rows = [_row(attempt) for attempt in campaign.mitigations]
+    titles = {name: title for name, title in _COLUMNS.items() if name != "work" or any(row["work"] for row in rows)}
+    show_records(rows, columns=titles)
+    for sentence in failed_commands(campaign):
+        click.echo(sentence, err=True)
     done = [attempt for attempt in campaign.mitigations if attempt.result is not None]
     repaired = sum(attempt.result.success for attempt in done if attempt.result)
-    click.echo(f"{repaired} of {len(done)} attempts repaired the application; results in {campaign.root}/mitigations")
+    click.echo(
+        f"{repaired} of {count_text(len(done), 'attempt')} repaired the application; results in "
+        f"{campaign.root}/mitigations"
+    )
+
+
+def failed_commands(campaign: MitigationCampaign) -> list[str]:
+    """Describe the commands of each attempt that failed."""
+    sentences = []
+    for attempt in campaign.mitigations:
+        commands = attempt.result.commands if attempt.result else ()
+        failed = [command for command in commands if command.status in ("failed", "refused")]
+        if failed:
+            sentences.append(
+                f"{attempt.plan.title}: {len(failed)} of {count_text(len(commands), 'command')} failed; first, "
+                f'"{brief(failed[0].line)}": {brief(failed[0].output)}'
+            )
+    return sentences
 
 
 _COLUMNS = {

@@ -22,7 +22,7 @@ from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNCALIBRATED
 from faultset.core.command_line.console import is_quiet
 from faultset.core.command_line.output import show_json, show_records
-from faultset.core.printable import brief
+from faultset.core.printable import brief, count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.incidents import read_incidents
 from faultset.datasets.format.labels import Label, read_evidence, read_label
@@ -115,7 +115,9 @@ def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
     hidden = set() if any(row["why"] for row in rows) else {"why"}
     show_records([row | {"why": brief(row["why"])} for row in rows], columns=[n for n in rows[0] if n not in hidden])
     version = f"version {result.version}" if result.version else "without a version"
-    click.echo(f"{len(rows)} recordings in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
+    click.echo(
+        f"{count_text(len(rows), 'recording')} in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}"
+    )
     location = shlex.quote(str(result.location))
     click.echo(f"next: faultset dataset verify {location}, then faultset dataset show {location}")
 
@@ -157,10 +159,13 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
         click.echo(sentence)
     done, total = len(labels), len(result.plans)
     version = f"version {result.version}" if result.version else "without a version"
-    click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
+    click.echo(
+        f"{done} of {count_text(total, 'episode')} in {result.wall_s / 60:.1f} min; dataset {result.location}, "
+        f"{version}"
+    )
     if causes := Counter(void.cause for void in result.voids):
         counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
-        click.echo(f"{causes.total()} attempts were void: {counts}", err=True)
+        click.echo(f"{count_text(causes.total(), 'void attempt')}: {counts}", err=True)
     for sentence in _source_failures(result):
         click.echo(sentence, err=True)
     if done:
@@ -190,7 +195,7 @@ def _source_failures(result: CampaignResult) -> list[str]:
             failures.setdefault(name, []).append(reason)
     count = len(result.episodes)
     return [
-        f"the source {name} recorded nothing in {len(reasons)} of {count} episodes; first: {reasons[0]}"
+        f"the source {name} recorded nothing in {len(reasons)} of {count_text(count, 'episode')}; first: {reasons[0]}"
         for name, reasons in failures.items()
     ]
 
@@ -206,8 +211,8 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
     sentences = []
     if plain:
         sli, latent, services = _fired(result, plain)
-        sentence = f"on {len(plain)} plain episodes the SLI test fired {sli} times" + (
-            f" and the latent test on {latent} of {services} services"
+        sentence = f"{count_text(len(plain), 'plain episode')}: the test of client requests fired in {sli}" + (
+            f", and the latent test on {latent} of {count_text(services, 'service')}"
             if services
             else f"; the latent test is {UNCALIBRATED}"
         )
@@ -219,7 +224,9 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
         sentences.append(sentence)
     if changed:
         noticed = _fired(result, changed)[0]
-        sentences.append(f"on {len(changed)} disturbed and sham episodes clients noticed the change {noticed} times")
+        sentences.append(
+            f"{count_text(len(changed), 'disturbed or sham episode')}: clients noticed the change in {noticed}"
+        )
     return sentences
 
 
@@ -260,7 +267,7 @@ def describe(result: EpisodeResult) -> str:
 
 def held_back(state: CampaignProgress) -> str:
     """Return a line with the reason why no further episode starts, or an empty text."""
-    return f"{state.waiting} episodes wait: {state.held_back}" if state.held_back else ""
+    return f"{count_text(state.waiting, 'waiting episode')}: {state.held_back}" if state.held_back else ""
 
 
 def remaining_s(state: CampaignProgress, now_s: float) -> float:

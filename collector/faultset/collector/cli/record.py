@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from faultset.core.command_line.console import command, list_option
 from faultset.core.errors import UsageError
-from faultset.datasets.cli.telemetry import import_files, show_cost
+from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
 
 
 @command(
@@ -98,10 +97,10 @@ def record(
         folders = fetch_answers(
             servers, selection, spool, requests_per_s=max_rate, progress=progress, announce=show_cost
         )
-    import_files(folders, out, {**episode, "window": window, "dry_run": False}, workers=None, skip_bad=False)
+    app = {"app": options["namespace"]} if options["namespace"] else {}
+    import_files(folders, out, {**episode, **app, "window": window, "dry_run": False}, workers=None, skip_bad=False)
     shutil.rmtree(spool, ignore_errors=True)
-    name = shlex.quote(str(out))
-    click.echo(f"Recorded in {out}.\nNext:\n  faultset dataset verify {name}\n  faultset dataset explore {name}")
+    click.echo(f"Recorded in {out}.\n{next_commands(out, episode['at'], episode['incidents'])}")
 
 
 def _read_time(text: str, option: str) -> int:

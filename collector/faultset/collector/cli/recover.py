@@ -9,6 +9,7 @@ import click
 from faultset.collector.cli.cluster import platform_settings
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
+from faultset.core.printable import count_text
 
 
 def _is_named(option: str) -> bool:
@@ -91,6 +92,6 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
 
 
 def _print_removal(episodes: Sequence[str], orphans: Sequence[str]) -> None:
-    sentences = [f"removed the remains of {len(episodes)} episodes"] if episodes else []
+    sentences = [f"removed the remains of {count_text(len(episodes), 'episode')}"] if episodes else []
     sentences += [f"removed {', '.join(orphans)}"] if orphans else []
     click.echo("; ".join(sentences) or "nothing to remove")

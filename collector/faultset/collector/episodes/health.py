@@ -12,6 +12,7 @@ from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.platforms.base import EpisodePlatform, Platform
 from faultset.collector.platforms.objects import WORKLOADS, is_applied, is_rolled_out
 from faultset.core.errors import PlatformError
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.05
@@ -92,10 +93,10 @@ def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps:
     outcome = requests["outcome"].astype(str)
     failed = requests[outcome.isin(["http_error", "refused", "timeout"])]
     if len(failed) > LARGEST_ERROR_RATE * len(requests):
-        return f"{len(failed)} of {len(requests)} requests failed: {_most_frequent(failed)}"
+        return f"{len(failed)} of {count_text(len(requests), 'request')} failed: {_most_frequent(failed)}"
     answered = int(outcome.isin(["ok", "http_error"]).sum())
     if answered < MIN_COMPLETION * len(requests):
-        return f"only {answered} of {len(requests)} requests were answered"
+        return f"answers came to only {answered} of {count_text(len(requests), 'request')}"
     p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
     if p95_ns > LARGEST_P95_NS:
         return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may be too busy"

@@ -27,6 +27,7 @@ from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.client_requests import as_seen_at
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import Judgement, judge_episode
+from faultset.core.printable import count_text
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, WRITTEN, EpisodeWriter, run_digest
@@ -294,7 +295,9 @@ def write_episode(
     plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
     for rows in added:
-        record.add_evidence("source", rows.spec.name, not rows.failure, rows.failure or f"{len(rows.rows)} rows")
+        record.add_evidence(
+            "source", rows.spec.name, not rows.failure, rows.failure or count_text(len(rows.rows), "row")
+        )
     added_tables = [rows.spec.added_table for rows in added if rows.spec.added_table]
     with EpisodeWriter(root, plan.episode, added_tables=added_tables) as writer:
         times = _write_telemetry(writer, bounds, platform, added)

@@ -21,6 +21,7 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jae
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, UrlEndpoint
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import count_text
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
 
 SPOOL_SUFFIX = ".answers"
@@ -137,7 +138,7 @@ def fetch_answers(
         if announce is not None:
             announce(counts[-1])
     if announce is not None:
-        announce(f"{spool.requested} answers fetched, {spool.reused} reused from {folder}")
+        announce(f"{count_text(spool.requested, 'answer')} fetched, {spool.reused} reused from {folder}")
     if all(text.startswith("0 ") for text in counts):
         raise DataError(f"the window has no telemetry ({', '.join(counts)}); check the times and the --namespace")
     return spool.data_folders

@@ -27,7 +27,7 @@ from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
-from faultset.core.printable import size_text
+from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
@@ -276,10 +276,10 @@ def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
         incidents = sum(len(recording.incidents) for recording in recordings)
         hours = sum(recording.duration_s for recording in recordings) / 3600
         return (
-            f"{len(recordings)} recording{'s' * (len(recordings) != 1)} of {hours:.2g} hours in all, with {incidents} "
+            f"{count_text(len(recordings), 'recording')} of {hours:.2g} hours in all, with {incidents} "
             f"incidents, {together}: {cost}"
         )
     return (
-        f"{len(plans)} episode{'s' * (len(plans) != 1)} "
+        f"{count_text(len(plans), 'episode')} "
         f"({faults} with a fault, {len(plans) - faults} without), {together}: {cost}"
     )

@@ -20,6 +20,7 @@ from faultset.collector.platforms.impairments import Course, Schedule, draw_cour
 from faultset.collector.spec.store_choices import StoreChoice
 from faultset.core.errors import DataError
 from faultset.core.json_text import read_json_lines
+from faultset.core.printable import count_text
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
@@ -147,7 +148,7 @@ class Plan:
         """Short description of the injection for people."""
         if self.recording is not None:
             incidents = len(self.recording.incidents)
-            return f"recording of {duration_text(self.recording.duration_s)} with {incidents} incidents"
+            return f"recording of {duration_text(self.recording.duration_s)} with {count_text(incidents, 'incident')}"
         faults = " and ".join(f"{planned.fault} on {planned.target}" for planned in self.faults)
         return faults or f"no fault, {self.no_fault_kind}"
 

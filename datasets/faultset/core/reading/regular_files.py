@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -105,6 +106,33 @@ def read_regular(
     if len(content) > size:
         raise error(f"{path} grew while it was read; run the command again when nothing writes to the file")
     return content
+
+
+_GZIP = b"\x1f\x8b"
+
+
+def read_unpacked(path: Path, *, limit_bytes: int, error: type[FaultsetError] = DataError) -> bytes:
+    """Return the content of a file that passes `stat_regular_file`, decompressed if its content is gzip.
+
+    Parameters
+    ----------
+    limit_bytes
+        The largest size to accept, before and after decompression.
+    """
+    content = read_regular(path, limit_bytes=limit_bytes, error=error)
+    if not content.startswith(_GZIP):
+        return content
+    import gzip
+    import zlib
+
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            unpacked = stream.read(limit_bytes + 1)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise error(f"{path} is damaged gzip data ({problem}); restore the file") from None
+    if len(unpacked) > limit_bytes:
+        raise error(f"{path} must have at most {limit_bytes:,} bytes after decompression; restore the file")
+    return unpacked
 
 
 def explain_read_error(path: Path, problem: Exception, error: type[FaultsetError] = DataError) -> FaultsetError:

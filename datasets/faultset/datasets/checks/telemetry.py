@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.format.episodes import WRITTEN, run_digest
@@ -105,8 +106,7 @@ def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
             odd=f"{count.odd:,}",
             total=f"{count.total:,}",
             share=count.odd / count.total,
-            episodes=len(count.episodes),
-            noun="episode" if len(count.episodes) == 1 else "episodes",
+            episodes=count_text(len(count.episodes), "episode"),
             episode=count.episodes[0],
             example=count.first,
         )
@@ -114,15 +114,15 @@ def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
 
 
 _SENTENCES = {
-    "nan": "{odd} of {total} samples of metrics in {episodes} {noun} are not a number (first: {episode}, {example})",
-    "infinite": "{odd} of {total} samples of metrics in {episodes} {noun} are infinite (first: {episode}, {example})",
-    "negative": "{odd} of {total} samples of counters in {episodes} {noun} are negative (first: {episode}, {example}); "
+    "nan": "{odd} of {total} samples of metrics in {episodes} are not a number (first: {episode}, {example})",
+    "infinite": "{odd} of {total} samples of metrics in {episodes} are infinite (first: {episode}, {example})",
+    "negative": "{odd} of {total} samples of counters in {episodes} are negative (first: {episode}, {example}); "
     "rates treat them as restarts",
-    "orphans": "{odd} of {total} spans ({share:.1%}) in {episodes} {noun} have a parent that is missing (first: "
+    "orphans": "{odd} of {total} spans ({share:.1%}) in {episodes} have a parent that is missing (first: "
     "{episode}); their caller is unknown",
-    "ids": "{odd} of {total} ids of traces and spans in {episodes} {noun} are not lower-case hex digits (first: "
+    "ids": "{odd} of {total} ids of traces and spans in {episodes} are not lower-case hex digits (first: "
     "{episode}, {example})",
-    "gap": "no metric has a sample during a gap in {episodes} {noun} (first: {episode}, {example}); "
+    "gap": "no metric has a sample during a gap in {episodes} (first: {episode}, {example}); "
     "methods may mistake the gap for a fault",
 }
 
@@ -220,16 +220,18 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
     messages = []
     if empty:
         messages.append(
-            f"{len(empty)} episodes have no metric sample in the reference (first: {empty[0]}); {consequence}"
+            f"no metric sample in the reference of {count_text(len(empty), 'episode')} (first: {empty[0]}); "
+            f"{consequence}"
         )
     if coarse:
         messages.append(
-            f"{len(coarse)} episodes have a step longer than the reference (first: {coarse[0]}); {consequence}"
+            f"the step is longer than the reference in {count_text(len(coarse), 'episode')} (first: {coarse[0]}); "
+            f"{consequence}"
         )
     if silent:
         first = silent[0]
         messages.append(
-            f"{len(silent)} episodes have services without metrics (first: {first}, "
+            f"services without metrics in {count_text(len(silent), 'episode')} (first: {first}, "
             f"{len(gaps[first].without_metrics)} of {services[first]}); metric methods cannot name them"
         )
     return messages

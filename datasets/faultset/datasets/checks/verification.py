@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, how_to_install
+from faultset.core.printable import count_text
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
@@ -56,9 +57,9 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
         return [
             _finding(
                 "note",
-                f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {MIN_EPISODES} "
-                "of each are needed; collect more into this dataset, with a different --seed or more --repeat and "
-                "--normal",
+                f"not tested: {count_text(counts[0], 'episode')} with a fault and {counts[1]} without, but at least "
+                f"{MIN_EPISODES} of each are needed; collect more into this dataset, with a different --seed or more "
+                "--repeat and --normal",
             )
         ]
     if find_spec("sklearn") is None:
@@ -220,7 +221,8 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
             _verification_finding(
                 "note",
                 "leak",
-                f"views of {len(dataset.episodes) - len(intact)} of {len(dataset.episodes)} episodes were not "
+                f"views of {len(dataset.episodes) - len(intact)} of "
+                f"{count_text(len(dataset.episodes), 'episode')} were not "
                 "searched, because their files are damaged",
             )
         )

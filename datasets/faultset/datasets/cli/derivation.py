@@ -10,6 +10,7 @@ import click
 
 from faultset.core.command_line.console import command, list_option
 from faultset.core.command_line.output import json_option, show_json
+from faultset.core.printable import count_text
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
@@ -133,6 +134,5 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
     if as_json:
         show_json(facts)
         return
-    noun = "episode" if len(dataset.episodes) == 1 else "episodes"
-    click.echo(f"Version {dataset.version} of {dataset.root}: {len(dataset.episodes)} {noun}.")
+    click.echo(f"Version {dataset.version} of {dataset.root}: {count_text(len(dataset.episodes), 'episode')}.")
     click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(dataset.root))}")

@@ -15,9 +15,9 @@ from faultset.core.command_line.console import DURATION, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
-from faultset.core.printable import size_text
+from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
-from faultset.datasets.cli.telemetry import import_files, show_cost
+from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
         click.echo(f"  {examination.next}")
     errors = [issue for issue in examination.data_issues if issue.severity == "error"]
     if errors:
-        noun = "issue" if len(errors) == 1 else "issues"
-        raise DataError(f"{path} cannot be imported as it is: {len(errors)} {noun}; see the list above")
+        raise DataError(f"{path} cannot be imported as it is: {count_text(len(errors), 'issue')}; see the list above")
 
 
 @command(
@@ -121,19 +120,20 @@ def import_(
         result = import_files(paths, out, telemetry, workers=workers, skip_bad=skip_bad)
         if result is None:
             return
-    else:
-        path = _only_path(name, paths, telemetry)
-        with report_progress("cases") as progress:
-            result = import_dataset(
-                name,
-                path,
-                out,
-                workers=workers,
-                skip_bad=skip_bad,
-                input_file=input_file,
-                progress=progress,
-                announce=show_cost,
-            )
+        _show_import(result, out, as_json, next_commands(out, telemetry["at"], telemetry["incidents"]))
+        return
+    path = _only_path(name, paths, telemetry)
+    with report_progress("cases") as progress:
+        result = import_dataset(
+            name,
+            path,
+            out,
+            workers=workers,
+            skip_bad=skip_bad,
+            input_file=input_file,
+            progress=progress,
+            announce=show_cost,
+        )
     _show_import(result, out, as_json)
 
 
@@ -150,7 +150,7 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
     return path
 
 
-def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
+def _show_import(result: ImportResult, out: Path, as_json: bool, following: str = "") -> None:
     if as_json:
         show_json(
             {
@@ -170,16 +170,19 @@ def _show_import(result: ImportResult, out: Path, as_json: bool) -> None:
     units = _count_units(count - result.recordings, result.recordings)
     click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
-    click.echo("Next:")
-    click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
-    if result.recordings:
-        click.echo(f"  faultset dataset explore {shlex.quote(str(out))}")
-    click.echo(f"  evaluate {shlex.quote(str(out))}")
+    click.echo(following or _next_commands(out, has_recordings=result.recordings > 0))
+
+
+def _next_commands(out: Path, *, has_recordings: bool) -> str:
+    folder = shlex.quote(str(out))
+    commands = [f"faultset dataset verify {folder}"]
+    commands += [f"faultset dataset explore {folder}"] if has_recordings else []
+    return "\n  ".join(["Next:", *commands, f"evaluate {folder}"])
 
 
 def _count_units(episodes: int, recordings: int) -> str:
     counts = {"episode": episodes, "recording": recordings}
-    return " and ".join(f"{number} {noun}{'s' * (number != 1)}" for noun, number in counts.items() if number)
+    return " and ".join(count_text(number, noun) for noun, number in counts.items() if number)
 
 
 MAX_GB = 2
@@ -247,6 +250,8 @@ def export(
     for reason, count in sorted(Counter(result.left_out.values()).items()):
         click.echo(f"Skipped {count}: {reason}.", err=True)
     click.echo(f"{_count_units(result.episodes, result.recordings)} in {out}.")
+    if result.opening:
+        click.echo(f"Next:\n  {result.opening}")
 
 
 def _show_plan(plan: ExportPlan) -> None:
@@ -284,5 +289,8 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
         show_json(asdict(result))
         return
     state = "is published" if result.is_new else "exists already"
-    click.echo(f"Version {result.version} {state} at {result.url}: {result.copied} of {result.files} files copied.")
+    click.echo(
+        f"Version {result.version} {state} at {result.url}: {result.copied} of "
+        f"{count_text(result.files, 'file')} copied."
+    )
     click.echo(f"Next:\n  faultset dataset verify {shlex.quote(result.url)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultset.core.command_line.console import is_quiet
-from faultset.core.printable import printable
+from faultset.core.printable import count_text, printable
 
 if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
@@ -48,7 +48,7 @@ def import_files(
     def report(found: TelemetryReport) -> None:
         show_report(found)
         if telemetry.mapping is None:
-            state = write_mapping(mapping, found)
+            state = write_mapping(mapping, found, telemetry.app)
             click.echo(f"{mapping} {state}.", err=True)
 
     with report_progress("MB read") as progress:
@@ -73,6 +73,15 @@ def import_files(
         )
 
 
+def next_commands(out: Path, at: str | None, incidents: Any) -> str:
+    """Return the commands to run after an import of telemetry."""
+    name = shlex.quote(str(out))
+    last = f"evaluate {name}"
+    if incidents is None:
+        last = f"faultset diagnose {name}" + (f" --at {shlex.quote(at)}" if at else "")
+    return f"Next:\n  faultset dataset verify {name}\n  faultset dataset explore {name}\n  {last}"
+
+
 def show_report(report: TelemetryReport) -> None:
     """Print formats, services, and refused, dropped and changed records."""
     from faultset.core.times import rfc3339
@@ -81,7 +90,7 @@ def show_report(report: TelemetryReport) -> None:
     _echo(f"Recognised, from {rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}:")
     for line in describe_formats(report.files):
         _echo(f"  {line}")
-    _echo(f"{len(report.names.services)} services:")
+    _echo(f"{count_text(len(report.names.services), 'service')}:")
     for service in report.names.services[:_MAX_LISTED]:
         _echo(f"  {service}: {_alias_text(report.names.aliases[service], service)}")
     _rest(len(report.names.services))

@@ -14,6 +14,7 @@ import click
 from faultset.core.command_line.console import OUTPUT_FILE, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset, Episode
@@ -69,8 +70,8 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
             }
         )
         return
-    counts = f"{len(opened.episodes)} episodes" if episodes or not recordings else ""
-    counts = ", ".join(filter(None, (counts, f"{len(recordings)} recordings" if recordings else "")))
+    counts = count_text(len(opened.episodes), "episode") if episodes or not recordings else ""
+    counts = ", ".join(filter(None, (counts, count_text(len(recordings), "recording") if recordings else "")))
     click.echo(f"{dataset} version {opened.version} of {opened.created}: {counts}")
     if opened.provenance.get("synthetic"):
         click.echo("The data is synthetic.")
@@ -126,8 +127,7 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
     if records or as_json:
         show_records(records, columns=columns, as_json=as_json)
     if not as_json:
-        noun = "episode" if len(records) == 1 else "episodes"
-        click.echo(f"{len(records)} {noun}", err=True)
+        click.echo(count_text(len(records), "episode"), err=True)
 
 
 @command()
@@ -168,8 +168,7 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
         show_records(records, columns=columns, as_json=as_json)
     errors = sum(finding.severity == "error" for finding in findings)
     if errors:
-        noun = "error" if errors == 1 else "errors"
-        raise DataError(f"{dataset} has {errors} {noun}; see the list above and restore the files")
+        raise DataError(f"{dataset} has {count_text(errors, 'error')}; see the list above and restore the files")
     if not as_json:
         click.echo("No errors.")
 
@@ -393,6 +392,6 @@ def explore(
         return
     recordings = sum(name in opened.recording_files for name in shown)
     number = len(shown) - recordings
-    counts = [f"{number} {'episode' if number == 1 else 'episodes'}"] if number or not recordings else []
-    counts += [f"{recordings} {'recording' if recordings == 1 else 'recordings'}"] if recordings else []
+    counts = [f"{count_text(number, 'episode')}"] if number or not recordings else []
+    counts += [f"{count_text(recordings, 'recording')}"] if recordings else []
     click.echo(f"{' and '.join(counts)} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")

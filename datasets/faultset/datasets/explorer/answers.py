@@ -60,8 +60,8 @@ def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
         raise DataError(f"{path} cannot be read as alarms ({error}); give a folder that evaluate wrote") from error
     alarms: dict[str, list[dict[str, Any]]] = defaultdict(list)
     first_seeds: dict[str, int] = {}
-    for row in rows:
-        first_seeds[row["baseline"]] = min(row["seed"], first_seeds.get(row["baseline"], row["seed"]))
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        first_seeds.setdefault(row["baseline"], row["seed"])
     for row in rows:
         if row["seed"] == first_seeds[row["baseline"]]:
             alarms[row["recording"]].append({"method": row["baseline"], "alarm_ns": row["alarm_ns"]})

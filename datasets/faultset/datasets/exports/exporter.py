@@ -6,6 +6,7 @@ trial.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,8 @@ class ExportResult:
     """Number of written recordings."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Episode or recording to the reason why the layout does not support it."""
+    opening: str = ""
+    """How to open the export; empty if the layout does not say."""
 
 
 class ExportLayout:
@@ -78,7 +81,14 @@ class ExportLayout:
 
     Two more methods are optional: `prepare(episode)`, called with every episode before any is written, and
     `expected_bytes(episodes)`, which returns the size of the export.
+
+    Attributes
+    ----------
+    opening
+        How to open the export, with `{out}` for its folder.
     """
+
+    opening = ""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self.dataset = dataset
@@ -192,7 +202,12 @@ def export_dataset(
                 f"{max_bytes / 1e9:.1f} GB; choose fewer --roles or a longer --step, or allow it with --yes"
             )
         write_episodes(export, episodes, progress, recordings)
-        return ExportResult(episodes=len(episodes), recordings=len(recordings), left_out=left_out)
+        return ExportResult(
+            episodes=len(episodes),
+            recordings=len(recordings),
+            left_out=left_out,
+            opening=getattr(layout, "opening", "").replace("{out}", shlex.quote(str(out))),
+        )
 
 
 def _find_reasons(export: ExportLayout, dataset: Dataset) -> dict[str, str]:

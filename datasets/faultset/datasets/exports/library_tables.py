@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from faultset.core.errors import how_to_install
+from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import SUBSETS, ExportLayout, ExportOptions
 from faultset.datasets.format.cards import KEEP_MARK, card_text
@@ -95,7 +97,8 @@ class CroissantExport(TablesBySplit):
             "@type": "sc:Dataset",
             "name": self.dataset.root.resolve().name,
             "description": (
-                f"Labelled telemetry of microservices, with and without faults: {len(version_file.episodes)} episodes. "
+                "Labelled telemetry of microservices, with and without faults: "
+                f"{count_text(len(version_file.episodes), 'episode')}. "
                 "Nested columns, such as the root causes in the labels, are in the Parquet files only."
             ),
             "conformsTo": "http://mlcommons.org/croissant/1.0",
@@ -180,6 +183,8 @@ class DuckDBExport(ExportLayout):
 
     The views name the files of the version, so they do not show episodes added later.
     """
+
+    opening = f"duckdb -init {{out}}/views.sql\n  in Python: {how_to_install('sql')}"
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         super().__init__(dataset, options, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.files import replace_text
+from faultset.core.printable import count_text
 from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.card_cells import cell as _cell
 from faultset.datasets.format.labels import Label
@@ -124,9 +125,9 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 
 def _contents(labels: Mapping[str, Label], version_file: VersionFile) -> str:
-    episodes = f"{len(labels)} episodes" if labels or not version_file.recordings else ""
+    episodes = count_text(len(labels), "episode") if labels or not version_file.recordings else ""
     count = len(version_file.recordings)
-    recordings = f"{count} recording{'s' * (count != 1)}" if count else ""
+    recordings = count_text(count, "recording") if count else ""
     return " and ".join(filter(None, (episodes, recordings)))
 
 

@@ -37,6 +37,8 @@ class AlarmLocation:
 
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
+UNLABELLED: NoFaultKind = "unlabelled"
+"""Whether there was a fault is unknown."""
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
 _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from faultset.core.errors import DataError
+from faultset.core.printable import count_text
 
 Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
 """Function that yields the pieces of a table without the column `episode`."""
@@ -280,7 +281,7 @@ def describe_inputs(cases: Sequence[Case]) -> str:
         return ""
     if len(counts) == 1:
         return f"Input file: {next(iter(counts))}."
-    files = (f"{name} ({count} {'case' if count == 1 else 'cases'})" for name, count in counts.items())
+    files = (f"{name} ({count_text(count, 'case')})" for name, count in counts.items())
     return f"Input files: {', '.join(files)}."
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
+from faultset.core.printable import count_text
 from faultset.core.processes import scratch
 from faultset.core.times import rfc3339
 from faultset.datasets.checks.telemetry import find_common_gap
@@ -88,7 +89,7 @@ def examine(
             cases = choose_input(first.cases(path), input_file, first.title)
         issues += [*input_issues(cases), *_telemetry_issues(first, cases, progress)]
     others = f"It also looks like {', '.join(other.title for other in importers[1:])}." if len(importers) > 1 else ""
-    count = f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}."
+    count = f"{path} holds {count_text(len(cases), f'{first.title} case')}."
     summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
     option = f" --input {input_file}" if input_file else ""
     return Examination(
@@ -210,7 +211,7 @@ def _examine_dataset(path: Path, name: str) -> Examination:
         format="faultset",
         cases=count,
         summary=(
-            f"{name} is a faultset dataset{source}: version {version_file.version}, {count} episodes. "
+            f"{name} is a faultset dataset{source}: version {version_file.version}, {count_text(count, 'episode')}. "
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {shlex.quote(name)}",

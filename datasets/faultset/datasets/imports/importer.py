@@ -16,7 +16,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import LOCK, lock_folder
-from faultset.core.printable import size_text
+from faultset.core.printable import count_text, size_text
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.core.times import duration_text
 from faultset.datasets.format.episodes import EPISODES
@@ -59,9 +59,8 @@ class ImportCost:
         unknown = self.cases - self.faulty - self.healthy
         counts = f"{self.faulty} with a fault, {self.healthy} without" + (f", {unknown} unknown" if unknown else "")
         already = "" if self.waiting == self.cases else f", {self.waiting} of them to import"
-        noun = "case" if self.cases == 1 else "cases"
         return (
-            f"{self.cases} {noun} ({counts}){already}: about {duration_text(self.seconds)} and "
+            f"{count_text(self.cases, 'case')} ({counts}){already}: about {duration_text(self.seconds)} and "
             f"{size_text(self.disk_bytes)}, {self.workers} at a time"
         )
 
@@ -253,7 +252,7 @@ def _failed_cases(left_out: Mapping[str, str], cases: int) -> DataError:
     remedy = "repair them and run again"
     if len(left_out) < cases:
         remedy += ", or leave them out with --skip-bad; no version was created"
-    return DataError(f"{len(left_out)} of {cases} cases cannot be imported (first: {first}); {remedy}")
+    return DataError(f"cannot import {len(left_out)} of {count_text(cases, 'case')} (first: {first}); {remedy}")
 
 
 def _check_cases(importer: ImportFormat, path: Path, cases: Sequence[Case]) -> None:

@@ -146,7 +146,7 @@ class RecordingView:
         DataError
             A file is missing or damaged.
         """
-        start_ns, end_ns = self._bounds(start, end)
+        start_ns, end_ns = self.bounds(start, end)
         schema = schema_of(name, self.context.tables)
         chosen = list(columns) if columns is not None else schema.names
         pieces = [schema.empty_table().select(chosen)] if columns is None or set(chosen) <= {*schema.names} else []
@@ -179,7 +179,7 @@ class RecordingView:
             Half-open window, by default the whole recording; the first step starts with it.
         """
         names = tuple(tables)
-        start_ns, end_ns = self._bounds(start, end)
+        start_ns, end_ns = self.bounds(start, end)
         step_ns = round(step_seconds(step_s) * SECOND_NS)
         pending: dict[str, pa.Table] = {}
         position = start_ns
@@ -259,7 +259,7 @@ class RecordingView:
         """
         from faultset.datasets.metrics.frames import wide_frame
 
-        start_ns, end_ns = self._bounds(start, end)
+        start_ns, end_ns = self.bounds(start, end)
         chosen, catalogue = (None if roles is None else parse_roles(roles)), self.catalogue
         seconds = step_seconds(step_s)
         margin_ns = round(_STEPS_BEFORE * self.context.sampling_step_s * SECOND_NS)
@@ -293,8 +293,8 @@ class RecordingView:
     def _chunks_in(self, start_ns: int, end_ns: int) -> list[Chunk]:
         return [chunk for chunk in self.chunks if chunk.start_ns < end_ns and chunk.end_ns > start_ns]
 
-    def _bounds(self, start: Time, end: Time) -> tuple[int, int]:
-        """Return a window that contains telemetry, in UTC nanoseconds."""
+    def bounds(self, start: Time, end: Time) -> tuple[int, int]:
+        """Return a window that contains telemetry, in UTC nanoseconds; raise UsageError for another one."""
         first_ns, last_ns = self.window
         start_ns, end_ns = time_ns(start, first_ns), time_ns(end, last_ns)
         if not self._chunks_in(start_ns, end_ns) or start_ns >= end_ns:

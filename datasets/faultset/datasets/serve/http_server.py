@@ -22,6 +22,8 @@ from faultset.datasets.views import EpisodeView
 HOST = "127.0.0.1"
 _LARGEST_BODY = 1 << 20
 _OPEN_EPISODES = 4
+_PATHS = "served are the paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
+"""Also the answer at the root, where clients test whether a server is there."""
 _READY = ("-/ready", "-/healthy", "ready")
 OpenEpisode = Callable[[str], tuple[EpisodeView, ServedClock]]
 """Return view and clock of an episode; "" is the only episode of a server. DataError if it does not exist."""
@@ -51,7 +53,7 @@ class EpisodeApis:
                 return answer(path.removeprefix(prefix), parameters)
         if path in _READY:
             return 200, "ready"
-        return 404, "served are the paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
+        return 404 if path else 200, _PATHS
 
 
 def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Application:

@@ -1,4 +1,4 @@
-"""LogQL: stream selectors with line filters, and counts of lines as series for PromQL."""
+"""LogQL: stream selectors with line filters and conditions on labels, and counts of lines as series for PromQL."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ from faultset.datasets.serve.request_times import duration_s
 _STRING = r'(?:"(?:[^"\\]|\\.)*"|`[^`]*`)'
 _SELECTOR = r"\{(?:[^{}\"`]|" + _STRING + r")*\}"
 _FILTER = r"\s*(?:\|=|!=|\|~|!~)\s*" + _STRING + r"(?:\s+or\s+" + _STRING + r")*"
-_PIPELINE = re.compile(rf"\s*(?P<selector>{_SELECTOR})(?P<filters>(?:{_FILTER})*)\s*")
-_EACH_FILTER = re.compile(rf"\s*(?P<sign>\|=|!=|\|~|!~)\s*(?P<texts>{_STRING}(?:\s+or\s+{_STRING})*)")
+_LABELS = r"\s*\|\s*[A-Za-z_]\w*\s*(?:=~|!~|!=|=)\s*" + _STRING
+_DROP = r"\s*\|\s*drop\s+__error(?:_details)?__(?:\s*,\s*__error(?:_details)?__)*"
+"""Grafana adds it to the queries of its log volume; no line has these labels."""
+_STAGES = rf"(?:{_FILTER}|{_LABELS}|{_DROP})*"
+_PIPELINE = re.compile(rf"\s*(?P<selector>{_SELECTOR})(?P<stages>{_STAGES})\s*")
+_EACH_STAGE = re.compile(
+    rf"\s*(?P<sign>\|=|!=|\|~|!~)\s*(?P<texts>{_STRING}(?:\s+or\s+{_STRING})*)"
+    rf"|\s*\|\s*(?P<condition>[A-Za-z_]\w*\s*(?:=~|!~|!=|=)\s*{_STRING})"
+)
 _EACH_STRING = re.compile(_STRING)
 _COUNT = re.compile(
     r"\b(?P<function>count_over_time|rate|bytes_over_time|bytes_rate)\s*\(\s*"
-    rf"(?P<pipeline>{_SELECTOR}(?:{_FILTER})*)\s*\[(?P<range>\w+)\]\s*(?P<offset>offset\s+-?\w+\s*)?\)"
+    rf"(?P<pipeline>{_SELECTOR}{_STAGES})\s*\[(?P<range>\w+)\]\s*(?P<offset>offset\s+-?\w+\s*)?\)"
 )
 _SUPPORTED = (
-    "supported are stream selectors with the line filters |= != |~ !~, and count_over_time, rate, bytes_over_time and "
-    "bytes_rate of them"
+    "supported are stream selectors with the line filters |= != |~ !~ and conditions on labels, and count_over_time, "
+    "rate, bytes_over_time and bytes_rate of them"
 )
 
 
@@ -41,7 +48,7 @@ class LineFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A stream selector and its line filters."""
+    """A stream selector with its conditions on labels, and its line filters."""
 
     matchers: Sequence[LabelMatcher]
     filters: Sequence[LineFilter]
@@ -56,8 +63,13 @@ def parse_pipeline(query: str) -> Pipeline:
     match = _PIPELINE.fullmatch(query)
     if match is None:
         raise QueryError(f'the LogQL query "{query[:200]}" is invalid or not supported; {_SUPPORTED}')
-    filters = [_read_filter(item["sign"], item["texts"]) for item in _EACH_FILTER.finditer(match["filters"])]
-    return Pipeline(matchers=read_matchers(match["selector"]), filters=filters)
+    stages = [*_EACH_STAGE.finditer(match["stages"])]
+    conditions = [stage["condition"] for stage in stages if stage["condition"]]
+    selector = ",".join([match["selector"].strip("{} ").rstrip(","), *conditions])
+    return Pipeline(
+        matchers=read_matchers(f"{{{selector}}}"),
+        filters=[_read_filter(stage["sign"], stage["texts"]) for stage in stages if stage["sign"]],
+    )
 
 
 def is_pipeline(query: str) -> bool:

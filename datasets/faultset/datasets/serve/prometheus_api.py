@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from faultset.datasets.serve.promql.answers import answer_instant, answer_range
 from faultset.datasets.serve.promql.evaluation import read_matchers
@@ -12,6 +12,7 @@ from faultset.datasets.serve.request_times import Parameters, duration_s, parse_
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
 
 _VERSION = "3.0.0"
+_Item = TypeVar("_Item")
 
 
 class PrometheusApi:
@@ -81,13 +82,14 @@ class PrometheusApi:
     def _series(self, parameters: Parameters) -> Any:
         if not parameters.get("match[]"):
             raise QueryError('"match[]" is missing; give a series selector')
-        return [dict(labels) for labels in self._matching(parameters)]
+        return [dict(labels) for labels in _limited(self._matching(parameters), parameters)]
 
     def _labels(self, parameters: Parameters) -> Any:
-        return sorted({name for labels in self._matching(parameters) for name, _ in labels})
+        return _limited(sorted({name for labels in self._matching(parameters) for name, _ in labels}), parameters)
 
     def _label_values(self, name: str, parameters: Parameters) -> Any:
-        return sorted({value for labels in self._matching(parameters) for key, value in labels if key == name})
+        values = {value for labels in self._matching(parameters) for key, value in labels if key == name}
+        return _limited(sorted(values), parameters)
 
     def _matching(self, parameters: Parameters) -> Sequence[Labels]:
         """Return the labels of the series with samples in the requested window that match any selector."""
@@ -103,13 +105,10 @@ class PrometheusApi:
         return sorted(matching)
 
     def _metadata(self, parameters: Parameters) -> Any:
-        metric = parameters.get("metric", [None])[0]
+        metric = (parameters.get("metric") or [""])[0]
         types = self._telemetry.metric_types
-        return {
-            name: [{"type": kind, "help": "", "unit": ""}]
-            for name, kind in types.items()
-            if metric is None or name == metric
-        }
+        chosen = [name for name in types if metric in ("", name)]
+        return {name: [{"type": types[name], "help": "", "unit": ""}] for name in _limited(chosen, parameters)}
 
     def _targets(self, parameters: Parameters) -> Any:
         targets = {}
@@ -128,6 +127,14 @@ class PrometheusApi:
     def _config(self, parameters: Parameters) -> Any:
         interval_s = self._telemetry.interval_s or 60.0
         return {"yaml": f"global:\n  scrape_interval: {round(1e3 * interval_s)}ms\n"}
+
+
+def _limited(names: Sequence[_Item], parameters: Parameters) -> Sequence[_Item]:
+    """Return the first names, as many as the parameter `limit` asks for; 0 is no limit."""
+    text = (parameters.get("limit") or ["0"])[0]
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise QueryError(f'"limit" must be a number from 0, got "{text[:40]}"')
+    return names[: int(text) or None]
 
 
 _TARGET_LABELS = frozenset({"job", "instance", "namespace", "service", "pod", "container"})

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from faultset.core.printable import count_text
 from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_absent,
@@ -76,7 +77,7 @@ class LogTools:
             for time, pod, level, message in zip(page["time"], page["pod"], page["level"], page["message"], strict=True)
         )
         if not text:
-            return answer_empty(f"{len(lines)} lines, and the cursor skips all of them")
+            return answer_empty(f"{count_text(len(lines), 'line')}, and the cursor skips all of them")
         return answer_text(text, cursor + limit if end > limit else None)
 
     def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
@@ -307,7 +308,7 @@ class TraceTools:
             return answer_empty(f"no such span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
         page = spans.iloc[::-1].iloc[cursor : cursor + limit]
         if not len(page):
-            return answer_empty(f"{len(spans)} spans, and the cursor skips all of them")
+            return answer_empty(f"{count_text(len(spans), 'span')}, and the cursor skips all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
         return answer_text(
             format_folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from faultset.datasets.recordings.window_view import window_views
     from faultset.datasets.training.columns import FeatureColumns, Modality
     from faultset.datasets.training.features import StepFeatures
     from faultset.datasets.training.folds import EpisodeLabel, Fold, dataset_folds, episode_labels
@@ -39,6 +40,7 @@ __all__ = [
     "polars_tables",
     "tf_dataset",
     "torch_dataset",
+    "window_views",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.labels import UNLABELLED
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -313,7 +314,7 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     -------
     list of Fold
         Each with `healthy_train` (episodes without a fault), `faulty_train` (with a fault) and `test`. Episodes with
-        the same application, fault and targets are in the same subset.
+        the same application, fault and targets are in the same subset. Unlabelled episodes are in none.
 
     Raises
     ------
@@ -321,4 +322,5 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
         The split is unknown, or leaves no episodes to train on or to test.
     """
     splits = {name: dict(subsets) for name, subsets in dataset.splits.items()}
-    return folds_of_split(split, splits, list(episode_labels(dataset).values()))
+    labelled = [e for e in dataset.episodes if dataset.label(e).no_fault_kind != UNLABELLED]
+    return folds_of_split(split, splits, list(episode_labels(dataset, labelled).values()))

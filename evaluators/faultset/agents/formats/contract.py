@@ -105,6 +105,17 @@ def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> li
     return sorted(files)
 
 
+def suffix_of(file: Path) -> str:
+    """Return the suffix of a file, without that of gzip.
+
+    Examples
+    --------
+    >>> suffix_of(Path("run.json.gz")), suffix_of(Path("run.csv"))
+    ('.json', '.csv')
+    """
+    return Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+
+
 GROUP = "faultset.agent_formats"
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

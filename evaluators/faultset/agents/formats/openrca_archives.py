@@ -16,14 +16,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, suffix_of
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.reading.regular_files import read_unpacked
 
 REQUESTED = {
     "task_1": ("time",),
@@ -115,7 +115,7 @@ class OpenRCAArchives:
 
     def files(self, path: Path) -> Sequence[Path]:
         """Return the archives."""
-        return files_below(path, lambda file: file.suffix == ".csv", "a folder of OpenRCA's archives")
+        return files_below(path, lambda file: suffix_of(file) == ".csv", "a folder of OpenRCA's archives")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read the rows of one archive."""
@@ -186,7 +186,7 @@ def _rows(file: Path) -> list[dict[str, str]]:
 
     import pandas as pd
 
-    content = read_regular(file, limit_bytes=LIMIT_BYTES)
+    content = read_unpacked(file, limit_bytes=LIMIT_BYTES)
     try:
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False, na_filter=False)
     except (ValueError, pd.errors.ParserError, UnicodeDecodeError, MemoryError) as problem:

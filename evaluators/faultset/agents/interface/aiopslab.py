@@ -13,6 +13,7 @@ from faultset.agents.formats.aiopslab.session import ActionError, parse_action
 from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, interpret_answer
 from faultset.core.errors import UsageError
+from faultset.core.printable import count_text
 from faultset.datasets.kubectl.answers import format_folded_table
 from faultset.datasets.kubectl.printing import stamp
 
@@ -188,4 +189,4 @@ class AIOpsLabEnvironment:
             return "No rows: the file is empty."
         text = format_folded_table(header, rows[:_MOST_FILE_ROWS])
         left_out = len(rows) - _MOST_FILE_ROWS
-        return text + (f"\n# {left_out:,} more rows are left out" if left_out > 0 else "")
+        return text + (f"\n# left out: {count_text(left_out, 'more row')}" if left_out > 0 else "")

@@ -16,7 +16,7 @@ from faultset.agents.runs.record import RUNS_FILE, AgentRun, read_runs, trajecto
 from faultset.agents.runs.trajectory_contents import InspectedServices, find_inspected_services
 from faultset.agents.trajectory import Trajectory, read_trajectory
 from faultset.core.errors import DataError, UsageError
-from faultset.core.printable import printable
+from faultset.core.printable import count_text, printable
 from faultset.evaluators.agent_evaluation.rows import (
     AgentQuestion,
     RowContext,
@@ -202,7 +202,7 @@ class AgentEvaluation:
                 runs = [recorded.run for recorded in of_agent if recorded.run.task in _SESSION_TASKS[task]]
                 if runs and all(run.status == "harness_error" for run in runs):
                     left_out.append(
-                        f"{label} is left out of {task}: all {len(runs)} runs failed (first: "
+                        f"{label} is left out of {task}: no run succeeded ({count_text(len(runs), 'failure')}, first: "
                         f"{printable(runs[0].status_reason)})"
                     )
                     continue

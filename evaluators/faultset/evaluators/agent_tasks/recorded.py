@@ -135,7 +135,7 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
         message_limit: int = MESSAGE_LIMIT,
     ) -> Task:
         opened = _recorded_open(dataset, version)
-        source = DatasetSource.of(opened)
+        source = DatasetSource.of(opened).without_unlabelled()
         truths = _chosen_truths(source, episodes, split)
         detectors: dict[str, str] = {}
         alarms: Mapping[str, int | None] = {}

@@ -21,7 +21,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @command(short_help="Find suspects for one incident, with evidence.")
 @click.argument("paths", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--episode", metavar="ID", help="Episode of the dataset; needed if it has several.")
+@click.option("--episode", metavar="ID", help="Episode or recording; needed if there are several.")
 @click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
 @click.option("--incident", metavar="NAME", help="Incident by its name in the incident file.")
 @click.option("--incidents", type=EXISTING_FILE, help="Incident file, for telemetry files.")
@@ -54,7 +54,8 @@ def diagnose(
 
     SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
     as in "dataset import telemetry". No label is needed, and none is read. Without --at or --since, detectors decide
-    when the incident began. "No evidence" means that episodes without a fault often look the same.
+    when the incident began; a recording needs --at. "No evidence" means that episodes without a fault often look the
+    same.
 
     \b
     Example:
@@ -96,7 +97,7 @@ def _moment(episode: Episode, source: IncidentSource, since_s: float | None) -> 
     context = episode.context
     if since_s is not None:
         return context.view_end_ns - round(since_s * SECOND_NS)
-    return incident_start(source) if source.at is None else read_moment(source.at, context)
+    return incident_start(source) if source.at is None else read_moment(source.at, context.view_start_ns)
 
 
 def _write_page(episode: Episode, html: Path, analysis: IncidentAnalysis) -> int:

@@ -14,7 +14,7 @@ import click
 from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
-from faultset.core.printable import size_text
+from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options, text_console, wrap
 
@@ -234,14 +234,16 @@ class _Progress:
         if start.dashboard:
             click.echo(f"Dashboard: {start.dashboard}", err=True)
         if start.reused:
-            click.echo(f"Resuming: {start.reused} answers are done; --fresh runs all again", err=True)
+            click.echo(f"Resuming after {count_text(start.reused, 'answer')}; --fresh runs all again", err=True)
         if start.changed:
             changed = " and ".join(start.changed)
             text = f"Changed since the last evaluation into this folder: {changed}; dependent answers run again"
             click.echo(wrap(text), err=True)
         left_out = count_left_out(start.baselines) if self._default_choice else 0
         if left_out:
-            text = f"Left out: {left_out} more methods; --baselines all runs them, faultset list baselines names them"
+            text = (
+                f"Left out: {count_text(left_out, 'more method')}; see faultset list baselines, or use --baselines all"
+            )
             click.echo(wrap(text), err=True)
 
     def show(self, done: int, total: int) -> None:
@@ -257,13 +259,12 @@ def _describe_plan(start: EvaluationStart) -> str:
     """Return one sentence with the size of an evaluation and its estimated duration."""
     episodes, methods = start.episodes, len(start.baselines)
     tested = (
-        f"{episodes} views of {start.recordings} recording{'' if start.recordings == 1 else 's'}"
+        f"{count_text(episodes, 'view')} of {count_text(start.recordings, 'recording')}"
         if start.recordings
-        else f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without)"
+        else f"{count_text(episodes, 'episode')} ({start.faulty} with a fault, {episodes - start.faulty} without)"
     )
     return (
-        f"{tested}, "
-        f"{methods} {'method' if methods == 1 else 'methods'}, {start.answers:,} answers: about "
+        f"{tested}, {count_text(methods, 'method')}, {count_text(start.answers, 'answer')}: about "
         f"{duration_text(start.expected_s)} and {size_text(start.expected_bytes)}, {start.workers} at a time"
     )
 
@@ -276,13 +277,17 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
         show_json(to_json(board))
         return
     from faultset.evaluators.leaderboards import terminal
+    from faultset.evaluators.reports.figures.recording_timelines import EXPLORER_FILE
 
     terminal.show(board, text_console())
     click.echo(
         f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
         + (", alarms.parquet" if evaluation.recordings is not None else "")
     )
-    if board.quick:
+    if evaluation.recordings is not None:
+        explore = ["faultset", "dataset", "explore", dataset, "--results", str(folder)]
+        click.echo(f"Next:    {shlex.join([*explore, '--out', str(folder / EXPLORER_FILE)])}")
+    elif board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
         again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from faultset.core.files import replace_text
-from faultset.core.printable import with_texts
+from faultset.core.printable import count_text, with_texts
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
@@ -35,7 +35,8 @@ def markdown(comparison: Comparison) -> str:
     for name, run in (("old", old), ("new", new)):
         lines.append(
             f"- {name}: {run.folder}: {run.dataset} {run.version} (sha256 {run.digest[:12] or 'not recorded'}), "
-            f"code {run.code}, {run.episodes} episodes, {run.methods} methods, {run.answers} answers"
+            f"code {run.code}, {count_text(run.episodes, 'episode')}, {count_text(run.methods, 'method')}, "
+            f"{count_text(run.answers, 'answer')}"
         )
     lines += [f"- {line}" for line in remarks(comparison)] + [""]
     lines += ["## What else changed", ""]
@@ -65,7 +66,7 @@ def markdown(comparison: Comparison) -> str:
 def remarks(comparison: Comparison) -> list[str]:
     """Return what was compared and what could not be, one sentence each."""
     old, new = comparison.old, comparison.new
-    sentences = [f"{comparison.episodes} episodes are in both runs and are compared"]
+    sentences = [f"{count_text(comparison.episodes, 'episode')} of both runs compared"]
     if old.digest and new.digest and old.digest != new.digest:
         sentences.append(
             "the runs scored different versions of the data; episodes with equal labels are compared, but their "
@@ -90,9 +91,11 @@ def summary(table: PairedTable) -> str:
     down = sum(entry.differences[first].value < 0 for entry in table.entries)
     significant = sum(entry.adjusted_p < 0.05 for entry in table.entries)
     same = sum(entry.same_answers == entry.episodes for entry in table.entries)
-    text = f"{len(table.entries)} methods: {up} better, {down} worse, {len(table.entries) - up - down} equal"
+    text = (
+        f"{count_text(len(table.entries), 'method')}: {up} better, {down} worse, {len(table.entries) - up - down} equal"
+    )
     text += f"; {same} gave the same answers"
-    return f"{text}; {significant} {'difference' if significant == 1 else 'differences'} significant at 0.05 after Holm"
+    return f"{text}; {count_text(significant, 'difference')} significant at 0.05 after Holm"
 
 
 def difference(estimate: Estimate) -> TextCell:
@@ -148,7 +151,7 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
         TextCell(text=_significance(entry)),
         *(difference(entry.differences[name]) for name in others),
         TextCell(text=number_formats.p_value(mcnemar.p), tip=mcnemar.reason),
-        TextCell(text=f"{entry.episodes} in {entry.clusters} clusters"),
+        TextCell(text=f"{entry.episodes} in {count_text(entry.clusters, 'cluster')}"),
         TextCell(text=f"{entry.same_answers}/{entry.episodes}"),
         TextCell(
             text=name_changed_episodes(entry, comparison),

@@ -41,7 +41,7 @@ def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
         """Ask detectors and localization algorithms: alarms, suspects with evidence, how often they were right."""
         if clock.now_ns <= context.reference_end_ns:
             return reject("the healthy reference has not ended yet; wait first.")
-        moment_ns = None if at is None else read_moment(at, context)
+        moment_ns = None if at is None else read_moment(at, context.view_start_ns)
         with TruncatedCopies(str(folder)) as copies:
             seen = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
             return answer_text(analysis_text(analyse(seen, at_ns=moment_ns)))

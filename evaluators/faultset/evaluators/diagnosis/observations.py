@@ -15,7 +15,7 @@ from faultset.baselines.evidence.line_evidence import count_evidence
 from faultset.baselines.features.service_latency import CallSeries, name_codes, read_call_series
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained, with_metric_floor
-from faultset.core.printable import brief, printable, size_text
+from faultset.core.printable import brief, count_text, printable, size_text
 from faultset.core.times import SECOND_NS, duration_text
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import MetricRole
@@ -160,7 +160,7 @@ def _stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str
             continue
         first = int(np.argmax(windows.absent[:, stopped].mean(axis=1) > FEWER))
         time_ns = int(windows.times_ns[first]) - windows.step_ns
-        text = f"{len(stopped)} of {len(columns)} metrics stopped by {clock_text(time_ns, view.window)}"
+        text = f"{len(stopped)} of {count_text(len(columns), 'metric')} stopped by {clock_text(time_ns, view.window)}"
         observations.append(
             Observation(
                 service=service, kind="metric", subject="all metrics", time_ns=time_ns, strength=np.inf, text=text

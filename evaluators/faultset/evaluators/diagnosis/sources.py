@@ -9,16 +9,23 @@ from pathlib import Path
 
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import UsageError
-from faultset.core.printable import quoted
+from faultset.core.printable import count_text, quoted
 from faultset.core.processes import scratch
-from faultset.datasets.dataset import Dataset, Episode, open_dataset
-from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.core.times import SECOND_NS, utc_text
+from faultset.datasets.dataset import Dataset, Episode, is_episode, open_dataset
+from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.table_folders import TELEMETRY
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.cases import episode_id
+from faultset.datasets.imports.windows import reference_end
+from faultset.datasets.recordings import cut_view
 from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, open_labels
+from faultset.evaluators.diagnosis.times import read_moment
 
-_SHOWN = 3
+_MAX_LISTED = 3
+_MIN_BEFORE_NS = 10 * SECOND_NS
+_BEFORE_NS, _AFTER_NS = 300 * SECOND_NS, 120 * SECOND_NS
+"""Surroundings of a time in a recording. They are short because recordings have an incident every few minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +35,7 @@ class IncidentSource:
     paths: tuple[str, ...]
     """A dataset, the folder of an episode, or files and folders of telemetry."""
     episode: str | None = None
-    """Episode of a dataset."""
+    """Episode or recording of a dataset."""
     version: str | None = None
     """Version of a dataset; the newest by default."""
     incident: str | None = None
@@ -38,7 +45,8 @@ class IncidentSource:
     mapping: Path | None = None
     """Mapping file, for telemetry files."""
     at: str | None = None
-    """Time of the incident; of telemetry files, half an hour before and after it is read."""
+    """Time of the incident; of telemetry files, half an hour before and after it is read, and of a recording five
+    minutes before and two after."""
 
 
 @contextmanager
@@ -61,12 +69,16 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
             yield episode
         return
     folder = local_path(first)
-    if is_single and (folder / CONTEXT_FILE).is_file():
+    if is_single and is_episode(folder):
         _refuse(source, "the folder of one episode", ("episode", "version", "incident", "incidents", "mapping"))
         yield Episode(id=folder.resolve().name, path=folder)
     elif is_single and (not folder.exists() or (folder / VERSIONS).is_dir()):
         _refuse(source, "a dataset", ("incidents", "mapping"))
         dataset = open_dataset(folder, source.version)
+        if source.episode in dataset.recording_files or (not dataset.episodes and dataset.recording_files):
+            with scratch("incident") as temporary:
+                yield _cut(dataset, source, Path(temporary))
+            return
         episode = _choose(dataset, source)
         dataset.check_files(episodes=[episode.id])
         yield episode
@@ -97,6 +109,40 @@ def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -
     )
     import_telemetry(source.paths, folder, options, workers=1, progress=progress)
     return _choose(open_dataset(folder), source)
+
+
+def _cut(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
+    """Write the surroundings of a time of a recording as an episode."""
+    _refuse(source, "a recording", ("incident",))
+    if source.at is None:
+        raise UsageError(f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at")
+    names = [*dataset.recording_files] if source.episode is None else [source.episode]
+    views = [dataset.recording(name).view for name in names]
+    choices = [(view, read_moment(source.at, view.window[0])) for view in views]
+    covering = [
+        (view, at_ns, segment)
+        for view, at_ns in choices
+        for segment in view.segments
+        if segment.start_ns + _MIN_BEFORE_NS <= at_ns < segment.end_ns
+    ]
+    if not covering:
+        texts = [
+            f"{utc_text(s.start_ns)} to {utc_text(s.end_ns)}" for view in views[:_MAX_LISTED] for s in view.segments
+        ]
+        raise UsageError(
+            f"--at must be at least {_MIN_BEFORE_NS // SECOND_NS} s after the start of telemetry without a gap, and "
+            f"{source.paths[0]} has {', '.join(texts)} UTC, but it is {utc_text(choices[0][1])}"
+        )
+    if len(covering) > 1:
+        raise UsageError(
+            f"{source.paths[0]} has {count_text(len(covering), 'recording')} of that time; choose one with --episode: "
+            f"{', '.join(view.recording for view, _, _ in covering)}"
+        )
+    ((view, at_ns, segment),) = covering
+    start_ns, end_ns = max(segment.start_ns, at_ns - _BEFORE_NS), min(segment.end_ns, at_ns + _AFTER_NS)
+    healthy_ns = reference_end(start_ns, end_ns, at_ns, origin=view.recording)
+    cut = cut_view(view, folder, start_ns=start_ns, end_ns=end_ns, reference_end_ns=healthy_ns)
+    return Episode(id=cut.episode, path=folder / EPISODES / cut.episode)
 
 
 def incident_start(source: IncidentSource) -> int | None:
@@ -136,6 +182,6 @@ def _choose(dataset: Dataset, source: IncidentSource) -> Episode:
     if len(dataset) == 1:
         return dataset[dataset.episodes[0]]
     raise UsageError(
-        f"{', '.join(source.paths)} has {len(dataset)} episodes ({', '.join(dataset.episodes[:_SHOWN])}, ...); choose "
-        "one with --episode or --incident"
+        f"{', '.join(source.paths)} has {count_text(len(dataset), 'episode')}; choose one with --episode or "
+        f'--incident, "faultset dataset episodes {source.paths[0]}" lists them'
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from faultset.core.printable import brief, printable
+from faultset.core.printable import brief, count_text, printable
 from faultset.core.times import utc_text
 from faultset.evaluators.diagnosis.records import (
     GIVEN,
@@ -60,7 +60,7 @@ def _paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
 
 def _suspect_lines(number: int, suspect: Suspect, analysis: IncidentAnalysis) -> Iterator[str]:
     count, total = len(suspect.named_first_by), _answered(analysis)
-    yield f"{number}. {suspect.service}" + (f", first for {count} of {total} methods" if count else "")
+    yield f"{number}. {suspect.service}" + (f", first for {count} of {count_text(total, 'method')}" if count else "")
     for observation in suspect.observations[: _OBSERVATIONS[number - 1]]:
         yield f"   - {brief(observation.text, _TWO_LINES)}"
     if not suspect.observations:
@@ -73,7 +73,7 @@ def agreement_text(analysis: IncidentAnalysis) -> str:
         return "No evidence against a service."
     rate = analysis.hit_rate
     count, total = analysis.agreeing, _answered(analysis)
-    agreement = f"{count} of {total} methods agree on {analysis.suspects[0].service}."
+    agreement = f"Of {count_text(total, 'method')}, {count} put {analysis.suspects[0].service} first."
     return f"{agreement} {'No hit rate was measured for these methods.' if rate is None else _rate_text(rate)}"
 
 
@@ -81,7 +81,8 @@ def _rate_text(rate: HitRate) -> str:
     if not rate.incidents:
         return "No labelled incident had this agreement."
     return (
-        f"On labelled data, the first suspect was right in {rate.right} of {rate.incidents} incidents with this "
+        f"On labelled data, the first suspect was right in {rate.right} of "
+        f"{count_text(rate.incidents, 'incident')} with this "
         f"agreement ({100 * rate.share:.0f} %), one of the first three in {rate.right_in_three}."
     )
 

@@ -21,13 +21,15 @@ def clock_text(time_ns: int, window_ns: tuple[int, int]) -> str:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(form)
 
 
-def read_moment(text: str, context: EpisodeContext) -> int:
-    """Return a time inside the view in UTC nanoseconds.
+def read_moment(text: str, start_ns: int) -> int:
+    """Return a time in UTC nanoseconds.
 
     Parameters
     ----------
     text
-        ISO 8601, UTC without an offset, or a time of day such as "14:03" or "14:03:20", which is the first in the view.
+        ISO 8601, UTC without an offset, or a time of day such as "14:03" or "14:03:20".
+    start_ns
+        Start of the telemetry; a time of day is the first after it.
 
     Raises
     ------
@@ -38,14 +40,14 @@ def read_moment(text: str, context: EpisodeContext) -> int:
         return _nanoseconds(datetime.fromisoformat(text.strip()))
     except ValueError:
         pass
-    start = datetime.fromtimestamp(context.view_start_ns // SECOND_NS, UTC)
+    start = datetime.fromtimestamp(start_ns // SECOND_NS, UTC)
     try:
         moment_ns = _nanoseconds(datetime.fromisoformat(f"{start:%Y-%m-%d}T{text.strip()}"))
     except ValueError:
         raise UsageError(
             f"a time must be written like 14:03:20 or {start:%Y-%m-%dT%H:%M:%SZ}, got {quoted(text)}; use UTC"
         ) from None
-    return moment_ns if moment_ns >= context.view_start_ns else moment_ns + _DAY_NS
+    return moment_ns if moment_ns >= start_ns else moment_ns + _DAY_NS
 
 
 def _nanoseconds(moment: datetime) -> int:

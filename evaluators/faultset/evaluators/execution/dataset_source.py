@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -169,6 +169,8 @@ class DatasetSource:
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
+    unlabelled: int = 0
+    """Number of episodes without a label, which are left out."""
     imported_files: Mapping[str, int] = field(default_factory=dict)
     """For imported data whose cases offer several input files: file -> number of cases read from it."""
 
@@ -193,7 +195,7 @@ class DatasetSource:
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
             truths=tuple(facts.truth for facts in episodes),
-            gaps={folder.name: facts.gaps for folder, facts in zip(folders, episodes, strict=True) if facts.gaps},
+            gaps={facts.truth.episode: facts.gaps for facts in episodes if facts.gaps},
             splits={name: dict(split) for name, split in dataset.splits.items()},
             without_spans=frozenset(
                 episode for episode, files in dataset.files.items() if _SPANS not in files or not files[_SPANS].rows
@@ -204,6 +206,30 @@ class DatasetSource:
                 for episode, files in dataset.files.items()
             },
             imported_files=dict(dataset.provenance.get("import", {}).get("inputs", {})),
+        )
+
+    def without_unlabelled(self) -> DatasetSource:
+        """Return the source without the episodes of which it is unknown whether there was a fault.
+
+        Raises
+        ------
+        DataError
+            No episode remains.
+        """
+        truths = tuple(truth for truth in self.truths if truth.labelled)
+        if not truths:
+            place = self.url or self.folder
+            raise DataError(
+                f"{place} version {self.version} has no labelled episode, so nothing can be scored; name the causes "
+                f'when you import it, or find suspects with "faultset diagnose {place}"'
+            )
+        names = {truth.episode for truth in truths}
+        return replace(
+            self,
+            truths=truths,
+            unlabelled=len(self.truths) - len(truths),
+            gaps={episode: gaps for episode, gaps in self.gaps.items() if episode in names},
+            without_spans=self.without_spans & names,
         )
 
     def reference_gaps(self) -> list[str]:
@@ -248,7 +274,7 @@ def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
 
 
 def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:
-    """Return the ground truth of each episode of a dataset.
+    """Return the ground truth of each labelled episode of a dataset.
 
     Parameters
     ----------
@@ -267,6 +293,8 @@ def open_source(
 ) -> Iterator[Callable[[], DatasetSource]]:
     """Open a dataset version; yield a function that reads its labels and, for a folder, verifies its files.
 
+    Episodes without a label are left out.
+
     Parameters
     ----------
     dataset
@@ -276,14 +304,14 @@ def open_source(
     """
     if isinstance(dataset, str) and is_url(dataset):
         with open_remote_source(dataset, version) as source:
-            yield lambda: source
+            yield source.without_unlabelled
         return
     opened = open_dataset(local_path(str(dataset)), version) if isinstance(dataset, str | Path) else dataset
 
     def read() -> DatasetSource:
         # a damaged file would otherwise count as a failure of every method
         opened.check_files(workers)
-        return DatasetSource.of(opened)
+        return DatasetSource.of(opened).without_unlabelled()
 
     yield read
 

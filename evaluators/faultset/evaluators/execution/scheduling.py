@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from faultset.core.dask_clients import connect_client, list_connection_errors, silence_dask
 from faultset.core.errors import DataError, PlatformError
+from faultset.core.printable import count_text
 from faultset.core.processes import scratch
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, RunContext, report_progress
 from faultset.evaluators.execution.dataset_source import DatasetSource, remove_fetched_episodes
@@ -181,7 +182,7 @@ def describe_isolation(client: Client) -> str:
     without = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
     if not without:
         return next(iter(by_worker.values()), describe_confinement())
-    return f"{by_worker[without[0]]} ({len(without)} of {len(by_worker)} workers, first: {without[0]})"
+    return f"{by_worker[without[0]]} ({len(without)} of {count_text(len(by_worker), 'worker')}, first: {without[0]})"
 
 
 def _has_faultset() -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import pyarrow as pa
 
 from faultset.core.errors import DataError, UsageError
+from faultset.core.printable import count_text
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import CROSS, Fold, folds_of_split
@@ -100,7 +101,7 @@ def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
     if both:
         mine, theirs = both[0]
         raise DataError(
-            f"{len(both)} episodes of {train.name} are also in {test.name} (first: {mine}"
+            f"{train.name} and {test.name} share {count_text(len(both), 'episode')} (first: {mine}"
             f"{'' if mine == theirs else f', there called {theirs}'}), so methods would be tested on their training "
             "data; train on a dataset that shares no episode"
         )
@@ -326,7 +327,11 @@ class EvaluationScope:
     def alarm_description(self) -> str:
         """Return the text of reports about the detectors that raise alarms."""
         other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
-        rest = f"; {other} in the {count} of {len(self.source.truths)} episodes without spans" if other else ""
+        rest = (
+            f"; {other} in the {count} of {count_text(len(self.source.truths), 'episode')} without spans"
+            if other
+            else ""
+        )
         return f"{self.settings.alarm_detector}{rest}"
 
     def choose_alarm_detector(self, episode: str) -> str:

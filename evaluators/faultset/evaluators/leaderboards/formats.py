@@ -102,7 +102,7 @@ def summary_lines(board: Leaderboard) -> list[str]:
         f"alarms: runs of flags less than {GAP_S} s apart are one alarm; an alarm is true if it begins in a fault "
         f"[gap={GAP_S}s,grace=0s]",
         f"thresholds: {RULES.get(board.threshold_rule, board.threshold_rule)}"
-        + "".join(f"; {policy} in separate columns" for policy in board.other_rules),
+        + "".join(f"; {policy} in separate tables" for policy in board.other_rules),
         f"code {board.code}",
     ]
     if not any(curve.over == "evidence" for curve in board.curves):
@@ -112,7 +112,6 @@ def summary_lines(board: Leaderboard) -> list[str]:
         )
     if "reused_fits" in board.settings:
         sentences.append(f"reused fits of earlier evaluations: {board.settings['reused_fits']}")
-    sentences += [f"agents: {message}" for message in board.settings.get("agents_left_out", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.several_causes:
         sentences.append(
@@ -140,11 +139,13 @@ def head_lines(board: Leaderboard) -> list[str]:
             return [f"input: {identity}", *sentences, "missing answers count as no alarm"]
     sentences += [
         f"input: {identity}{_imported_files(board)}, split {board.split}; "
-        f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
+        f"methods see {_seconds(board.reference_s)} of reference"
+        + ("" if math.isnan(board.seen_s[0]) else f" and {_seconds(board.seen_s)} of each fault"),
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
         f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
-        + (" and those without a verdict" if counts.get("unknown") else ""),
+        + (" and those without a verdict" if counts.get("unknown") else "")
+        + (f"; {unlabelled} without a label left out" if (unlabelled := board.settings.get("unlabelled")) else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]
     if board.early_alarms:
@@ -153,7 +154,8 @@ def head_lines(board: Leaderboard) -> list[str]:
             f"alarms passed to localizers (detected): {alarms}; "
             f"raised by {board.settings.get('alarm_detector', 'the detectors that the answers name')}"
         )
-    return [*sentences, *(f"data: {message}" for message in board.settings.get("reference_gaps", ()))]
+    sentences += [f"data: {message}" for message in board.settings.get("reference_gaps", ())]
+    return [*sentences, *(f"agents: {message}" for message in board.settings.get("agents_left_out", ()))]
 
 
 def _imported_files(board: Leaderboard) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.core.printable import count_text
 from faultset.core.times import duration_text
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
@@ -171,10 +172,10 @@ class Table:
         verdict = self.verdict if self.faults == "all" else f"{self.faults} {self.verdict}"
         parts = [
             f"ranked by {self.metrics[0].title}",
-            f"{self.episodes} {verdict} fault episodes in {self.clusters} clusters",
+            f"{count_text(self.episodes, f'{verdict} fault episode')} in {count_text(self.clusters, 'cluster')}",
         ]
         if self.task == "detection":
-            parts += [f"{self.no_fault_episodes} no-fault episodes", f"thresholds: {self.threshold_rule}"]
+            parts += [count_text(self.no_fault_episodes, "no-fault episode"), f"thresholds: {self.threshold_rule}"]
         return ", ".join(parts)
 
     @property
@@ -183,7 +184,8 @@ class Table:
         if not self.candidates or not self.targets:
             return ""
         shares = ", ".join(f"{name} {count / self.episodes:.0%}" for name, count in self.targets.items())
-        return f"{self.candidates} candidates, of which {len(self.targets)} are ever a cause: {shares}"
+        verb = "is" if len(self.targets) == 1 else "are"
+        return f"{count_text(self.candidates, 'candidate')}, of which {len(self.targets)} {verb} ever a cause: {shares}"
 
     @property
     def standing(self) -> str:

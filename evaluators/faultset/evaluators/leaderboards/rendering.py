@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from faultset.core.printable import count_text
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import Entry, Failure, Table
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
@@ -120,7 +121,7 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
     if costs:
         spread = TextCell()
         if entry.seed_spread is not None:
-            spread = TextCell(text=f"± {entry.seed_spread:.2f}", counts=f"{entry.seeds} seeds")
+            spread = TextCell(text=f"± {entry.seed_spread:.2f}", counts=count_text(entry.seeds, "seed"))
         cells += [
             TextCell(text=number_formats.seconds(entry.fit_seconds)),
             TextCell(text=number_formats.mebibytes(entry.peak_bytes)),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.core.printable import count_text
 from faultset.evaluators.leaderboards.fault_loudness import Loudness, classify_loudness
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, SettingsRange, Table
 from faultset.evaluators.leaderboards.scores import GROUPS, EpisodeScores, Setting, is_learnable, is_scored
@@ -265,7 +266,7 @@ def correct_p(against: Mapping[str, PairedDifference], clusters: int) -> tuple[d
     needed = clusters_needed(len(against))
     if against and clusters < needed:
         comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
-        return {}, f"{comparisons} {needed} clusters, the table has {clusters}"
+        return {}, f"{comparisons} {count_text(needed, 'cluster')}, the table has {clusters}"
     return dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True)), ""
 
 

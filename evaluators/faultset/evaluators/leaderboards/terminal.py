@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from faultset.core.printable import printable, with_texts
+from faultset.core.printable import count_text, printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import build_agent_tables
 from faultset.evaluators.leaderboards.formats import head_lines
@@ -40,8 +40,10 @@ def show(board: Leaderboard, console: Console) -> None:
     for table in shown:
         hidden |= _show_table(table, board, console)
     others = len(board.tables) - len(shown)
-    more = [_count(len(hidden), "more column")] if hidden else []
-    more += [f"{_count(others, 'more table')} (by application, verdict, faults and input of methods)"] if others else []
+    more = [count_text(len(hidden), "more column")] if hidden else []
+    more += (
+        [f"{count_text(others, 'more table')} (by application, verdict, faults and input of methods)"] if others else []
+    )
     console.print(f"leaderboard.md has {', '.join(['all methods', *more])}.", style="dim", markup=False)
     for agents in build_agent_tables(board.agents):
         console.print()
@@ -56,7 +58,11 @@ def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     entries = _shown_entries(table)
     metrics = choose_columns(table)
     text = render_table(replace(table, entries=tuple(entries)), metrics, kinds=False).fit(console.width)
-    first = f", the first {len(entries)} of {len(table.entries)} methods" if len(entries) < len(table.entries) else ""
+    first = (
+        f", the first {len(entries)} of {count_text(len(table.entries), 'method')}"
+        if len(entries) < len(table.entries)
+        else ""
+    )
     console.print()
     console.print(table.title, style="bold", markup=False)
     console.print(f"{table.header}{first}", style="dim", markup=False)
@@ -94,12 +100,8 @@ def _loudness(table: Table, board: Leaderboard) -> str:
             ]
             if not values:
                 continue
-            parts.append(f"{other.episodes} {faults} faults: {', control '.join(values)}")
+            parts.append(f"{count_text(other.episodes, f'{faults} fault')}: {', control '.join(values)}")
     return "; ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def render_text(board: Leaderboard, width: int) -> str:
@@ -141,4 +143,4 @@ def _failures(failures: Sequence[Failure]) -> str:
     counts = Counter((failure.baseline, failure.status) for failure in failures)
     names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_FAILURES]]
     more = [f"{len(counts) - _FAILURES} more"] if len(counts) > _FAILURES else []
-    return f"{len(failures)} rows failed and count as misses ({', '.join([*names, *more])})"
+    return f"{count_text(len(failures), 'failed row')} counted as misses ({', '.join([*names, *more])})"

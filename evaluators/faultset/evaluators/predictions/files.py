@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError, UsageError
-from faultset.core.printable import printable, quoted
+from faultset.core.printable import count_text, printable, quoted
 from faultset.core.reading.regular_files import read_regular
 from faultset.evaluators.results.rows import PROTOCOLS
 
@@ -324,11 +324,13 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     """
     frame, origin = file.frame, printable(file.path)
     if frame["episode"].isna().any():
-        raise DataError(f"{origin} has {int(frame['episode'].isna().sum())} rows without an episode; remove them")
+        raise DataError(
+            f"{origin} has {count_text(int(frame['episode'].isna().sum()), 'row')} without an episode; remove them"
+        )
     unknown = sorted(set(frame["episode"].unique()) - set(truths))
     if unknown:
         raise DataError(
-            f"{origin} has answers about {len(unknown)} episodes that are not in {dataset} (first: "
+            f"{origin} has answers about {count_text(len(unknown), 'episode')} missing from {dataset} (first: "
             f"{quoted(unknown[0])}); predict this version, or choose the predicted one with --version"
         )
     _check_repeats(file, origin)

@@ -28,7 +28,8 @@ from faultset.evaluators.recordings.folds import identify_dataset
 from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
-"""Shortest and longest times before and after an onset."""
+"""Shortest and longest times before and after an onset, with samples every `STEP_S` seconds or faster."""
+STEP_S = 5.0
 _USUAL_SHARE = 0.9
 """Share of the incidents that should have these times."""
 
@@ -133,9 +134,11 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     Returns
     -------
     CutEpisodes or None
-        None if no incident names a faulty service or has enough time.
+        None if no incident names one of several services and has enough time.
     """
-    recordings = dataset.recordings()
+    recordings = [recording for recording in dataset.recordings() if len(recording.context.services) > 1]
+    if not recordings:
+        return None
     lengths = choose_lengths(recordings)
     faults = [list(plan_fault_cuts(recording.truth, lengths)) for recording in recordings]
     if not any(cut.incident is not None and cut.incident.root_causes for cuts in faults for cut in cuts):
@@ -164,10 +167,12 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
             if first_ns in ends:
                 before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
             after.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
-    return CutLengths(before_s=_choose(before, *BEFORE_S), after_s=_choose(after, *AFTER_S))
+    scale = max(1.0, *(recording.context.sampling_step_s / STEP_S for recording in recordings))
+    return CutLengths(before_s=_choose(before, BEFORE_S, scale), after_s=_choose(after, AFTER_S, scale))
 
 
-def _choose(values: Iterable[float], least: float, most: float) -> float:
+def _choose(values: Iterable[float], limits: tuple[float, float], scale: float) -> float:
     data = np.asarray(list(values))
+    least, most = (scale * limit for limit in limits)
     common = float(np.quantile(data, 1 - _USUAL_SHARE, method="lower")) if len(data) else least
     return min(most, max(least, float(np.floor(common))))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.files import parquet_path, replacing
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, duration_text
 from faultset.evaluators.leaderboards.records import Table
 from faultset.evaluators.recordings.tables import build_recording_tables
@@ -67,21 +68,24 @@ class RecordingResults:
         return build_tracks(self.rows, self.watches, self.facts)
 
     @property
-    def summary(self) -> str:
-        """One sentence with the watched time, the references and the incidents."""
+    def counts_text(self) -> str:
+        """The watched time and the incidents in a few words."""
         items = [item for facts in self.facts.values() for item in facts.incidents]
         counted = sum(len(facts.counted) for facts in self.facts.values())
         scored = sum(item.counts for item in items)
         watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
+        return (
+            f"{duration_text(watched_s)} watched, {count_text(len(items), 'incident')}: {counted} in headlines, "
+            f"{scored - counted} unnoticed by clients, {len(items) - scored} not scored"
+        )
+
+    @property
+    def summary(self) -> str:
+        """The recordings, their references and their split in one sentence."""
         references = sorted({facts.reference_s for facts in self.facts.values()})
         spans = " to ".join(f"{seconds:g}" for seconds in dict.fromkeys((references[0], references[-1])))
-        noun = "recording" if len(self.facts) == 1 else "recordings"
-        return (
-            f"{len(self.facts)} {noun}, {duration_text(watched_s)} watched with references of {spans} s, split "
-            f"{self.split}; {len(items)} incidents: clients noticed {counted} and did not notice {scored - counted}; "
-            f"{len(items) - scored} are not scored, because they overlap void stretches or began before the first "
-            "reference"
-        )
+        count = count_text(len(self.facts), "recording")
+        return f"{count}, {self.counts_text}; references of {spans} s, split {self.split}"
 
     def tables(self, seed: int) -> list[Table]:
         """Return the tables of detectors; `seed` is that of tests that draw sign flips."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import IMPORTED
+from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.recordings.recording import Recording
 from faultset.evaluators.recordings.watches import RecordingWatch, reference_ns
 from faultset.evaluators.results.rows import ResultRow
@@ -38,20 +39,16 @@ class ScoredIncident:
 
     incident: str
     recording: str
+    title: str
+    """Fault and targets."""
     start_ns: int
     end_ns: int
     cluster: tuple[Hashable, ...]
-    """Application, fault and targets."""
+    """Application, fault and targets; of an anomaly in an imported series its id."""
     headline: bool
     """Whether clients noticed it, or it was imported without a verdict."""
     counts: bool
     """Whether it is scored: it begins in watched time and overlaps no void stretch."""
-
-    @property
-    def title(self) -> str:
-        """Fault and targets."""
-        _, fault, *targets = map(str, self.cluster)
-        return f"{fault} on {', '.join(targets)}" if targets else fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +82,12 @@ class RecordingFacts:
                 ScoredIncident(
                     incident=incident.incident,
                     recording=recording.id,
+                    title=" on ".join(filter(None, (incident.fault, ", ".join(incident.targets)))),
                     start_ns=start_ns,
                     end_ns=end_ns,
-                    cluster=(context.app, incident.fault, *sorted(incident.targets)),
+                    cluster=(context.app, incident.fault, *sorted(incident.targets))
+                    if incident.fault != ANOMALY
+                    else (context.app, incident.fault, incident.incident),
                     headline=incident.verdict in verdicts,
                     counts=not is_void and any(begin <= start_ns < end for begin, end in watched),
                 )

@@ -98,7 +98,7 @@ def render(
         board=board,
         summary_lines=formats.summary_lines(board),
         summary=_summary(board),
-        tiles=_tiles(board, rows, unsolved, headline),
+        tiles=_tiles(board, rows, recordings, unsolved, headline),
         recordings=None if recordings is None else _recordings(board, recordings, results),
         sections=[_section(board, scores, task) for task in _TITLES if _tables(board, task)],
         others=[(table, render_table(table, costs=True)) for table in others],
@@ -251,18 +251,31 @@ def _by_hard(board: Leaderboard) -> list[str]:
     return sorted(names, key=lambda name: (-hard.get(name, 0.0), -total[name], name))
 
 
-def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headline: int) -> list[dict[str, str]]:
+def _tiles(
+    board: Leaderboard,
+    rows: Sequence[ResultRow],
+    recordings: RecordingResults | None,
+    unsolved: int,
+    headline: int,
+) -> list[dict[str, str]]:
     counts = board.counts
-    methods = {row.baseline: row.kind for row in rows}
+    answers = [*rows, *(() if recordings is None else recordings.rows)]
+    methods = {row.baseline: row.kind for row in answers}
     controls = sum(kind == "control" for kind in methods.values())
-    times = sorted(row.seconds for row in rows if row.seconds is not None)
-    tiles = [
-        {
-            "title": "episodes",
-            "value": str(sum(counts.values())),
-            "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-            f"{count_unnoticed(counts)}{counts['no fault']} without a fault",
-        },
+    times = sorted(row.seconds for row in answers if row.seconds is not None)
+    tiles = []
+    if recordings is not None:
+        tiles.append({"title": "recordings", "value": str(len(recordings.facts)), "text": recordings.counts_text})
+    if rows:
+        tiles.append(
+            {
+                "title": "episodes" if recordings is None else "episodes cut out",
+                "value": str(sum(counts.values())),
+                "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
+                f"{count_unnoticed(counts)}{counts['no fault']} without a fault",
+            }
+        )
+    tiles += [
         {
             "title": "methods",
             "value": str(len(methods) - controls),
@@ -270,7 +283,7 @@ def _tiles(board: Leaderboard, rows: Sequence[ResultRow], unsolved: int, headlin
         },
         {
             "title": "answers",
-            "value": f"{len(rows):,}",
+            "value": f"{len(answers):,}",
             "text": f"{len(board.failures)} failed; "
             + (f"median {number_formats.seconds(times[len(times) // 2])} elapsed" if times else "no times"),
         },

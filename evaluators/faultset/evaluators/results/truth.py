@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from faultset.datasets.format.context import IMPORTED
-from faultset.datasets.format.labels import AlarmLocation
+from faultset.datasets.format.labels import UNLABELLED, AlarmLocation
 from faultset.datasets.training.folds import get_cluster_key, list_problems
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Truth:
     fault: str | None
     """Name of the fault, or several joined by " + "; None without a fault."""
     no_fault_kind: str | None
-    """plain, disturbed or sham; None with a fault."""
+    """plain, disturbed, sham or unlabelled; None with a fault."""
     targets: tuple[str, ...]
     """Services that the fault was applied to."""
     causes: tuple[tuple[str, ...], ...]
@@ -80,6 +80,11 @@ class Truth:
     def faulty(self) -> bool:
         """Return whether a fault was injected."""
         return self.fault is not None
+
+    @property
+    def labelled(self) -> bool:
+        """Return whether it is known if there was a fault."""
+        return self.no_fault_kind != UNLABELLED
 
     @property
     def cluster(self) -> tuple[str, ...]:

@@ -487,7 +487,7 @@ def _by_policy(metric: Metric, policy: str) -> Metric:
         title=f"{metric.title}, {policy}",
         meaning=f"{metric.meaning}; thresholds by the policy {policy}",
         headline=False,
-        shown_second="if known" if metric is TIMED_BALANCED_ACCURACY else "",
+        shown_second="",
         brief=True,
         episodes="all",
         aggregate=aggregate,

@@ -193,7 +193,7 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
     assert list_namespaces(api)
     recovered = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
     assert recovered.returncode == 0, recovered.stderr
-    assert "removed the remains of 1 episodes" in recovered.stdout
+    assert "removed the remains of 1 episode" in recovered.stdout
     assert list((out / "episodes").glob("*")) == [] if (out / "episodes").exists() else True
     again = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
     assert "nothing to remove" in again.stdout

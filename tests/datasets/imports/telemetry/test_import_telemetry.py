@@ -108,6 +108,14 @@ def test_a_time_cuts_one_unlabelled_episode(files: Path, tmp_path: Path) -> None
     assert label.reference_end_ns <= 1_760_000_400 * NS
 
 
+def test_two_windows_of_the_same_system_have_different_ids(files: Path, tmp_path: Path) -> None:
+    for name, end in (("a", T + 600), ("b", T + 900)):
+        import_telemetry([files], tmp_path / name, TelemetryOptions(window=(T * NS, end * NS), app="shop"))
+    first, second = open_dataset(tmp_path / "a"), open_dataset(tmp_path / "b")
+    assert {*first.episodes}.isdisjoint(second.episodes)
+    assert first.view(first.episodes[0]).context.app == "shop"
+
+
 def test_the_mapping_file_decides_names_and_roles(files: Path, tmp_path: Path) -> None:
     mapping = tmp_path / "m.yaml"
     mapping.write_text("app: shop\nservices: {cartservice: basket, web: null}\nroles: {container_memory_rss: cpu}\n")

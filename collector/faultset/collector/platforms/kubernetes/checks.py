@@ -24,6 +24,7 @@ from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import
 )
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import GAUGE_HISTOGRAM
 from faultset.core.errors import PlatformError
+from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 CORES_PER_EPISODE = 1.5
@@ -248,7 +249,7 @@ def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requireme
 def _capacity(api: Api) -> Requirement:
     def check_state() -> tuple[bool, str]:
         count = episode_capacity(api)
-        return count >= 1, f"for {count} concurrent episode{'' if count == 1 else 's'}"
+        return count >= 1, f"for {count_text(count, 'concurrent episode')}"
 
     return _run_check("capacity of the nodes", check_state, "add a node, or one with more memory or cores")
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_names, unpack
 from faultset.datasets.imports.columns import (
@@ -336,7 +337,7 @@ class AIOpsLabImport:
     )
     weakness = (
         "The exporter does not record the fault: without a label.json an export is unlabelled, and an evaluation "
-        "treats it as fault-free. Logs are cut off at 7,500 lines in five minutes."
+        "leaves it out. Logs are cut off at 7,500 lines in five minutes."
     )
 
     def recognises(self, path: Path) -> bool:
@@ -426,7 +427,7 @@ def _find_issues(export: Export) -> Iterator[DataIssue]:
             "warning",
             export.name,
             f"There is no {LABEL_FILE}, so the fault is unknown.",
-            "The episode is unlabelled, and an evaluation treats it as fault-free.",
+            "The episode is unlabelled, and an evaluation leaves it out.",
         )
     missing = [name for name in FUSED if not any(path.stem == f"kpi_{name}" for path in export.metric_files)]
     if export.metric_files and missing:
@@ -437,7 +438,10 @@ def _find_issues(export: Export) -> Iterator[DataIssue]:
     distinct = len(read_spans(export.trace_files)) if export.trace_files else 0
     if rows > distinct:
         yield DataIssue(
-            "warning", export.name, f"{rows - distinct} of {rows} spans are repeated.", "Each is imported once."
+            "warning",
+            export.name,
+            f"{rows - distinct} of {count_text(rows, 'span')} repeated.",
+            "Each is imported once.",
         )
     for path in export.log_files:
         yield from _find_log_issues(export, path)

@@ -296,7 +296,7 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
             f"the telemetry covers {days:,.0f} days, from {rfc3339(data[0])} to {rfc3339(data[1])}, and an episode "
             "at most 31; choose a part with --at or --incidents"
         )
-    return EpisodeWindow(key="whole", start_ns=data[0], end_ns=data[1])
+    return EpisodeWindow(key=f"{rfc3339(data[0])} to {rfc3339(data[1])}", start_ns=data[0], end_ns=data[1])
 
 
 def parse_moment(text: str) -> int:

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from faultset.core.printable import count_text
+from faultset.core.printable import count_text
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.telemetry.rows import STAGED
 from faultset.datasets.imports.telemetry.staging import FileFacts
@@ -24,7 +26,7 @@ def describe_formats(files: Sequence[FileFacts]) -> list[str]:
     for name, members in sorted(grouped.items()):
         rows = sum_counts(file.rows for file in members)
         counts = ", ".join(f"{rows[table]:,} {table}" for table in STAGED if rows[table]) or "declarations only"
-        lines.append(f"{name}: {len(members)} {'file' if len(members) == 1 else 'files'}, {counts}")
+        lines.append(f"{name}: {count_text(len(members), 'file')}, {counts}")
     return lines
 
 
@@ -46,17 +48,13 @@ def list_issues(report: TelemetryReport) -> Iterator[DataIssue]:
             problem = f"{file.refusal}." if reason == file.refusal else f"It {reason}."
             yield DataIssue("warning", file.name, problem, "It is left out.")
         for reason, count in file.dropped.items():
-            yield DataIssue("warning", file.name, f"{_count(count, 'record')}: {reason}.", "They are dropped.")
+            yield DataIssue("warning", file.name, f"{count_text(count, 'record')}: {reason}.", "They are dropped.")
         for remark, count in file.notes.items():
-            yield DataIssue("note", file.name, f"{_count(count, 'record')}: {remark}.", "They are imported.")
+            yield DataIssue("note", file.name, f"{count_text(count, 'record')}: {remark}.", "They are imported.")
         if file.redacted:
             yield DataIssue(
                 "note",
                 file.name,
-                f"{_count(file.redacted, 'text')} {'has' if file.redacted == 1 else 'have'} secrets.",
+                f"{count_text(file.redacted, 'text')} {'has' if file.redacted == 1 else 'have'} secrets.",
                 "The secrets are hidden.",
             )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -17,7 +17,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import lock_folder
-from faultset.core.printable import quoted, size_text
+from faultset.core.printable import count_text, quoted, size_text
 from faultset.core.suggestions import suggest
 from faultset.core.times import duration_text, rfc3339
 from faultset.datasets.format.storage import translate_disk_full
@@ -60,6 +60,8 @@ class TelemetryOptions:
     """Mapping file; names are inferred without it."""
     incidents: Path | str | None = None
     """Incident file."""
+    app: str = "app"
+    """Name of the application without a mapping file."""
     at: str | None = None
     """Time to cut one episode around."""
     window: tuple[int, int] | None = None
@@ -184,7 +186,7 @@ def staged(
     announce: Callable[[object], None] | None = None,
 ) -> Iterator[StagedTelemetry]:
     """Read files into a folder that is locked within the block; see `import_telemetry`."""
-    mapping = TelemetryMapping() if options.mapping is None else read_mapping(Path(options.mapping))
+    mapping = TelemetryMapping(app=options.app) if options.mapping is None else read_mapping(Path(options.mapping))
     Redactor(options.redact, options.redact_patterns)  # refuses an invalid pattern before anything is read
     inputs = list_inputs([Path(path) for path in paths])
     if not inputs:
@@ -238,8 +240,7 @@ def _counter(inputs: Sequence[InputFile], progress: Progress | None) -> Callable
 
 def _cost_text(inputs: Sequence[InputFile]) -> str:
     size = sum(file.size for file in inputs)
-    noun = "file" if len(inputs) == 1 else "files"
-    return f"{len(inputs):,} {noun}, {size_text(size)}: about {duration_text(size / _BYTES_PER_S)} to read"
+    return f"{count_text(len(inputs), 'file')}, {size_text(size)}: about {duration_text(size / _BYTES_PER_S)} to read"
 
 
 def _no_telemetry(facts: Sequence[FileFacts]) -> str:
@@ -280,7 +281,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
                     f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
-        yield f"{count:,} rows of {table} name no service"
+        yield f"{count_text(count, 'row')} of {table} without a service"
 
 
 def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> LongTelemetryPlan | None:
@@ -374,21 +375,21 @@ def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[s
     }
 
 
-def write_mapping(path: Path, report: TelemetryReport) -> str:
+def write_mapping(path: Path, report: TelemetryReport, app: str) -> str:
     """Write a mapping file with the inferred names of services, to be edited; return what became of it.
 
     A file that exists is kept, because it may have been edited.
     """
-    text = mapping_text(report)
+    text = mapping_text(report, app)
     if path.exists():
         is_same = path.is_file() and path.read_bytes() == text.encode()
         return "holds these names" if is_same else "exists and was not changed; --mapping reads it"
     with translate_write_errors(path):
         replace_text(path, text)
-    return "holds these names; edit it and import with --mapping to change them"
+    return "holds these names; to change them, edit it and repeat the command with --mapping and another folder"
 
 
-def mapping_text(report: TelemetryReport) -> str:
+def mapping_text(report: TelemetryReport, app: str) -> str:
     """Return the text of a mapping file with the inferred names of services."""
     services: dict[str, str | None] = {}
     for service, tables in report.names.aliases.items():
@@ -396,7 +397,7 @@ def mapping_text(report: TelemetryReport) -> str:
             services[alias] = service
     lines = [
         "# How faultset reads this telemetry. Edit it and give it with --mapping.",
-        "app: app",
+        f"app: {app}",
         "# zone of times without one",
         "time_zone: UTC",
         "# name in the data: service in the dataset; null for rows that belong to no service",

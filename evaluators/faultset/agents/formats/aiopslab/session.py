@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, find_changes_since, label_of, task_of
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, suffix_of
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable, plain_text
@@ -22,7 +22,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import printable
 from faultset.core.reading.documents import parse_object, validation_sentence
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.reading.regular_files import read_unpacked
 
 Grammar = Literal["old", "new"]
 CHANGED_S = datetime(2025, 9, 23, tzinfo=UTC).timestamp()
@@ -234,11 +234,11 @@ class AIOpsLabSessions:
 
     def files(self, path: Path) -> Sequence[Path]:
         """Return the session files."""
-        return files_below(path, lambda file: file.suffix == ".json", "a folder of AIOpsLab's session files")
+        return files_below(path, lambda file: suffix_of(file) == ".json", "a folder of AIOpsLab's session files")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read one session."""
-        document = parse_object(read_regular(file, limit_bytes=LIMIT_BYTES), str(file))
+        document = parse_object(read_unpacked(file, limit_bytes=LIMIT_BYTES), str(file))
         try:
             session = _Session.model_validate(document)
         except ValidationError as problem:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from faultset.core.printable import count_text
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Table, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
@@ -171,7 +172,7 @@ def _mean(curve: Curve) -> float:
 
 def _tip(curve: Curve, i: int) -> str:
     point = curve.points[i]
-    text = f"{curve.baseline}, {point.at_s:g} s: {point.right.value:.2f} on {point.right.n} episodes"
+    text = f"{curve.baseline}, {point.at_s:g} s: {point.right.value:.2f} on {count_text(point.right.n, 'episode')}"
     if not math.isnan(point.right_otherwise):
         text += f"; {point.right_otherwise:.2f} on the same episodes with no delay and the whole view"
     return text

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, clock_text, duration_text
 from faultset.evaluators.recordings.tracks import RecordingFacts, ScoredIncident, Track, remove_ranges
 from faultset.evaluators.scoring.alarms import Range
@@ -55,7 +56,7 @@ def _timeline(tracks: Sequence[Track]) -> dict[str, Any]:
         "id": facts.recording,
         "app": facts.app,
         "length": duration_text((facts.end_ns - facts.start_ns) / SECOND_NS),
-        "incidents": f"{scored} of {len(facts.incidents)} incidents count",
+        "incidents": f"{scored} of {count_text(len(facts.incidents), 'incident')} counted",
         "truth": [
             *(_mark(facts, "unwatched", piece, "not watched") for piece in _unwatched(facts)),
             *(_mark(facts, "void", void, "void: does not count") for void in facts.voids),

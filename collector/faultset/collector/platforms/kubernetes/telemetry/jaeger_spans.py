@@ -12,6 +12,7 @@ from typing import Any
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import parse_response
 from faultset.collector.sources.span_store import SpanStore
 from faultset.core.errors import PlatformError
+from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
 
 PATH = "/api/traces"
@@ -115,7 +116,9 @@ class CollectedSpans:
                 "service name only; set the resource attribute k8s.pod.name"
             )
         if self._shifted:
-            result.append(f"Jaeger has shifted the times of {self._shifted} spans (query.max-clock-skew-adjustment)")
+            result.append(
+                f"Jaeger has shifted the times of {count_text(self._shifted, 'span')} (query.max-clock-skew-adjustment)"
+            )
         return tuple(result)
 
 
