@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from faultset.core.printable import count_text
-from faultset.core.printable import count_text
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.telemetry.rows import STAGED
 from faultset.datasets.imports.telemetry.staging import FileFacts
