@@ -170,13 +170,13 @@ def _show_import(result: ImportResult, out: Path, as_json: bool, following: str 
     units = _count_units(count - result.recordings, result.recordings)
     click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
-    click.echo(following or _next_commands(out, recordings=result.recordings > 0))
+    click.echo(following or _next_commands(out, has_recordings=result.recordings > 0))
 
 
-def _next_commands(out: Path, *, recordings: bool) -> str:
+def _next_commands(out: Path, *, has_recordings: bool) -> str:
     folder = shlex.quote(str(out))
     commands = [f"faultset dataset verify {folder}"]
-    commands += [f"faultset dataset explore {folder}"] if recordings else []
+    commands += [f"faultset dataset explore {folder}"] if has_recordings else []
     return "\n  ".join(["Next:", *commands, f"evaluate {folder}"])
 
 

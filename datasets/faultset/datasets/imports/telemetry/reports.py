@@ -47,17 +47,13 @@ def list_issues(report: TelemetryReport) -> Iterator[DataIssue]:
             problem = f"{file.refusal}." if reason == file.refusal else f"It {reason}."
             yield DataIssue("warning", file.name, problem, "It is left out.")
         for reason, count in file.dropped.items():
-            yield DataIssue("warning", file.name, f"{_count(count, 'record')}: {reason}.", "They are dropped.")
+            yield DataIssue("warning", file.name, f"{count_text(count, 'record')}: {reason}.", "They are dropped.")
         for remark, count in file.notes.items():
-            yield DataIssue("note", file.name, f"{_count(count, 'record')}: {remark}.", "They are imported.")
+            yield DataIssue("note", file.name, f"{count_text(count, 'record')}: {remark}.", "They are imported.")
         if file.redacted:
             yield DataIssue(
                 "note",
                 file.name,
-                f"{_count(file.redacted, 'text')} {'has' if file.redacted == 1 else 'have'} secrets.",
+                f"{count_text(file.redacted, 'text')} {'has' if file.redacted == 1 else 'have'} secrets.",
                 "The secrets are hidden.",
             )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
