@@ -142,7 +142,7 @@ def test_an_attempt_that_cannot_be_made_is_named_and_made_again(tmp_path: Path, 
     planned = plan_mitigations(plans("scale-to-zero"), lambda plan: [repair_order("true-undo", "")])
     for _ in range(2):
         campaign = mitigate(planned, out=tmp_path / "out")
-        with pytest.raises(PlatformError, match="1 of 1 attempts failed; first, scale-to-zero on"):
+        with pytest.raises(PlatformError, match="1 of 1 attempt failed; first, scale-to-zero on"):
             campaign.raise_for_failures()
     assert len(made) == 2
 

@@ -156,7 +156,7 @@ def test_a_limit_on_address_space_that_is_too_low_is_one_sentence(monkeypatch: p
             {"tcp://a:1": ISOLATED, "tcp://c:1": ELSEWHERE, "tcp://b:1": ELSEWHERE},
             f"{ELSEWHERE} (2 of 3 workers, first: tcp://b:1)",
         ),
-        ({"tcp://a:1": ELSEWHERE}, f"{ELSEWHERE} (1 of 1 workers, first: tcp://a:1)"),
+        ({"tcp://a:1": ELSEWHERE}, f"{ELSEWHERE} (1 of 1 worker, first: tcp://a:1)"),
     ],
 )
 def test_one_worker_that_cannot_isolate_methods_is_said(workers: dict[str, str], said: str) -> None:

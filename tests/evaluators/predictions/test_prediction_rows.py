@@ -182,7 +182,7 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
     tested = {row.episode for row in rows if row.protocol == "detected"}
     assert tested == {truth.episode for truth in source.truths}
     assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.healthy_train)
-    with pytest.raises(DataError, match=r"not in example version 1.0.0"):
+    with pytest.raises(DataError, match=r"missing from example version 1.0.0"):
         read_predictions(EvaluationScope(source=source), [file])
 
 

@@ -271,7 +271,7 @@ def test_times_that_jaeger_has_moved_are_said(source, jaeger) -> None:
     jaeger.traces[0]["spans"][1]["warnings"] = ["clock skew adjustment: -3 ms"]
     made = source()
     _rows(made)
-    assert "has shifted the times of 1 spans" in made.notes[0]
+    assert "has shifted the times of 1 span " in made.notes[0]
 
 
 def _by_otlp(kind: Any, status: Any, message: str, attributes: dict[str, Any]) -> Any:
