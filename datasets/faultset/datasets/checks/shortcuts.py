@@ -135,6 +135,8 @@ class _Case:
 
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
+_WHERE_PRESENT = ("rollout timing",)
+"""Tested only where pods became ready. That there was a rollout is a clue that the control `last-change` uses, too."""
 
 
 def _choose_lengths(dataset: Dataset) -> CutLengths | None:
@@ -185,6 +187,7 @@ def _read_case(episode: Episode, cluster: tuple[str, ...]) -> _Case:
         "event reasons": _count(tables["events"]["reason"]),
         "errors": _errors(tables),
         "image tags": _count_tags(pods),
+        "rollouts": _count_rollouts(pods),
         "rollout timing": _timing(pods),
     }
     by_service: dict[str, dict[str, Counts]] = {
@@ -192,7 +195,8 @@ def _read_case(episode: Episode, cluster: tuple[str, ...]) -> _Case:
         "row counts before the onset": _rows_by_service(before, view),
         "event reasons": {s: _count(_select_service(tables["events"], s)["reason"]) for s in view.services},
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
-        "rollout timing": {s: _timing([pod for pod in pods if pod.service == s]) for s in view.services},
+        "rollouts": {s: _count_rollouts(pod for pod in pods if pod.service == s) for s in view.services},
+        "rollout timing": {s: _timing(pod for pod in pods if pod.service == s) for s in view.services},
     }
     return _Case(cluster, label.fault is not None, frozenset(label.targets), view.services, whole, by_service)
 
@@ -225,9 +229,14 @@ def _pods(objects: pa.Table) -> list[_Pod]:
     return pods
 
 
-def _timing(pods: Sequence[_Pod]) -> Counts:
+def _count_rollouts(pods: Iterable[_Pod]) -> Counts:
+    return {"pods": float(sum(pod.ready_s is not None for pod in pods))}
+
+
+def _timing(pods: Iterable[_Pod]) -> Counts:
+    """Return the times that pods took to become ready; empty if none became ready."""
     delays = [pod.ready_s for pod in pods if pod.ready_s is not None]
-    return {"longest": max(delays, default=0.0), "shortest": min(delays, default=0.0), "pods": float(len(delays))}
+    return {"longest": max(delays), "shortest": min(delays)} if delays else {}
 
 
 def _count(column: pa.ChunkedArray) -> Counts:
@@ -275,36 +284,47 @@ def _rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) -> dict[
 
 
 def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
-    faulty = np.array([case.faulty for case in cases], dtype=bool)
-    groups = _groups(case.cluster for case in cases)
-    if min(len(set(groups[faulty])), len(set(groups[~faulty]))) < FOLDS:
-        return []
     shortcuts = []
-    for kind in cases[0].whole:
-        answers = _out_of_fold(_matrix([case.whole[kind] for case in cases]), faulty, groups, seed) > 0.5
+    for kind in cases[0].whole if cases else ():
+        tested = [case for case in cases if kind not in _WHERE_PRESENT or case.whole[kind]]
+        faulty = np.array([case.faulty for case in tested], dtype=bool)
+        groups = _groups(case.cluster for case in tested)
+        if min(len(set(groups[faulty])), len(set(groups[~faulty]))) < FOLDS:
+            continue
+        answers = _out_of_fold(_matrix([case.whole[kind] for case in tested]), faulty, groups, seed) > 0.5
         is_right = answers == faulty
         score = (is_right[faulty].mean() + is_right[~faulty].mean()) / 2
         errors = [_cluster_error(is_right[is_class], groups[is_class]) for is_class in (faulty, ~faulty)]
-        shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(cases)))
+        shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(tested)))
     return shortcuts
 
 
 def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
-    cases = [case for case in cases if case.faulty and case.targets & set(case.services)]
-    clusters = _groups(case.cluster for case in cases)
-    if len(set(clusters)) < FOLDS:
-        return []
-    owner = np.repeat(np.arange(len(cases)), [len(case.services) for case in cases])
-    target = np.array([service in case.targets for case in cases for service in case.services])
-    chance = float(np.mean([len(case.targets) / len(case.services) for case in cases]))
+    cases = [case for case in cases if case.faulty]
     shortcuts = []
-    for kind in cases[0].by_service:
-        rows = _matrix([case.by_service[kind].get(service, {}) for case in cases for service in case.services])
+    for kind in cases[0].by_service if cases else ():
+        tested = [
+            (case, services)
+            for case in cases
+            if (services := _candidates(case, kind)) and 0 < len(case.targets & set(services)) < len(services)
+        ]
+        clusters = _groups(case.cluster for case, _ in tested)
+        if len(set(clusters)) < FOLDS:
+            continue
+        owner = np.repeat(np.arange(len(tested)), [len(services) for _, services in tested])
+        target = np.array([service in case.targets for case, services in tested for service in services])
+        chance = float(np.mean([len(case.targets & set(services)) / len(services) for case, services in tested]))
+        rows = _matrix([case.by_service[kind].get(service, {}) for case, services in tested for service in services])
         scores = _out_of_fold(_append_relative(rows, owner), target, clusters[owner], seed)
-        hits = np.array([_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(cases))])
+        hits = np.array([_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(tested))])
         error = _cluster_error(hits, clusters)
-        shortcuts.append(_shortcut("localization", kind, hits.mean(), chance, error, len(cases)))
+        shortcuts.append(_shortcut("localization", kind, hits.mean(), chance, error, len(tested)))
     return shortcuts
+
+
+def _candidates(case: _Case, kind: str) -> list[str]:
+    """Return the services that a kind of property can tell apart."""
+    return [name for name in case.services if kind not in _WHERE_PRESENT or case.by_service[kind].get(name)]
 
 
 def _shortcut(task: Task, kind: str, score: float, chance: float, error: float, episodes: int) -> Shortcut:

@@ -213,7 +213,8 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
         findings += _source_findings(episode, dataset[episode].evidence)
     findings += telemetry_findings(views)
     findings += leak_findings(views, labels, journals)
-    findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
+    if dataset.episodes or not dataset.recording_files:
+        findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
     findings += _recordings_findings(root, dataset)
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(intact) < len(dataset.episodes):

@@ -127,6 +127,7 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
         "dataset": str(dataset.root),
         "version": dataset.version,
         "episodes": len(dataset.episodes),
+        "recordings": len(dataset.recording_files),
     }
     facts["splits"] = {
         name: {subset: len(ids) for subset, ids in subsets.items()} for name, subsets in dataset.splits.items()
@@ -134,5 +135,7 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
     if as_json:
         show_json(facts)
         return
-    click.echo(f"Version {dataset.version} of {dataset.root}: {count_text(len(dataset.episodes), 'episode')}.")
+    counts = {"episode": len(dataset.episodes), "recording": len(dataset.recording_files)}
+    content = " and ".join(count_text(count, noun) for noun, count in counts.items() if count) or "0 episodes"
+    click.echo(f"Version {dataset.version} of {dataset.root}: {content}.")
     click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(dataset.root))}")
