@@ -38,9 +38,22 @@ def two_applications(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording of one application."""
+    root = tmp_path_factory.mktemp("notebook") / "recordings"
+    whole = open_dataset(SAMPLE.with_name("core-2"))
+    chosen = next(recording for recording in whole.recordings() if recording.context.app == "tidb")
+    shutil.copytree(whole.root / "recordings" / chosen.id, root / "recordings" / chosen.id)
+    create_version(root, provenance={})
+    return root
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("data", ["sample", pytest.param("two_applications", marks=pytest.mark.slow)])
-def test_a_notebook_runs(data: str, path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
+def test_a_notebook_runs(
+    data: str, path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+):
     root = SAMPLE if data == "sample" else request.getfixturevalue(data)
     with warnings.catch_warnings():
         # libraries of the notebook client warn about each other
@@ -49,6 +62,7 @@ def test_a_notebook_runs(data: str, path: Path, monkeypatch: pytest.MonkeyPatch,
         from nbclient import NotebookClient
 
         monkeypatch.setenv("FAULTSET_DATASET", str(root))
+        monkeypatch.setenv("FAULTSET_RECORDINGS", str(recording))
         monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         notebook = nbformat.read(path, as_version=4)
         NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
