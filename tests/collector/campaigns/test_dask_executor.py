@@ -189,7 +189,7 @@ def test_a_lost_scheduler_costs_only_what_was_unfinished(fake: FakeEpisodes, roo
         campaign = Campaign(wanted, root, client, fake)
         wait_for(lambda: fake.runs(wanted[2]))
         made.sync(made.scheduler.close)
-        with pytest.raises(PlatformError, match=r"the dask scheduler is gone; .* has 2 of 3 episodes. Run the same command"):
+        with pytest.raises(PlatformError, match=r"scheduler is gone; .* has 2 of 3 episodes. Run the same command"):
             campaign.end()
     assert episodes_in(root) == {"e0", "e1"}
     fake.release(wanted[2])
