@@ -18,6 +18,7 @@ from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 from faultset.collector.spec.manifests import manifests
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 
@@ -115,6 +116,22 @@ def test_its_episodes_are_collected_and_it_is_left_as_it_was(api: Api, shop: tup
     assert _specs(api, namespace) == before
     names = [n["metadata"]["name"] for n in api.get("/api/v1/namespaces")["items"]]
     assert not [name for name in names if name.startswith("shop-") and name.endswith("-control")]
+
+
+def test_it_is_recorded_with_an_incident(api: Api, shop: tuple[str, Path], tmp_path: Path) -> None:
+    namespace, app = shop
+    before, out = _specs(api, namespace), tmp_path / "data"
+    options = ["--platform", "kubernetes", "--apps", str(app), "--faults", "scale-to-zero", "--targets", "rate"]
+    options += ["--recording", "3m", "--incidents", "1", "--rate", "8", "--warmup", "8s", "--healthy", "25s"]
+    options += ["--faulty", "25s", "--cooldown", "2s", "--chunk", "60s", "--out", str(out)]
+    command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    (recording,) = open_dataset(out).recordings()
+    (incident,) = recording.truth.incidents
+    assert (incident.fault, incident.verdict) == ("scale-to-zero", "manifest")
+    assert set(PARTS) <= set(recording.wide(*recording.view.window, step_s=5).columns.get_level_values(0))
+    assert _specs(api, namespace) == before
 
 
 def test_a_fault_that_needs_programs_of_ours_says_so(shop: tuple[str, Path], tmp_path: Path) -> None:
