@@ -134,6 +134,22 @@ def test_it_is_recorded_with_an_incident(api: Api, shop: tuple[str, Path], tmp_p
     assert _specs(api, namespace) == before
 
 
+def test_a_finished_job_in_its_namespace_does_not_hold_up_the_start(
+    api: Api, shop: tuple[str, Path], tmp_path: Path
+) -> None:
+    namespace, app = shop
+    deployment = Objects(api, namespace).get("Deployment", "rate-deployment")
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    _kubectl("create", "job", "migration", "--namespace", namespace, f"--image={image}", "--", "true")
+    _kubectl("wait", "--namespace", namespace, "--for=condition=Complete", "--timeout=60s", "job/migration")
+    options = ["--platform", "kubernetes", "--apps", str(app), "--faults", "noop", "--normal", "1", "--warmup", "8s"]
+    options += ["--healthy", "25s", "--faulty", "25s", "--cooldown", "2s", "--out", str(tmp_path / "data")]
+    command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert len(open_dataset(tmp_path / "data")) == 1
+
+
 def test_a_fault_that_needs_programs_of_ours_says_so(shop: tuple[str, Path], tmp_path: Path) -> None:
     options = [
         "--platform",
