@@ -207,7 +207,7 @@ class EvaluationCall:
         return evaluation
 
     def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
-        """Return the detectors that run over recordings, with those that raise the alarms of localizers.
+        """Return the detectors that run over recordings, including the alarm detectors of localizers.
 
         Detectors that learn from labels are left out.
         """

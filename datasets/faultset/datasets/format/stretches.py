@@ -70,7 +70,7 @@ def find_time_at(share: float, stretches: Sequence[Stretch]) -> int:
 
 
 def skip_intervals(time_ns: int, intervals: Iterable[Interval]) -> int:
-    """Return the first time from a given one on that lies in none of the sorted intervals."""
+    """Return the first time, from a given one on, that is outside of all sorted intervals."""
     for start_ns, end_ns in intervals:
         if start_ns <= time_ns < end_ns:
             time_ns = end_ns

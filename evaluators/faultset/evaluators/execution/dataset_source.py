@@ -209,7 +209,7 @@ class DatasetSource:
         )
 
     def without_unlabelled(self) -> DatasetSource:
-        """Return the source without the episodes of which it is unknown whether there was a fault.
+        """Return the source without unlabelled episodes, which may or may not have a fault.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class DatasetSource:
 
 
 class DatasetIdentity(NamedTuple):
-    """What identifies a dataset version in results."""
+    """Identity of a dataset version in results."""
 
     name: str
     version: str

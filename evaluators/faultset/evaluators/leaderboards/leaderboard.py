@@ -113,7 +113,7 @@ def build_leaderboard(
     scorers
         Metrics of other distributions; by default all that are installed.
     agent_runs, inspected_services
-        Runs of agents whose answers are among the rows, and what they inspected.
+        Runs of agents whose answers are among the rows, and the services that they inspected.
     reconstructions
         Methods that their papers leave partly undefined.
     """

@@ -128,7 +128,7 @@ def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
 def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     """Cut an episode around each incident of all recordings, and about as many without a fault.
 
-    The times before and after the onset are those that nine tenths of the incidents have, within limits.
+    Nine tenths of the incidents have the times before and after the onset, which are limited.
 
     Returns
     -------

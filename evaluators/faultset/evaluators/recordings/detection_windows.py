@@ -1,7 +1,7 @@
-"""Divide recordings into windows: views in which a detector scores every step after a healthy reference.
+"""Divide recordings into detection windows, in which a detector scores every step after a healthy reference.
 
 A detector answers about a view with a healthy reference at its start, and its score of a step depends on earlier steps
-only. A recording is therefore watched by consecutive views. Each keeps its reference until a new one is available:
+only. A recording is therefore divided into consecutive views. Each keeps its reference until a new one is available:
 after an incident, as soon as the system was healthy for the length of a reference, and in health every five lengths.
 """
 
