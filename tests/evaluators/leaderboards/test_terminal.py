@@ -65,7 +65,9 @@ def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
             rows.append(make.detection(truth, range(65, 101), f"method-{number}"))
     rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}) for truth in truths]
     rows += [make.row(truth, "guess", kind="control", ranking={"d": 1.0}) for truth in truths]
-    text = terminal.render_text(build_leaderboard(rows), 120)
+    board = build_leaderboard(rows)
+    assert all(len(terminal.render_text(board, width).splitlines()) <= 60 for width in (80, 100))
+    text = terminal.render_text(board, 120)
     assert len(text.splitlines()) < 50
     assert [line.split()[1] for line in text.splitlines() if line.split()[1:2] in (["mine"], ["guess"])] == [
         "guess",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _AGENT_COLUMNS = 8
 """Number of columns of agents; leaderboard.md has all."""
-_ROWS = 7
-"""Largest number of lines of a table."""
+_ROWS = ((120, 7), (100, 5), (0, 4))
+"""Minimum width of a terminal -> largest number of lines of a table; sentences take more lines if it is narrow."""
 _FAILURES = 3
 """Number of failures that are named."""
 _OF_USERS = ("external", "agent")
@@ -55,7 +55,7 @@ def show(board: Leaderboard, console: Console) -> None:
 
 def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     """Print a table; return the titles of the metrics that did not fit."""
-    entries = _shown_entries(table)
+    entries = _shown_entries(table, next(rows for width, rows in _ROWS if console.width >= width))
     metrics = choose_columns(table)
     text = render_table(replace(table, entries=tuple(entries)), metrics, kinds=False).fit(console.width)
     first = (
@@ -130,12 +130,12 @@ def _first_table(tables: Sequence[Table], task: str) -> Table | None:
     return min((table for table in tables if table.task == task), key=order, default=None)
 
 
-def _shown_entries(table: Table) -> list[Entry]:
+def _shown_entries(table: Table, rows: int) -> list[Entry]:
     """Return the first rows of a table, including the user's methods and the strongest control."""
     first = sorted(
         table.entries,
         key=lambda entry: (entry.baseline != table.strongest_control, entry.kind not in _OF_USERS),
-    )[: _ROWS - bool(table.floor)]
+    )[: rows - bool(table.floor)]
     return [entry for entry in table.entries if entry in first]
 
 
