@@ -23,7 +23,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_cause, report_issues
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,9 +238,7 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
     return {
         "fault": next(name for name in match.groups() if name) if match else f"{target['target']['metric']}-issue",
         "targets": [node],
-        "root_causes": [
-            {"kind": "Node", "name": node, "service": node, "accepted": [node], "metric": cause.get("metric")}
-        ],
+        "root_causes": [build_cause(node, kind="Node", metric=cause.get("metric"))],
         "inject_start": target["target"]["timestamp"] * SECOND_NS,
         "workload": {"name": scenario},
         "parameters": {

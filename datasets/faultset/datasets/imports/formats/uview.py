@@ -25,7 +25,14 @@ from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import Ints, build_table, constant, read_csv
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignChunk, ForeignRecording, report_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignChunk,
+    ForeignRecording,
+    build_cause,
+    report_issues,
+)
 from faultset.datasets.imports.recordings import chunk_bounds
 from faultset.datasets.imports.telemetry.times import parse_time
 
@@ -178,12 +185,11 @@ def _read_faults(path: Path, services: set[str]) -> list[dict[str, Any]]:
                 f"row {number} of {path} must have a start, a later end and a service of the traces, but is "
                 f"{quoted(', '.join(str(row[name]) for name in ('start', 'end', 'service')))}; correct the file"
             )
-        cause = {"kind": "Service", "name": service, "service": service, "accepted": [service]}
         incidents.append(
             {
                 "fault": ANOMALY,
                 "targets": [service],
-                "root_causes": [cause],
+                "root_causes": [build_cause(service)],
                 "inject_start": start_ns,
                 "recover_start": end_ns,
             }

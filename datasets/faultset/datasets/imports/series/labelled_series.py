@@ -19,7 +19,7 @@ from faultset.core.printable import quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.columns import Ints, long_metrics
-from faultset.datasets.imports.contract import DataIssue, ForeignChunk, ForeignRecording
+from faultset.datasets.imports.contract import DataIssue, ForeignChunk, ForeignRecording, build_cause
 from faultset.datasets.imports.recordings import chunk_bounds
 from faultset.datasets.imports.telemetry.times import parse_time
 
@@ -93,11 +93,10 @@ class LabelledSeries:
                 f"{utc_text(self.end_ns)}, the time of its samples, but one lasts from {utc_text(window.start_ns)} to "
                 f"{utc_text(window.end_ns)}; correct its labels"
             )
-        cause = {"kind": "Service", "name": self.service, "service": self.service, "accepted": [self.service]}
         return {
             "fault": ANOMALY,
             "targets": [self.service],
-            "root_causes": [cause],
+            "root_causes": [build_cause(self.service)],
             "parameters": dict(window.parameters),
             "inject_start": window.start_ns,
             "recover_start": window.end_ns,

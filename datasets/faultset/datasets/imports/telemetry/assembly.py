@@ -25,6 +25,7 @@ from faultset.datasets.imports.contract import (
     ForeignChunk,
     ForeignEpisode,
     ForeignRecording,
+    build_cause,
     report_issues,
 )
 from faultset.datasets.imports.telemetry.completion import (
@@ -234,7 +235,7 @@ def _label(window: EpisodeWindow) -> dict[str, Any]:
         unlabelled = window.kind == "unlabelled"
         fields |= {"fault": None, "no_fault_kind": "unlabelled" if unlabelled else "plain"}
         return fields | {"verdict": "unknown" if unlabelled else "none"}
-    causes = [{"kind": "Service", "name": name, "service": name, "accepted": [name]} for name in window.causes]
+    causes = [build_cause(name) for name in window.causes]
     return fields | {"targets": list(window.causes), "root_causes": causes, "inject_start": window.onset_ns}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.stretches import Stretch, without
+from faultset.datasets.imports.contract import build_cause
 from faultset.datasets.imports.recordings import chunk_bounds
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
 
@@ -109,12 +110,11 @@ def plan_recording(
 
 
 def _incident_row(window: EpisodeWindow) -> dict[str, Any]:
-    causes = [{"kind": "Service", "name": cause, "service": cause, "accepted": [cause]} for cause in window.causes]
     return {
         **window.label,
         "parameters": {"name": window.key, **window.label["parameters"]},
         "targets": list(window.causes),
-        "root_causes": causes,
+        "root_causes": [build_cause(cause) for cause in window.causes],
         "inject_start": window.start_ns,
         "recover_start": window.end_ns,
     }
