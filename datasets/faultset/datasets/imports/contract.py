@@ -260,6 +260,20 @@ def build_cause(
     return {"kind": kind, "name": name, "service": service, "accepted": [service], "metric": metric}
 
 
+def build_gauge_roles(source: str, rows: Iterable[tuple[str, str, str, str, str]]) -> tuple[dict[str, str], ...]:
+    """Return `metric_roles` of gauges.
+
+    Parameters
+    ----------
+    source
+        Name of the format.
+    rows
+        Metric or pattern, role, unit, how copies combine, and meaning of each.
+    """
+    names = ("metric", "role", "unit", "combine", "meaning")
+    return tuple({"source": source, "kind": "gauge"} | dict(zip(names, row, strict=True)) for row in rows)
+
+
 def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequence[Case]:
     """Return the cases with the named file as first candidate, if they have it.
 

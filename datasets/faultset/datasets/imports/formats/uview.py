@@ -31,6 +31,7 @@ from faultset.datasets.imports.contract import (
     ForeignChunk,
     ForeignRecording,
     build_cause,
+    build_gauge_roles,
     report_issues,
 )
 from faultset.datasets.imports.recordings import chunk_bounds
@@ -49,21 +50,13 @@ _COLUMNS = {
     "operation": pa.string(),
     "services": pa.string(),
 }
-METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
-    {
-        "source": "uview",
-        "metric": metric,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": "mean",
-        "meaning": meaning,
-    }
-    for metric, role, unit, meaning in (
-        ("traces_per_second", "traffic", "1/s", "traces in which the service took part"),
-        ("trace_duration_mean_seconds", "latency", "s", "their mean duration"),
-        ("trace_duration_max_seconds", "latency", "s", "their longest duration"),
-    )
+METRIC_ROLES = build_gauge_roles(
+    "uview",
+    (
+        ("traces_per_second", "traffic", "1/s", "mean", "traces in which the service took part"),
+        ("trace_duration_mean_seconds", "latency", "s", "mean", "their mean duration"),
+        ("trace_duration_max_seconds", "latency", "s", "mean", "their longest duration"),
+    ),
 )
 _SAMPLED = re.compile(r"(.+)_sampling_([\d.]+)x(\.csv(?:\.gz)?)")
 _AFFIX = re.compile(r"^unknown_service:|(_process|_container)$")
