@@ -25,6 +25,17 @@ def printable(text: str | os.PathLike[str]) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, shortened and printable; without a message the name of its class.
+
+    Examples
+    --------
+    >>> first_line(ValueError("row 7 is short\\nsee above")), first_line(EOFError())
+    ('row 7 is short', 'EOFError')
+    """
+    return printable((str(error).splitlines() or [type(error).__name__])[0][:160])
+
+
 def quoted(value: object) -> str:
     """Return a value in at most 42 characters, to be quoted in a sentence.
 

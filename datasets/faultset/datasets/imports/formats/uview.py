@@ -20,7 +20,7 @@ import pyarrow.compute
 import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
-from faultset.core.printable import quoted
+from faultset.core.printable import first_line, quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
@@ -149,9 +149,9 @@ def _read_traces(path: Path) -> pa.Table:
                 convert_options=pacsv.ConvertOptions(column_types=_COLUMNS),
             )
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or ["damaged"])[0][:200]
         raise DataError(
-            f"{path} must have rows of {', '.join(_COLUMNS)}, but cannot be read ({reason}); restore the file"
+            f"{path} must have rows of {', '.join(_COLUMNS)}, but cannot be read ({first_line(error)}); "
+            "restore the file"
         ) from error
     missing = [name for name in rows.column_names if rows[name].null_count]
     if not rows.num_rows or missing:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable
+from faultset.core.printable import first_line
 from faultset.core.reading.regular_files import read_regular
 
 _LIMIT_BYTES = 2 << 30
@@ -46,7 +46,7 @@ def read_array(path: Path) -> np.ndarray:
             raise pickle.UnpicklingError(f"it holds a {type(value).__name__}")
         return value.build()
     except Exception as error:  # damaged pickles raise errors of any class
-        reason = printable((str(error).splitlines() or [type(error).__name__])[0][:160])
+        reason = first_line(error)
         raise DataError(
             f"{path} must be a pickle of one numpy array of numbers, but cannot be read as one ({reason}); restore the "
             "file"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
-from faultset.core.printable import quoted
+from faultset.core.printable import first_line, quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.columns import Ints, long_metrics
@@ -212,8 +212,9 @@ def read_table(path: Path, *, header: bool = True) -> dict[str, pa.ChunkedArray]
                 convert_options=pacsv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False),
             )
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise DataError(f"{path} must be a CSV file with rows of equal length ({reason}); restore the file") from error
+        raise DataError(
+            f"{path} must be a CSV file with rows of equal length ({first_line(error)}); restore the file"
+        ) from error
     names = table.column_names if header else [str(number + 1) for number in range(table.num_columns)]
     if len({*names}) < len(names) or not table.num_rows:
         problem = "names a column twice" if table.num_rows else "has no rows"
