@@ -117,8 +117,8 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
             f"Give the folder that was unpacked. {reason}"
         ) from error
     period = f"{rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}"
-    services = ", ".join(report.names.services[:_MOST_SERVICES])
-    more = len(report.names.services) - _MOST_SERVICES
+    services = ", ".join(report.names.services[:_MAX_SERVICES])
+    more = len(report.names.services) - _MAX_SERVICES
     lines = [
         f"{path} holds telemetry from {period}, of {len(report.names.services)} services: {services}"
         f"{f' and {more} more' if more > 0 else ''}.",
@@ -134,7 +134,7 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
     )
 
 
-_MOST_SERVICES = 12
+_MAX_SERVICES = 12
 
 
 def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:

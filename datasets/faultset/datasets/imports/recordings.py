@@ -158,10 +158,10 @@ def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[d
     ]
 
 
-def chunk_bounds(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:
+def split_window(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:
     """Yield consecutive windows of a length; the last one may be shorter.
 
-    >>> list(chunk_bounds(0, 10, 4))
+    >>> list(split_window(0, 10, 4))
     [(0, 4), (4, 8), (8, 10)]
     """
     edges = chain(range(start_ns, end_ns, length_ns), (end_ns,))

@@ -33,7 +33,7 @@ from faultset.datasets.imports.contract import (
     build_gauge_roles,
     report_issues,
 )
-from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.times import parse_time
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
@@ -201,7 +201,7 @@ def _find_issues(incidents: Sequence[dict[str, Any]], start_ns: int, end_ns: int
 def _chunks(rows: pa.Table, entry: str, start_ns: int, end_ns: int) -> Iterator[ForeignChunk]:
     starts_ns: Ints = rows["start_us"].to_numpy() * 1000
     metrics = _summarize_traces(rows)
-    for first_ns, last_ns in chunk_bounds(start_ns, end_ns, CHUNK_NS):
+    for first_ns, last_ns in split_window(start_ns, end_ns, CHUNK_NS):
         first, last = np.searchsorted(starts_ns, [first_ns, last_ns])
         spans = _spans(rows.slice(first, last - first), entry, starts_ns[first:last])
         of_chunk = filter_window(metrics, "time", first_ns, last_ns)

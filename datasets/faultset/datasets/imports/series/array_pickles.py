@@ -19,7 +19,7 @@ from faultset.core.printable import first_line
 from faultset.core.reading.regular_files import read_regular
 
 _LIMIT_BYTES = 2 << 30
-_MOST_INSTRUCTIONS = 1_000
+_MAX_INSTRUCTIONS = 1_000
 _CODES = frozenset("b1 u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8".split())
 """numpy's names of the types of numbers that are read."""
 _INSTRUCTIONS = frozenset(
@@ -56,10 +56,10 @@ def read_array(path: Path) -> np.ndarray:
 def _check_instructions(content: bytes) -> None:
     """Raise UnpicklingError for an instruction that arrays do not need."""
     for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
-        if instruction.name not in _INSTRUCTIONS or number >= _MOST_INSTRUCTIONS:
+        if instruction.name not in _INSTRUCTIONS or number >= _MAX_INSTRUCTIONS:
             raise pickle.UnpicklingError(f"it has the instruction {instruction.name}")
         is_index = instruction.name in ("PUT", "BINPUT", "LONG_BINPUT")
-        if is_index and (argument or 0) >= _MOST_INSTRUCTIONS:  # the reader would reserve memory up to that index
+        if is_index and (argument or 0) >= _MAX_INSTRUCTIONS:  # the reader would reserve memory up to that index
             raise pickle.UnpicklingError(f"it stores a value at index {argument}")
 
 

@@ -15,7 +15,7 @@ from faultset.datasets.imports.series.sample_files import read_samples
 
 _COLUMNS = ("TimeStamp", "Value", "Label")
 _METADATA = "-metadata.json"
-_MOST_HEADERS = 20
+_MAX_HEADERS = 20
 
 
 class CloudMonitoringImport:
@@ -35,7 +35,7 @@ class CloudMonitoringImport:
         if not list_missing(self.layout, names):
             return True
         files = (path / name for name in names if name.endswith(".csv"))
-        return path.is_dir() and any(_is_series(file) for file in islice(files, _MOST_HEADERS))
+        return path.is_dir() and any(_is_series(file) for file in islice(files, _MAX_HEADERS))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every CSV file with metadata or with the columns of a series."""

@@ -16,12 +16,12 @@ from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.columns import Ints, long_metrics
 from faultset.datasets.imports.contract import ForeignChunk, ForeignRecording, build_cause
-from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.series.sample_files import Numbers
 
 CHUNK_SAMPLES = 250_000
 _LONGEST_CHUNK_NS = 30 * 86_400 * SECOND_NS
-_MOST_CHUNKS = 5_000
+_MAX_CHUNKS = 5_000
 _LATEST_NS = 1 << 62
 START_NS = 1_577_836_800 * SECOND_NS
 """Time of the first sample of a series without times: 2020-01-01, UTC."""
@@ -115,8 +115,8 @@ class LabelledSeries:
 def _chunks(series: LabelledSeries) -> Iterator[ForeignChunk]:
     start_ns, end_ns = int(series.times_ns[0]), series.end_ns
     rows = max(1, CHUNK_SAMPLES // len(series.metrics))
-    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MOST_CHUNKS), _LONGEST_CHUNK_NS)
-    for first_ns, last_ns in chunk_bounds(start_ns, end_ns, length_ns):
+    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MAX_CHUNKS), _LONGEST_CHUNK_NS)
+    for first_ns, last_ns in split_window(start_ns, end_ns, length_ns):
         first, last = np.searchsorted(series.times_ns, [first_ns, last_ns])
         columns = [(series.service, metric, values[first:last]) for metric, values in series.metrics.items()]
         table = partial(long_metrics, series.times_ns[first:last], columns)

@@ -15,12 +15,12 @@ from faultset.datasets.imports.telemetry.staging import FileFacts
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SPANS = 300_000
+MAX_SPANS = 300_000
 """Spans in memory; of more, whole traces are chosen by their ids."""
-LEAST_CALLS = 20
+MIN_CALLS = 20
 CONSISTENT_SHARE = 0.9
 """Share of the calls between two clocks that must be shifted in the same direction."""
-LEAST_SKEW_NS = 1_000_000
+MIN_SKEW_NS = 1_000_000
 _COLUMNS = ["time", "trace_id", "span_id", "parent_span_id", "origin", "kind", "duration_ns"]
 _DETACHED = ("producer", "consumer")
 """Kinds of spans that need not lie within their parents."""
@@ -65,7 +65,7 @@ def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
     """Return the spans of all traces, or of a share of them that fits into memory."""
     import pandas as pd
 
-    share = -(-sum(file.rows["spans"] for file in files) // MOST_SPANS)
+    share = -(-sum(file.rows["spans"] for file in files) // MAX_SPANS)
     pieces = [pd.DataFrame(columns=_COLUMNS)]
     for file in files:
         with pq.ParquetFile(stage / file.folder / "spans.parquet") as staged:
@@ -86,11 +86,11 @@ def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
 
 
 def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None:
-    if len(shifts_ns) < LEAST_CALLS:
+    if len(shifts_ns) < MIN_CALLS:
         return None
     for is_behind, shifted in ((True, shifts_ns > 0), (False, shifts_ns < 0)):
         amounts_ms = np.abs(shifts_ns[shifted]) / 1e6
-        if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < LEAST_SKEW_NS:
+        if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < MIN_SKEW_NS:
             continue
         low, median, high = np.quantile(amounts_ms, [0.05, 0.5, 0.95])
         side, what = ("behind", "start before") if is_behind else ("ahead of", "end after")

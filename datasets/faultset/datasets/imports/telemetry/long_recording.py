@@ -9,7 +9,7 @@ from typing import Any
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.stretches import Stretch, without
 from faultset.datasets.imports.contract import build_cause
-from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
 
 LONG_NS = 2 * 3600 * SECOND_NS
@@ -43,7 +43,7 @@ class LongTelemetryPlan:
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yield the window of each chunk in order of time."""
         for start_ns, end_ns in self.stretches:
-            yield from chunk_bounds(start_ns, end_ns, self.chunk_ns)
+            yield from split_window(start_ns, end_ns, self.chunk_ns)
 
 
 def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
