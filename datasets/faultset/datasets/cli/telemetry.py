@@ -14,7 +14,7 @@ from faultset.core.printable import count_text, printable
 
 if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
-    from faultset.datasets.imports.telemetry.run import TelemetryReport
+    from faultset.datasets.imports.telemetry.reports import TelemetryReport
 
 _MAX_LISTED = 12
 """Lines of a list to show."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.datasets.imports.telemetry.rows import Origin
@@ -41,9 +43,10 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     services
         Text of an origin to its service.
     """
-    spans = _read_sample(stage, [file for file in facts if file.rows.get("spans")])
-    if spans.empty:
+    files = [file for file in facts if file.rows.get("spans")]
+    if not files:
         return
+    spans = _read_sample(stage, files)
     clocks = {text: Origin.parse(text).host or services.get(text) for text in spans["origin"].unique()}
     spans["clock"] = spans["origin"].map(clocks)
     spans = spans[spans["clock"].notna()].drop_duplicates(["trace_id", "span_id"])
@@ -62,20 +65,17 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
 
 
 def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
-    """Return the spans of all traces, or of a share of them that fits into memory."""
+    """Return the spans of all traces, or of each n-th so that they fit into memory."""
     import pandas as pd
 
-    share = -(-sum(file.rows["spans"] for file in files) // MAX_SPANS)
-    pieces = [pd.DataFrame(columns=_COLUMNS)]
+    divisor = max(1, math.ceil(sum(file.rows["spans"] for file in files) / MAX_SPANS))
+    batches = []
     for file in files:
         with pq.ParquetFile(stage / file.folder / "spans.parquet") as staged:
             for batch in staged.iter_batches(columns=_COLUMNS):
-                frame = batch.to_pandas()
-                ids = frame["trace_id"].to_numpy(dtype=object)
-                pieces.append(frame[pd.util.hash_array(ids, categorize=False) % max(1, share) == 0])
-    kept = [piece for piece in pieces if len(piece)]
-    frame = pd.concat(kept) if kept else pieces[0]
-    return frame.astype({"origin": object, "kind": object})
+                ids = batch["trace_id"].to_numpy(zero_copy_only=False)
+                batches.append(batch.filter(pa.array(pd.util.hash_array(ids, categorize=False) % divisor == 0)))
+    return pa.Table.from_batches(batches).to_pandas().astype({"origin": object, "kind": object})
 
 
 def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Plans of recordings: what long telemetry covers, the windows of chunks, and incidents as rows."""
+"""Plan the recording of long telemetry: its stretches, the windows of its chunks, and its incidents as rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST_GAP_NS = 1800 * SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongTelemetryPlan:
+class TelemetryRecordingPlan:
     """Stretches, incidents and void time of a recording.
 
     Attributes
@@ -46,7 +46,7 @@ class LongTelemetryPlan:
             yield from split_window(start_ns, end_ns, self.chunk_ns)
 
 
-def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
+def find_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the time that files cover; gaps of half an hour separate stretches.
 
     Parameters
@@ -59,7 +59,7 @@ def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) 
     Examples
     --------
     >>> hour = 3600 * 10**9
-    >>> covered_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
+    >>> find_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
     [(0, 7200000000001), (18000000000000, 21600000000001)]
     """
     stretches: list[tuple[int, int]] = []
@@ -78,8 +78,8 @@ def plan_recording(
     stretches: Sequence[tuple[int, int]],
     rows: int,
     incidents: Sequence[EpisodeWindow],
-    healthy: Sequence[EpisodeWindow],
-) -> LongTelemetryPlan:
+    healthy: Sequence[tuple[int, int]],
+) -> TelemetryRecordingPlan:
     """Plan a recording.
 
     Parameters
@@ -91,14 +91,14 @@ def plan_recording(
     incidents
         Windows from the start to the end of each incident.
     healthy
-        Windows that are known to be healthy; the rest of the time is then void. Without any, all is healthy that is
-        not an incident.
+        Start and end of each time that is known to be healthy; other time without an incident is then void. If empty,
+        all time without an incident is healthy.
     """
     covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
     chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
-    labelled = [(window.start_ns, window.end_ns) for window in (*incidents, *healthy)]
+    labelled = [*healthy, *((window.start_ns, window.end_ns) for window in incidents)]
     rest = without([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
-    return LongTelemetryPlan(
+    return TelemetryRecordingPlan(
         stretches=list(stretches),
         chunk_ns=chunk_ns,
         incidents=[_incident_row(window) for window in incidents],
