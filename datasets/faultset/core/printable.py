@@ -77,6 +77,18 @@ def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def list_counts(**numbers: int) -> str:
+    """Return numbers with their nouns, without those that are 0; the first noun if all are.
+
+    Examples
+    --------
+    >>> list_counts(episode=2, recording=1), list_counts(episode=0, recording=3), list_counts(episode=0, recording=0)
+    ('2 episodes and 1 recording', '3 recordings', '0 episodes')
+    """
+    texts = [count_text(number, noun) for noun, number in numbers.items() if number]
+    return " and ".join(texts) or count_text(0, next(iter(numbers)))
+
+
 def size_text(size: float) -> str:
     """Return an estimated size in the unit that suits it.
 
