@@ -33,6 +33,9 @@ from faultset.datasets.imports.contract import (
 from faultset.datasets.imports.registry import describe_nearest, find_formats, format_names, reading
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
+_MAX_SERVICES = 12
+"""Services to list."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
@@ -132,9 +135,6 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
         next=f"faultset dataset import telemetry {shlex.quote(str(path))} OUT",
         data_issues=_group_issues(list_issues(report)),
     )
-
-
-_MAX_SERVICES = 12
 
 
 def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:

@@ -33,7 +33,7 @@ _INCIDENT: Mapping[str, Any] = {
     "verdict": "unknown",
     "seed": 0,
 }
-"""Fields of an incident that most sources lack."""
+"""Defaults of fields that most sources lack."""
 
 
 def import_recording(
@@ -102,10 +102,14 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
     started = set[str]()
     for chunk in foreign.chunks():
         tables = {table: _count_rows(table, batches(), rows) for table, batches in chunk.tables.items()}
-        of_chunk = list(_incidents_in(chunk, incidents))
-        truth: dict[str, Rows] = {"incidents": of_chunk, "evidence": checks, "voids": _voids_in(chunk, foreign.voids)}
+        chunk_incidents = list(_incidents_in(chunk, incidents))
+        truth: dict[str, Rows] = {
+            "incidents": chunk_incidents,
+            "evidence": checks,
+            "voids": _voids_in(chunk, foreign.voids),
+        }
         writer.append(chunk.start_ns, chunk.end_ns, tables, truth=truth)
-        started |= {row["incident"] for row in of_chunk}
+        started |= {row["incident"] for row in chunk_incidents}
         checks = []
     outside = [row for row in incidents if row["incident"] not in started]
     if outside and rows:
@@ -154,7 +158,7 @@ def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -
 
 
 def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what of the void time is in a chunk."""
+    """Return the parts of void times within a chunk."""
     return [
         {**row, "start": max(row["start"], chunk.start_ns), "end": min(row["end"], chunk.end_ns)}
         for row in voids

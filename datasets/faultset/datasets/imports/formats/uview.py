@@ -1,7 +1,7 @@
 """Import uview's runs of HotelReservation: one row for each trace, and the times of injections.
 
-A trace has no spans below its root, which gets the services that took part as an attribute. Metrics summarize the
-traces of each service second by second.
+A trace becomes one root span, with the participating services as an attribute. Metrics summarize the traces of each
+service, second by second.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def _chunks(rows: pa.Table, entry: str, start_ns: int, end_ns: int) -> Iterator[
     for first_ns, last_ns in split_window(start_ns, end_ns, CHUNK_NS):
         first, last = np.searchsorted(starts_ns, [first_ns, last_ns])
         spans = _spans(rows.slice(first, last - first), entry, starts_ns[first:last])
-        of_chunk = filter_window(metrics, "time", first_ns, last_ns)
-        tables = {"metrics": partial(_only, of_chunk), "spans": partial(_only, spans)}
+        chunk_metrics = filter_window(metrics, "time", first_ns, last_ns)
+        tables = {"metrics": partial(_only, chunk_metrics), "spans": partial(_only, spans)}
         yield ForeignChunk(start_ns=first_ns, end_ns=last_ns, tables=tables)
 
 

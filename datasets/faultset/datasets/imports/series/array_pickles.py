@@ -1,4 +1,4 @@
-"""Read pickles of numpy arrays without running anything that they name.
+"""Read pickles of numpy arrays without running the functions that they name.
 
 A pickle is a program that may call any function. Only its instructions that build an array of numbers are accepted, and
 the functions that it names are replaced by ones of this module.
@@ -21,7 +21,7 @@ from faultset.core.reading.regular_files import read_regular
 _LIMIT_BYTES = 2 << 30
 _MAX_INSTRUCTIONS = 1_000
 _CODES = frozenset("b1 u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8".split())
-"""numpy's names of the types of numbers that are read."""
+"""numpy's codes of the accepted types of numbers."""
 _INSTRUCTIONS = frozenset(
     "PROTO FRAME STOP MARK GLOBAL STACK_GLOBAL REDUCE BUILD PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET "
     "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 "
@@ -121,7 +121,7 @@ _REPLACEMENTS: dict[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Finds nothing but the replacements."""
+    """Accepts only the names in `_REPLACEMENTS`."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         try:

@@ -52,9 +52,9 @@ class LabelledSeries:
     anomalies: Sequence[AnomalyWindow]
     """Labelled anomalies in order of time."""
     training_rows: int = 0
-    """Number of first samples that the source intends for training; 0 if it has no such part."""
+    """Number of samples at the start that the source intends for training; 0 if there are none."""
     inputs: tuple[Path, ...] = field(default=())
-    """Files that it was read from."""
+    """Files of the series."""
 
     def __post_init__(self) -> None:
         if not 0 < int(self.times_ns[0]) < int(self.times_ns[-1]) < _LATEST_NS or self.step_ns < 1_000_000:
@@ -69,7 +69,7 @@ class LabelledSeries:
         return int(self.times_ns[-1]) + self.step_ns
 
     def to_recording(self) -> ForeignRecording:
-        """Return the series as a recording; anomalies outside it are refused."""
+        """Return the series as a recording; raise DataError if an anomaly is outside it."""
         return ForeignRecording(
             app=self.app,
             services=(self.service,),
@@ -97,7 +97,7 @@ class LabelledSeries:
         }
 
     def _training_end(self) -> int | None:
-        """Return the end of the training part, before an anomaly that would be divided; None without one."""
+        """Return the end of the training part, or the start of an anomaly that contains it; None without one."""
         if not self.training_rows:
             return None
         if self.training_rows >= len(self.times_ns):

@@ -16,7 +16,7 @@ from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.contract import Case, ForeignRecording
 from faultset.datasets.imports.series.labelled_series import AnomalyWindow, LabelledSeries
-from faultset.datasets.imports.series.sample_files import Samples, read_samples
+from faultset.datasets.imports.series.sample_files import LabelledSamples, read_samples
 from faultset.datasets.imports.telemetry.times import parse_time
 
 WINDOWS = "combined_windows.json"
@@ -70,7 +70,7 @@ class NABImport:
         ).to_recording()
 
 
-def _read_windows(path: Path, series: str, samples: Samples) -> list[AnomalyWindow]:
+def _read_windows(path: Path, series: str, samples: LabelledSamples) -> list[AnomalyWindow]:
     """Return the windows of a series; their last sample belongs to them."""
     content = parse_object(read_regular(path, limit_bytes=_LIMIT_BYTES), str(path))
     if series not in content:

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 _LARGEST_BLOCK = 1 << 30
 
 
-class Samples(NamedTuple):
+class LabelledSamples(NamedTuple):
     """Samples of one metric in order of time."""
 
     times_ns: Ints
@@ -37,7 +37,7 @@ class Samples(NamedTuple):
     """Median distance of two samples."""
 
 
-def read_samples(path: Path, key: str, *, time: str, value: str, label: str | None = None) -> Samples:
+def read_samples(path: Path, key: str, *, time: str, value: str, label: str | None = None) -> LabelledSamples:
     """Read a CSV file with one metric; report times that repeat or go back.
 
     Parameters
@@ -66,7 +66,7 @@ def read_samples(path: Path, key: str, *, time: str, value: str, label: str | No
     times_ns, values, labels = _sort_by_time(times_ns, values, labels)
     if len(times_ns) < 2:
         raise DataError(f"{path} must have at least two samples at different times, but has {len(times_ns)}")
-    return Samples(times_ns, values, labels, int(np.median(np.diff(times_ns))))
+    return LabelledSamples(times_ns, values, labels, int(np.median(np.diff(times_ns))))
 
 
 def check_finite(values: Numbers, origin: str) -> Numbers:
@@ -170,7 +170,7 @@ def _zone(kind: pa.DataType) -> str | None:
 
 
 def _sort_by_time(times_ns: Ints, values: Numbers, labels: Flags) -> tuple[Ints, Numbers, Flags]:
-    """Return samples in order of time; of several at one time the first counts, and is labelled if any is."""
+    """Return samples in order of time; the first of each time is kept, and labelled if any of that time is."""
     order = np.argsort(times_ns, kind="stable")
     distinct, first = np.unique(times_ns[order], return_index=True)
     return distinct, values[order][first], np.logical_or.reduceat(labels[order], first)

@@ -145,7 +145,7 @@ def _read_labels(path: Path) -> Numbers:
 
 def _describe(windows: Sequence[AnomalyWindow], notes: Path, times_ns: np.ndarray, metrics: int) -> list[AnomalyWindow]:
     """Return the anomalies with the metrics that show them."""
-    metrics_of = [set[int]() for _ in windows]
+    metrics_by_window = [set[int]() for _ in windows]
     lines = read_regular(notes, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -158,12 +158,12 @@ def _describe(windows: Sequence[AnomalyWindow], notes: Path, times_ns: np.ndarra
                 f"line {number} of {notes} must be START-END:METRICS within {len(times_ns)} steps and {metrics} "
                 f"metrics, but is {quoted(line[:60])}; restore the file"
             )
-        for window, of_window in zip(windows, metrics_of, strict=True):
+        for window, window_metrics in zip(windows, metrics_by_window, strict=True):
             if window.start_ns <= times_ns[last] and times_ns[first] < window.end_ns:
-                of_window |= shown
+                window_metrics |= shown
     return [
         window._replace(parameters={"metrics": [metric_name(metric) for metric in sorted(shown)]} if shown else {})
-        for window, shown in zip(windows, metrics_of, strict=True)
+        for window, shown in zip(windows, metrics_by_window, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Find clocks that differ: calls whose child span would fit into its parent but is before or after it."""
+"""Find clocks that differ, by child spans that would fit into their parents but start before or end after them."""
 
 from __future__ import annotations
 
