@@ -25,6 +25,17 @@ def printable(text: str | os.PathLike[str]) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, shortened and printable; without a message the name of its class.
+
+    Examples
+    --------
+    >>> first_line(ValueError("row 7 is short\\nsee above")), first_line(EOFError())
+    ('row 7 is short', 'EOFError')
+    """
+    return printable((str(error).splitlines() or [type(error).__name__])[0][:160])
+
+
 def quoted(value: object) -> str:
     """Return a value in at most 42 characters, to be quoted in a sentence.
 
@@ -64,6 +75,18 @@ def count_text(number: int, noun: str) -> str:
     ['0 more methods', '1 more method', '1,200 more methods']
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def list_counts(**numbers: int) -> str:
+    """Return numbers with their nouns, without those that are 0; the first noun if all are.
+
+    Examples
+    --------
+    >>> list_counts(episode=2, recording=1), list_counts(episode=0, recording=3), list_counts(episode=0, recording=0)
+    ('2 episodes and 1 recording', '3 recordings', '0 episodes')
+    """
+    texts = [count_text(number, noun) for noun, number in numbers.items() if number]
+    return " and ".join(texts) or count_text(0, next(iter(numbers)))
 
 
 def size_text(size: float) -> str:

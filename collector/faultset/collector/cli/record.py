@@ -100,7 +100,7 @@ def record(
     app = {"app": options["namespace"]} if options["namespace"] else {}
     import_files(folders, out, {**episode, **app, "window": window, "dry_run": False}, workers=None, skip_bad=False)
     shutil.rmtree(spool, ignore_errors=True)
-    click.echo(f"Recorded in {out}.\n{next_commands(out, episode['at'], episode['incidents'])}")
+    click.echo(f"Recorded in {out}.\n{next_commands(out, episode)}")
 
 
 def _read_time(text: str, option: str) -> int:

@@ -10,7 +10,7 @@ import click
 
 from faultset.core.command_line.console import command, list_option
 from faultset.core.command_line.output import json_option, show_json
-from faultset.core.printable import count_text
+from faultset.core.printable import list_counts
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def _print_version(dataset: Dataset, as_json: bool) -> None:
     if as_json:
         show_json(facts)
         return
-    counts = {"episode": len(dataset.episodes), "recording": len(dataset.recording_files)}
-    content = " and ".join(count_text(count, noun) for noun, count in counts.items() if count) or "0 episodes"
+    content = list_counts(episode=len(dataset.episodes), recording=len(dataset.recording_files))
     click.echo(f"Version {dataset.version} of {dataset.root}: {content}.")
     click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(dataset.root))}")

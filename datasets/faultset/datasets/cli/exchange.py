@@ -15,7 +15,7 @@ from faultset.core.command_line.console import DURATION, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
-from faultset.core.printable import count_text, size_text
+from faultset.core.printable import count_text, list_counts, size_text
 from faultset.core.times import duration_text
 from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
 from faultset.datasets.cli.versions import dataset_argument, version_option
@@ -120,21 +120,20 @@ def import_(
         result = import_files(paths, out, telemetry, workers=workers, skip_bad=skip_bad)
         if result is None:
             return
-        _show_import(result, out, as_json, next_commands(out, telemetry["at"], telemetry["incidents"]))
-        return
-    path = _only_path(name, paths, telemetry)
-    with report_progress("cases") as progress:
-        result = import_dataset(
-            name,
-            path,
-            out,
-            workers=workers,
-            skip_bad=skip_bad,
-            input_file=input_file,
-            progress=progress,
-            announce=show_cost,
-        )
-    _show_import(result, out, as_json)
+    else:
+        path = _only_path(name, paths, telemetry)
+        with report_progress("cases") as progress:
+            result = import_dataset(
+                name,
+                path,
+                out,
+                workers=workers,
+                skip_bad=skip_bad,
+                input_file=input_file,
+                progress=progress,
+                announce=show_cost,
+            )
+    _show_import(result, out, as_json, telemetry if name == "telemetry" else None)
 
 
 def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
@@ -150,7 +149,8 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
     return path
 
 
-def _show_import(result: ImportResult, out: Path, as_json: bool, following: str = "") -> None:
+def _show_import(result: ImportResult, out: Path, as_json: bool, telemetry: Mapping[str, Any] | None) -> None:
+    """Print the result of an import; `telemetry` are the options of that format, None for others."""
     if as_json:
         show_json(
             {
@@ -167,22 +167,10 @@ def _show_import(result: ImportResult, out: Path, as_json: bool, following: str 
         click.echo(f"Skipped {key}: {reason}", err=True)
     count = result.cases - len(result.left_out)
     earlier = f" and {count - result.written} before" if result.written < count else ""
-    units = _count_units(count - result.recordings, result.recordings)
+    units = list_counts(episode=count - result.recordings, recording=result.recordings)
     click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
     click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
-    click.echo(following or _next_commands(out, has_recordings=result.recordings > 0))
-
-
-def _next_commands(out: Path, *, has_recordings: bool) -> str:
-    folder = shlex.quote(str(out))
-    commands = [f"faultset dataset verify {folder}"]
-    commands += [f"faultset dataset explore {folder}"] if has_recordings else []
-    return "\n  ".join(["Next:", *commands, f"evaluate {folder}"])
-
-
-def _count_units(episodes: int, recordings: int) -> str:
-    counts = {"episode": episodes, "recording": recordings}
-    return " and ".join(count_text(number, noun) for noun, number in counts.items() if number)
+    click.echo(next_commands(out, telemetry, has_recordings=result.recordings > 0))
 
 
 MAX_GB = 2
@@ -249,13 +237,13 @@ def export(
         return
     for reason, count in sorted(Counter(result.left_out.values()).items()):
         click.echo(f"Skipped {count}: {reason}.", err=True)
-    click.echo(f"{_count_units(result.episodes, result.recordings)} in {out}.")
+    click.echo(f"{list_counts(episode=result.episodes, recording=result.recordings)} in {out}.")
     if result.opening:
         click.echo(f"Next:\n  {result.opening}")
 
 
 def _show_plan(plan: ExportPlan) -> None:
-    units = _count_units(plan.faulty + plan.healthy, plan.recordings)
+    units = list_counts(episode=plan.faulty + plan.healthy, recording=plan.recordings)
     faulty = f" ({plan.faulty} with a fault, {plan.healthy} without)" if plan.faulty + plan.healthy else ""
     click.echo(
         f"{units}{faulty}, about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",

@@ -95,7 +95,7 @@ def serve(
 def find_views(
     dataset: Path, version: str | None, start: str | None, end: str | None
 ) -> Callable[[str | None], EpisodeView]:
-    """Return a function that opens the view of an episode, or of the part of a recording; None is a single episode."""
+    """Return a function that opens the view of an episode, or of a part of a recording; None is the only episode."""
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset
     from faultset.datasets.format.stretches import Stretch
     from faultset.datasets.recordings import WindowView

@@ -14,7 +14,7 @@ from faultset.core.printable import count_text, printable
 
 if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult
-    from faultset.datasets.imports.telemetry.run import TelemetryReport
+    from faultset.datasets.imports.telemetry.reports import TelemetryReport
 
 _MAX_LISTED = 12
 """Lines of a list to show."""
@@ -45,10 +45,10 @@ def import_files(
     telemetry = TelemetryOptions(**chosen)
     mapping = out.parent / f"{out.name}.mapping.yaml"
 
-    def report(found: TelemetryReport) -> None:
-        show_report(found)
+    def report(recognised: TelemetryReport) -> None:
+        show_report(recognised)
         if telemetry.mapping is None:
-            state = write_mapping(mapping, found, telemetry.app)
+            state = write_mapping(mapping, recognised, telemetry.app)
             click.echo(f"{mapping} {state}.", err=True)
 
     with report_progress("MB read") as progress:
@@ -73,13 +73,24 @@ def import_files(
         )
 
 
-def next_commands(out: Path, at: str | None, incidents: Any) -> str:
-    """Return the commands to run after an import of telemetry."""
-    name = shlex.quote(str(out))
-    last = f"evaluate {name}"
-    if incidents is None:
-        last = f"faultset diagnose {name}" + (f" --at {shlex.quote(at)}" if at else "")
-    return f"Next:\n  faultset dataset verify {name}\n  faultset dataset explore {name}\n  {last}"
+def next_commands(out: Path, telemetry: Mapping[str, Any] | None, *, has_recordings: bool = False) -> str:
+    """Return the commands to run after an import.
+
+    Parameters
+    ----------
+    telemetry
+        Options `at` and `incidents` of an import of telemetry; None for other formats.
+    """
+    folder = shlex.quote(str(out))
+    commands = ["Next:", f"faultset dataset verify {folder}"]
+    if telemetry is not None or has_recordings:
+        commands.append(f"faultset dataset explore {folder}")
+    if telemetry is None or telemetry["incidents"] is not None:
+        commands.append(f"evaluate {folder}")
+    else:
+        at = telemetry["at"]
+        commands.append(f"faultset diagnose {folder}" + (f" --at {shlex.quote(at)}" if at else ""))
+    return "\n  ".join(commands)
 
 
 def show_report(report: TelemetryReport) -> None:

@@ -14,7 +14,7 @@ import click
 from faultset.core.command_line.console import OUTPUT_FILE, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
-from faultset.core.printable import count_text
+from faultset.core.printable import count_text, list_counts
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset, Episode
@@ -70,8 +70,7 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
             }
         )
         return
-    counts = count_text(len(opened.episodes), "episode") if episodes or not recordings else ""
-    counts = ", ".join(filter(None, (counts, count_text(len(recordings), "recording") if recordings else "")))
+    counts = list_counts(episode=len(opened.episodes), recording=len(recordings))
     click.echo(f"{dataset} version {opened.version} of {opened.created}: {counts}")
     if opened.provenance.get("synthetic"):
         click.echo("The data is synthetic.")
@@ -391,7 +390,5 @@ def explore(
         show_json({"file": str(out), "bytes": size, "episodes": shown})
         return
     recordings = sum(name in opened.recording_files for name in shown)
-    number = len(shown) - recordings
-    counts = [f"{count_text(number, 'episode')}"] if number or not recordings else []
-    counts += [f"{count_text(recordings, 'recording')}"] if recordings else []
-    click.echo(f"{' and '.join(counts)} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")
+    counts = list_counts(episode=len(shown) - recordings, recording=recordings)
+    click.echo(f"{counts} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")

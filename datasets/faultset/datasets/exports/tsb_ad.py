@@ -26,10 +26,10 @@ Ints = npt.NDArray[np.int64]
 class TSBADExport(RecordingLayout):
     """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`.
 
-    The training steps are those of the reference. In a recording, they are the training part of its source, or the
-    healthy time at its start, at most that of the split `by-time`. A recording has its sampling interval as step if
-    that is longer. Without a fault, an episode or recording is refused, because the file name must have the first
-    anomaly.
+    The training steps of an episode are its reference. Those of a recording are the training part of its source;
+    without one, the healthy time at its start that the split `by-time` has for training. The step of a recording is at
+    least its sampling interval. Episodes and recordings without a fault are refused, because the file name contains the
+    first anomaly.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:

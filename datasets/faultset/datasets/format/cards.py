@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.files import replace_text
-from faultset.core.printable import count_text
+from faultset.core.printable import list_counts
 from faultset.datasets.format.base_rates import build_base_rate_table
 from faultset.datasets.format.card_cells import cell as _cell
 from faultset.datasets.format.labels import Label
@@ -72,6 +72,7 @@ def card_text(
     episodes, splits = (_episodes(labels, apps), _splits(version_file)) if has_episodes else ("", "")
     folder = "episodes/<id>" if has_episodes else "recordings/<id>/chunks/<number>"
     compacted = _sampling(version_file.provenance.get("compacted_from"))
+    content = list_counts(episode=len(labels), recording=len(version_file.recordings))
     return f"""---
 pretty_name: {json.dumps(name)}
 tags:
@@ -85,7 +86,7 @@ configs:
 
 # {name}
 
-Labelled telemetry of microservices, with and without faults: {_contents(labels, version_file)},
+Labelled telemetry of microservices, with and without faults: {content},
 version {version_file.version}, schema version {version_file.schema_version}.
 
 {notice}{recordings}{episodes}\
@@ -122,13 +123,6 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 {KEEP_MARK}
 """
-
-
-def _contents(labels: Mapping[str, Label], version_file: VersionFile) -> str:
-    episodes = count_text(len(labels), "episode") if labels or not version_file.recordings else ""
-    count = len(version_file.recordings)
-    recordings = count_text(count, "recording") if count else ""
-    return " and ".join(filter(None, (episodes, recordings)))
 
 
 def _episodes(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:

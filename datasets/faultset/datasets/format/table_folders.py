@@ -14,6 +14,7 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
+from faultset.core.printable import first_line
 from faultset.datasets.format.row_order import in_one_chunk, order_of
 from faultset.datasets.format.schemas import TRUTH_NAMES, without_episode
 from faultset.datasets.format.storage import (
@@ -257,7 +258,7 @@ def _conform(table: str, expected: pa.Schema, batch: pa.RecordBatch | pa.Table) 
         # readers pass foreign text on without decoding it; it may not be UTF-8
         conformed.validate(full=True)
     except pa.ArrowInvalid as error:
-        reason = str(error).splitlines()[0][:160]
+        reason = first_line(error)
         raise DataError(
             f"a batch for table {table} is damaged ({reason}); restore the file it was read from"
         ) from error

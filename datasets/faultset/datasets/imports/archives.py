@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable, quoted
+from faultset.core.printable import first_line, quoted
 from faultset.datasets.format.storage import translate_disk_full
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
@@ -110,7 +110,7 @@ def _unpack_archive(path: Path, _changed_ns: int, size: int) -> Path:
             extract = _extract_zip if path.name.lower().endswith(".zip") else _extract_tar
             extract(path, folder, limit)
     except _DAMAGE as error:
-        reason = printable((str(error).splitlines() or [type(error).__name__])[0][:200])
+        reason = first_line(error)
         raise DataError(f"{path} cannot be unpacked ({reason.rstrip(':( ')}); restore the file") from error
     return folder
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
+from faultset.core.printable import first_line
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import NAME, TABLES, without_episode
 
@@ -324,8 +325,7 @@ def drop_repeats(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 def _unreadable(path: Path, error: Exception) -> DataError:
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} is missing; restore it or leave the case out")
-    reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
-    return DataError(f"{path} cannot be read ({reason}); restore it or leave the case out")
+    return DataError(f"{path} cannot be read ({first_line(error)}); restore it or leave the case out")
 
 
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf(inity)?)$"

@@ -122,7 +122,7 @@ class ForeignEpisode:
         Fields of the label without `episode` and the windows. A case with a fault needs `fault`, `targets`,
         `root_causes` and `inject_start`. `verdict` defaults to "none" without a fault and "unknown" with a fault; use
         "manifest" only if the source confirms it. Each root cause is a mapping with `kind`, `name`, `service`,
-        `accepted` (services that count as right) and optionally `metric`.
+        `accepted` (services that count as right) and optionally `metric`; `build_cause` makes one.
     source_intervals_s : Mapping
         Sampling interval of each table that has one, in seconds.
     reference_moved_ns : int
@@ -237,6 +237,41 @@ class ImportFormat(Protocol):
     def load(self, case: Case) -> ForeignEpisode | ForeignRecording:
         """Read a case; raise a DataError that names the file if it cannot be imported."""
         ...
+
+
+def build_cause(
+    service: str, *, kind: str = "Service", name: str | None = None, metric: str | None = None
+) -> dict[str, Any]:
+    """Return a root cause in a service, which is the only accepted answer.
+
+    Parameters
+    ----------
+    kind, name
+        Kind and name of the object at fault; by default the service.
+    metric
+        Metric that shows the cause, if the source names one.
+
+    Examples
+    --------
+    >>> build_cause("cart", kind="Pod", name="cart-0")
+    {'kind': 'Pod', 'name': 'cart-0', 'service': 'cart', 'accepted': ['cart'], 'metric': None}
+    """
+    name = service if name is None else name
+    return {"kind": kind, "name": name, "service": service, "accepted": [service], "metric": metric}
+
+
+def build_gauge_roles(source: str, rows: Iterable[tuple[str, str, str, str, str]]) -> tuple[dict[str, str], ...]:
+    """Return `metric_roles` of gauges.
+
+    Parameters
+    ----------
+    source
+        Name of the format.
+    rows
+        Metric or pattern, role, unit, how copies combine, and meaning of each.
+    """
+    names = ("metric", "role", "unit", "combine", "meaning")
+    return tuple({"source": source, "kind": "gauge"} | dict(zip(names, row, strict=True)) for row in rows)
 
 
 def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequence[Case]:

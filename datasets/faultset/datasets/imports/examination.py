@@ -33,6 +33,9 @@ from faultset.datasets.imports.contract import (
 from faultset.datasets.imports.registry import describe_nearest, find_formats, format_names, reading
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
+_MAX_SERVICES = 12
+"""Services to list."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
@@ -117,8 +120,8 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
             f"Give the folder that was unpacked. {reason}"
         ) from error
     period = f"{rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}"
-    services = ", ".join(report.names.services[:_MOST_SERVICES])
-    more = len(report.names.services) - _MOST_SERVICES
+    services = ", ".join(report.names.services[:_MAX_SERVICES])
+    more = len(report.names.services) - _MAX_SERVICES
     lines = [
         f"{path} holds telemetry from {period}, of {len(report.names.services)} services: {services}"
         f"{f' and {more} more' if more > 0 else ''}.",
@@ -132,9 +135,6 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
         next=f"faultset dataset import telemetry {shlex.quote(str(path))} OUT",
         data_issues=_group_issues(list_issues(report)),
     )
-
-
-_MOST_SERVICES = 12
 
 
 def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:

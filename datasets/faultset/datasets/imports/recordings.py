@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,7 @@ _INCIDENT: Mapping[str, Any] = {
     "verdict": "unknown",
     "seed": 0,
 }
-"""Fields of an incident that most sources lack."""
+"""Defaults of fields that most sources lack."""
 
 
 def import_recording(
@@ -97,31 +98,35 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
         for number, row in enumerate(foreign.incidents)
     ]
     checks = [*evidence, *_training_check(foreign)]
-    counts: dict[str, int] = {}
+    rows = Counter[str]()
     started = set[str]()
     for chunk in foreign.chunks():
-        tables = {table: _count(table, batches(), counts) for table, batches in chunk.tables.items()}
-        of_chunk = list(_incidents_in(chunk, incidents))
-        truth: dict[str, Rows] = {"incidents": of_chunk, "evidence": checks, "voids": _voids_in(chunk, foreign.voids)}
+        tables = {table: _count_rows(table, batches(), rows) for table, batches in chunk.tables.items()}
+        chunk_incidents = list(_incidents_in(chunk, incidents))
+        truth: dict[str, Rows] = {
+            "incidents": chunk_incidents,
+            "evidence": checks,
+            "voids": _voids_in(chunk, foreign.voids),
+        }
         writer.append(chunk.start_ns, chunk.end_ns, tables, truth=truth)
-        started |= {row["incident"] for row in of_chunk}
+        started |= {row["incident"] for row in chunk_incidents}
         checks = []
     outside = [row for row in incidents if row["incident"] not in started]
-    if outside and counts:
+    if outside and rows:
         start = utc_text(outside[0]["inject_start"])
         raise DataError(
             f"an incident must start within the telemetry, but that at {start} does not; correct its times, or leave "
             "it out"
         )
-    return sum(counts.values())
+    return rows.total()
 
 
-def _count(
-    table: str, batches: Iterable[pa.RecordBatch | pa.Table], counts: dict[str, int]
+def _count_rows(
+    table: str, batches: Iterable[pa.RecordBatch | pa.Table], rows: Counter[str]
 ) -> Iterator[pa.RecordBatch | pa.Table]:
     """Yield batches with normalised ids and count their rows."""
     for batch in normalise_id_columns(batches):
-        counts[table] = counts.get(table, 0) + batch.num_rows
+        rows[table] += batch.num_rows
         yield batch
 
 
@@ -132,9 +137,12 @@ def _incident_id(recording: str, number: int) -> str:
 
 def _training_check(foreign: ForeignRecording) -> Iterator[dict[str, Any]]:
     if foreign.training_end_ns is not None:
-        detail = "the source intends the time before this for training"
-        yield {"check": TRAINING, "subject": foreign.app, "time": foreign.training_end_ns, "passed": True} | {
-            "detail": detail
+        yield {
+            "check": TRAINING,
+            "subject": foreign.app,
+            "time": foreign.training_end_ns,
+            "passed": True,
+            "detail": "the source intends the time before this for training",
         }
 
 
@@ -150,7 +158,7 @@ def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -
 
 
 def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what of the void time is in a chunk."""
+    """Return the parts of void times within a chunk."""
     return [
         {**row, "start": max(row["start"], chunk.start_ns), "end": min(row["end"], chunk.end_ns)}
         for row in voids
@@ -158,10 +166,10 @@ def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[d
     ]
 
 
-def chunk_bounds(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:
+def split_window(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:
     """Yield consecutive windows of a length; the last one may be shorter.
 
-    >>> list(chunk_bounds(0, 10, 4))
+    >>> list(split_window(0, 10, 4))
     [(0, 4), (4, 8), (8, 10)]
     """
     edges = chain(range(start_ns, end_ns, length_ns), (end_ns,))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.datasets.serve.promql.series import QueryError
-from faultset.datasets.serve.request_times import Parameters, duration_s, single
+from faultset.datasets.serve.request_times import Parameters, duration_s, parse_integer, single
 from faultset.datasets.serve.telemetry import ServedTelemetry
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class JaegerApi:
         if parameters.get("traceID"):
             return self._build(parameters["traceID"])
         service = single(parameters, "service")
-        end_us = _integer(parameters, "end", self._telemetry.clock.now_ns // _US)
-        start_us = _integer(parameters, "start", self._telemetry.clock.start_ns // _US)
-        limit = _integer(parameters, "limit", _DEFAULT_LIMIT)
+        end_us = parse_integer(parameters, "end", self._telemetry.clock.now_ns // _US)
+        start_us = parse_integer(parameters, "start", self._telemetry.clock.start_ns // _US)
+        limit = parse_integer(parameters, "limit", _DEFAULT_LIMIT)
         if not 0 < limit <= _MOST_TRACES:
             raise QueryError(f'"limit" must be from 1 to {_MOST_TRACES}, got {limit}')
         rows = self._visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
@@ -190,8 +190,8 @@ class JaegerApi:
 
     def _dependencies(self, parameters: Parameters) -> list[dict[str, Any]]:
         """Return the number of calls between services, from spans whose parent belongs to another service."""
-        end_ns = _integer(parameters, "endTs", self._telemetry.clock.now_ns // 1_000_000) * 1_000_000
-        start_ns = end_ns - _integer(parameters, "lookback", 1 << 40) * 1_000_000
+        end_ns = parse_integer(parameters, "endTs", self._telemetry.clock.now_ns // 1_000_000) * 1_000_000
+        start_ns = end_ns - parse_integer(parameters, "lookback", 1 << 40) * 1_000_000
         frame = self._telemetry.spans
         rows = self._visible(np.flatnonzero((frame["time"] >= start_ns) & (frame["time"] <= end_ns)))
         spans = frame.iloc[rows][["trace_id", "span_id", "parent_span_id", "reported_service"]]
@@ -246,15 +246,6 @@ def _required_tags(parameters: Parameters) -> dict[str, str]:
             raise QueryError(f'"tag" must be KEY:VALUE, got "{text[:60]}"')
         tags[key] = value
     return tags
-
-
-def _integer(parameters: Parameters, name: str, default: int) -> int:
-    text = (parameters.get(name) or [""])[0]
-    if not text:
-        return default
-    if not text.lstrip("-").isdecimal() or len(text) > 18:
-        raise QueryError(f'"{name}" must be an integer, got "{text[:40]}"')
-    return int(text)
 
 
 def _microseconds(parameters: Parameters, name: str, default: int) -> int:

@@ -13,7 +13,7 @@ from faultset.datasets.serve.logql import Pipeline, extract_counts, is_pipeline,
 from faultset.datasets.serve.promql.answers import answer_instant, answer_range
 from faultset.datasets.serve.promql.evaluation import read_matchers
 from faultset.datasets.serve.promql.series import NAME, LabelMatcher, QueryError, SeriesSet, build_series
-from faultset.datasets.serve.request_times import Parameters, duration_s, parse_time_ns, single
+from faultset.datasets.serve.request_times import Parameters, duration_s, parse_integer, parse_time_ns, single
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
 
 _DEFAULT_LIMIT, _MOST_LINES = 100, 5_000
@@ -133,7 +133,9 @@ class LokiApi:
 
     def _lines(self, query: str, parameters: Parameters, start_ns: int, end_ns: int) -> dict[str, Any]:
         pipeline = parse_pipeline(query)
-        limit = _read_limit(parameters)
+        limit = parse_integer(parameters, "limit", _DEFAULT_LIMIT)
+        if not 0 < limit <= _MOST_LINES:
+            raise QueryError(f'"limit" must be from 1 to {_MOST_LINES}, got {limit}')
         direction = (parameters.get("direction") or ["backward"])[0].lower()
         if direction not in ("forward", "backward"):
             raise QueryError(f'"direction" must be forward or backward, got "{direction}"')
@@ -185,10 +187,3 @@ class LokiApi:
 
 def _satisfies(labels: Mapping[str, str], matchers: Sequence[LabelMatcher]) -> bool:
     return all(matcher.matches(labels.get(matcher.name, "")) for matcher in matchers)
-
-
-def _read_limit(parameters: Parameters) -> int:
-    text = (parameters.get("limit") or [str(_DEFAULT_LIMIT)])[0]
-    if not text.isdecimal() or not 0 < int(text) <= _MOST_LINES:
-        raise QueryError(f'"limit" must be from 1 to {_MOST_LINES}, got "{text[:20]}"')
-    return int(text)

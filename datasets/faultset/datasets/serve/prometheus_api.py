@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from faultset.datasets.serve.promql.answers import answer_instant, answer_range
 from faultset.datasets.serve.promql.evaluation import read_matchers
 from faultset.datasets.serve.promql.series import NEVER_MS, Labels, QueryError
-from faultset.datasets.serve.request_times import Parameters, duration_s, parse_time_ns, single
+from faultset.datasets.serve.request_times import Parameters, duration_s, parse_integer, parse_time_ns, single
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
 
 _VERSION = "3.0.0"
@@ -82,14 +82,14 @@ class PrometheusApi:
     def _series(self, parameters: Parameters) -> Any:
         if not parameters.get("match[]"):
             raise QueryError('"match[]" is missing; give a series selector')
-        return [dict(labels) for labels in _limited(self._matching(parameters), parameters)]
+        return [dict(labels) for labels in _apply_limit(self._matching(parameters), parameters)]
 
     def _labels(self, parameters: Parameters) -> Any:
-        return _limited(sorted({name for labels in self._matching(parameters) for name, _ in labels}), parameters)
+        return _apply_limit(sorted({name for labels in self._matching(parameters) for name, _ in labels}), parameters)
 
     def _label_values(self, name: str, parameters: Parameters) -> Any:
         values = {value for labels in self._matching(parameters) for key, value in labels if key == name}
-        return _limited(sorted(values), parameters)
+        return _apply_limit(sorted(values), parameters)
 
     def _matching(self, parameters: Parameters) -> Sequence[Labels]:
         """Return the labels of the series with samples in the requested window that match any selector."""
@@ -108,7 +108,7 @@ class PrometheusApi:
         metric = (parameters.get("metric") or [""])[0]
         types = self._telemetry.metric_types
         chosen = [name for name in types if metric in ("", name)]
-        return {name: [{"type": types[name], "help": "", "unit": ""}] for name in _limited(chosen, parameters)}
+        return {name: [{"type": types[name], "help": "", "unit": ""}] for name in _apply_limit(chosen, parameters)}
 
     def _targets(self, parameters: Parameters) -> Any:
         targets = {}
@@ -129,12 +129,12 @@ class PrometheusApi:
         return {"yaml": f"global:\n  scrape_interval: {round(1e3 * interval_s)}ms\n"}
 
 
-def _limited(names: Sequence[_Item], parameters: Parameters) -> Sequence[_Item]:
+def _apply_limit(names: Sequence[_Item], parameters: Parameters) -> Sequence[_Item]:
     """Return the first names, as many as the parameter `limit` asks for; 0 is no limit."""
-    text = (parameters.get("limit") or ["0"])[0]
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise QueryError(f'"limit" must be a number from 0, got "{text[:40]}"')
-    return names[: int(text) or None]
+    limit = parse_integer(parameters, "limit", 0)
+    if limit < 0:
+        raise QueryError(f'"limit" must be a number from 0, got {limit}')
+    return names[: limit or None]
 
 
 _TARGET_LABELS = frozenset({"job", "instance", "namespace", "service", "pod", "container"})

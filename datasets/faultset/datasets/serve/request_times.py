@@ -1,4 +1,4 @@
-"""Parameters of requests: times and durations in the notations of Prometheus and Loki."""
+"""Parameters of requests: integers, and times and durations in the notations of Prometheus and Loki."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ def single(parameters: Parameters, name: str) -> str:
     if not values or not values[0]:
         raise QueryError(f'the parameter "{name}" is missing; add it to the request')
     return values[0]
+
+
+def parse_integer(parameters: Parameters, name: str, default: int) -> int:
+    """Return a parameter as an integer; raise QueryError if it is another text.
+
+    >>> parse_integer({"limit": ["20"]}, "limit", 100), parse_integer({}, "limit", 100)
+    (20, 100)
+    """
+    text = (parameters.get(name) or [""])[0]
+    if not text:
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise QueryError(f'"{name}" must be an integer, got "{text[:40]}"')
+    return int(text)
 
 
 def duration_s(text: str, name: str) -> float:

@@ -9,7 +9,8 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
-from faultset.datasets.imports.telemetry.run import TelemetryReport, examine_telemetry
+from faultset.datasets.imports.telemetry.reports import TelemetryReport
+from faultset.datasets.imports.telemetry.run import examine_telemetry
 
 T = 1_760_000_000
 MS = 1_000_000

@@ -35,7 +35,7 @@ from faultset.datasets.imports.columns import (
     parse_numbers,
     read_csv,
 )
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_cause, report_issues
 from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_texts
 from faultset.datasets.imports.windows import reference_end
 from faultset.datasets.kubectl.kinds import workload_of_pod
@@ -113,10 +113,7 @@ def read_label(export: Export) -> dict[str, Any]:
     return {
         "fault": str(fault),
         "targets": targets,
-        "root_causes": [
-            {"kind": "Service", "name": name, "service": name, "accepted": [name], "metric": content.get("metric")}
-            for name in targets
-        ],
+        "root_causes": [build_cause(name, metric=content.get("metric")) for name in targets],
         "system_level": content.get("system_level"),
         "fault_type": content.get("fault_type"),
         "inject_start": round(aware.timestamp() * 1000) * SECOND_NS // 1000,

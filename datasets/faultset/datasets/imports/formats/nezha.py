@@ -12,7 +12,7 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_gauge_roles, report_issues
 from faultset.datasets.imports.formats.nezha_days import (
     Day,
     ServiceTelemetry,
@@ -190,17 +190,12 @@ _ROWS = (
     ("Node*", "other", "1", "metric of the node, reported once per pod"),
 )
 
-METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
-    {
-        "source": "nezha",
-        "metric": metric,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": "sum" if role in ("traffic", "network") else "max",
-        "meaning": meaning,
-    }
-    for metric, role, unit, meaning in _ROWS
+METRIC_ROLES = build_gauge_roles(
+    "nezha",
+    (
+        (metric, role, unit, "sum" if role in ("traffic", "network") else "max", meaning)
+        for metric, role, unit, meaning in _ROWS
+    ),
 )
 
 

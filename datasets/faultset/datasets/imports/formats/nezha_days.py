@@ -27,6 +27,7 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.columns import Ints, read_csv
+from faultset.datasets.imports.contract import build_cause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -303,9 +304,7 @@ def label_of(fault: Mapping[str, str], answer: str | None, sign_ns: int | None) 
     return {
         "fault": fault["inject_type"],
         "targets": [service],
-        "root_causes": [
-            {"kind": "Pod", "name": fault["inject_pod"], "service": service, "accepted": [service], "metric": metric}
-        ],
+        "root_causes": [build_cause(service, kind="Pod", name=fault["inject_pod"], metric=metric)],
         "system_level": level,
         "fault_type": kind,
         "inject_start": inject_ns if sign_ns is None else min(inject_ns, sign_ns),

@@ -14,7 +14,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import csv_header
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_gauge_roles, report_issues
 from faultset.datasets.imports.formats.openrca_rows import (
     AFTER_NS,
     BEFORE_NS,
@@ -108,18 +108,13 @@ _WORDS = (
     ("saturation", "1", "max", ("*onn*", "*ueue*", "*ession*", "*load*", "*Load*")),
 )
 
-METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
-    {
-        "source": "openrca",
-        "metric": pattern,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": combine,
-        "meaning": "inferred from its name",
-    }
-    for role, unit, combine, patterns in _WORDS
-    for pattern in patterns
+METRIC_ROLES = build_gauge_roles(
+    "openrca",
+    (
+        (pattern, role, unit, combine, "inferred from its name")
+        for role, unit, combine, patterns in _WORDS
+        for pattern in patterns
+    ),
 )
 
 

@@ -23,7 +23,14 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    build_cause,
+    build_gauge_roles,
+    report_issues,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,21 +46,13 @@ _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"
 _PARAMETER = re.compile(r"--name '/\w+/(\w+)'|-m (\w+)")
 
-METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
-    {
-        "source": "petshop",
-        "metric": metric,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": "mean",
-        "meaning": meaning,
-    }
-    for metric, role, unit, meaning in (
-        ("latency_*", "latency", "s", "duration of requests; the suffix names the statistic"),
-        ("requests_*", "traffic", "1", "requests in five minutes"),
-        ("availability_*", "errors", "%", "share of successful requests; low is bad"),
-    )
+METRIC_ROLES = build_gauge_roles(
+    "petshop",
+    (
+        ("latency_*", "latency", "s", "mean", "duration of requests; the suffix names the statistic"),
+        ("requests_*", "traffic", "1", "mean", "requests in five minutes"),
+        ("availability_*", "errors", "%", "mean", "share of successful requests; low is bad"),
+    ),
 )
 
 
@@ -238,9 +237,7 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
     return {
         "fault": next(name for name in match.groups() if name) if match else f"{target['target']['metric']}-issue",
         "targets": [node],
-        "root_causes": [
-            {"kind": "Node", "name": node, "service": node, "accepted": [node], "metric": cause.get("metric")}
-        ],
+        "root_causes": [build_cause(node, kind="Node", metric=cause.get("metric"))],
         "inject_start": target["target"]["timestamp"] * SECOND_NS,
         "workload": {"name": scenario},
         "parameters": {

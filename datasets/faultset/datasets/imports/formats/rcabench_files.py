@@ -18,7 +18,7 @@ from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.imports.columns import Ints, epoch_ns, read_parquet
-from faultset.datasets.imports.contract import Case
+from faultset.datasets.imports.contract import Case, build_cause
 
 STAGES = ("normal", "abnormal")
 KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
@@ -337,7 +337,7 @@ def _causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     truths = content if isinstance(content, list) else [content]
     causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _causes_in(truth)]
     if not causes:
-        causes = [_cause("Service", name, name) for name in dict.fromkeys(_targets(record))]
+        causes = [build_cause(name) for name in dict.fromkeys(_targets(record))]
     if not causes:
         raise DataError(f"{path} must name a faulty service; restore it or leave the datapack out")
     return causes
@@ -347,15 +347,11 @@ def _causes_in(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     services = [str(name) for name in truth.get("service") or () if name]
     metrics = [str(name) for name in truth.get("metric") or () if name]
     for service in services:
-        yield _cause("Service", service, service, metrics[0] if len(metrics) == 1 and len(services) == 1 else None)
+        yield build_cause(service, metric=metrics[0] if len(metrics) == 1 and len(services) == 1 else None)
     if len(services) == 1:
         for kind, field in (("Pod", "pod"), ("Container", "container")):
             for name in truth.get(field) or ():
-                yield _cause(kind, str(name), services[0])
-
-
-def _cause(kind: str, name: str, service: str, metric: str | None = None) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "service": service, "accepted": [service], "metric": metric}
+                yield build_cause(services[0], kind=kind, name=str(name))
 
 
 def _targets(record: Mapping[str, Any]) -> Iterator[str]:

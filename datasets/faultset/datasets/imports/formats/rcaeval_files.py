@@ -28,7 +28,7 @@ from faultset.datasets.imports.columns import (
     read_parquet,
     rename_words,
 )
-from faultset.datasets.imports.contract import Case
+from faultset.datasets.imports.contract import Case, build_gauge_roles
 from faultset.datasets.imports.spans import infer_kinds_and_peers
 from faultset.datasets.status_codes import parse_status_code
 
@@ -65,18 +65,7 @@ _ROLES = (
     ("istio-*", "network", "1", "sum", "other metrics of the proxy"),
 )
 
-METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
-    {
-        "source": SOURCE,
-        "metric": metric,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": combine,
-        "meaning": meaning,
-    }
-    for metric, role, unit, combine, meaning in _ROLES
-)
+METRIC_ROLES = build_gauge_roles(SOURCE, _ROLES)
 
 INDICATORS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),

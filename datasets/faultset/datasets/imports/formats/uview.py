@@ -1,7 +1,7 @@
 """Import uview's runs of HotelReservation: one row for each trace, and the times of injections.
 
-A trace has no spans below its root, which gets the services that took part as an attribute. Metrics summarize the
-traces of each service second by second.
+A trace becomes one root span, with the participating services as an attribute. Metrics summarize the traces of each
+service, second by second.
 """
 
 from __future__ import annotations
@@ -14,19 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
-from faultset.core.printable import quoted
+from faultset.core.printable import first_line, quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.columns import Ints, build_table, constant, read_csv
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignChunk, ForeignRecording, report_issues
-from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.columns import Ints, build_table, constant, filter_window, read_csv
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignChunk,
+    ForeignRecording,
+    build_cause,
+    build_gauge_roles,
+    report_issues,
+)
+from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.times import parse_time
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
@@ -42,21 +49,13 @@ _COLUMNS = {
     "operation": pa.string(),
     "services": pa.string(),
 }
-METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
-    {
-        "source": "uview",
-        "metric": metric,
-        "role": role,
-        "unit": unit,
-        "kind": "gauge",
-        "combine": "mean",
-        "meaning": meaning,
-    }
-    for metric, role, unit, meaning in (
-        ("traces_per_second", "traffic", "1/s", "traces in which the service took part"),
-        ("trace_duration_mean_seconds", "latency", "s", "their mean duration"),
-        ("trace_duration_max_seconds", "latency", "s", "their longest duration"),
-    )
+METRIC_ROLES = build_gauge_roles(
+    "uview",
+    (
+        ("traces_per_second", "traffic", "1/s", "mean", "traces in which the service took part"),
+        ("trace_duration_mean_seconds", "latency", "s", "mean", "their mean duration"),
+        ("trace_duration_max_seconds", "latency", "s", "mean", "their longest duration"),
+    ),
 )
 _SAMPLED = re.compile(r"(.+)_sampling_([\d.]+)x(\.csv(?:\.gz)?)")
 _AFFIX = re.compile(r"^unknown_service:|(_process|_container)$")
@@ -102,14 +101,14 @@ class UViewImport:
         match = _SAMPLED.fullmatch(traces.name)
         entry = service_name((match[1] if match else traces.name).split(".csv")[0])
         rows = _read_traces(traces)
-        services = sorted({entry, *(name for names in rows["services"].to_pylist() for name in _split(names))})
+        services = {entry}.union(*map(_split, pc.unique(rows["services"]).to_pylist()))
         start_ns = int(rows["start_us"][0].as_py()) * 1000 // SECOND_NS * SECOND_NS
         end_ns = (int(pc.max(rows["end_us"]).as_py()) * 1000 // SECOND_NS + 2) * SECOND_NS
-        incidents = _read_faults(faults, {*services})
+        incidents = _read_faults(faults, services)
         report_issues(partial(_find_issues, incidents, start_ns, end_ns, case.key))
         return ForeignRecording(
             app=case.key,
-            services=tuple(services),
+            services=tuple(sorted(services)),
             chunks=partial(_chunks, rows, entry, start_ns, end_ns),
             incidents=tuple(row for row in incidents if start_ns <= row["inject_start"] < end_ns),
             source_intervals_s={"metrics": 1.0},
@@ -142,16 +141,15 @@ def _rank(file: Path) -> tuple[float, str]:
 def _read_traces(path: Path) -> pa.Table:
     """Return the rows of a file in order of their start."""
     try:
-        with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
-            rows = pacsv.read_csv(
-                stream,
-                read_options=pacsv.ReadOptions(column_names=list(_COLUMNS), use_threads=False, block_size=_LONGEST_ROW),
-                convert_options=pacsv.ConvertOptions(column_types=_COLUMNS),
-            )
+        rows = pacsv.read_csv(
+            path,
+            read_options=pacsv.ReadOptions(column_names=list(_COLUMNS), use_threads=False, block_size=_LONGEST_ROW),
+            convert_options=pacsv.ConvertOptions(column_types=_COLUMNS),
+        )
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or ["damaged"])[0][:200]
         raise DataError(
-            f"{path} must have rows of {', '.join(_COLUMNS)}, but cannot be read ({reason}); restore the file"
+            f"{path} must have rows of {', '.join(_COLUMNS)}, but cannot be read ({first_line(error)}); "
+            "restore the file"
         ) from error
     missing = [name for name in rows.column_names if rows[name].null_count]
     if not rows.num_rows or missing:
@@ -178,12 +176,11 @@ def _read_faults(path: Path, services: set[str]) -> list[dict[str, Any]]:
                 f"row {number} of {path} must have a start, a later end and a service of the traces, but is "
                 f"{quoted(', '.join(str(row[name]) for name in ('start', 'end', 'service')))}; correct the file"
             )
-        cause = {"kind": "Service", "name": service, "service": service, "accepted": [service]}
         incidents.append(
             {
                 "fault": ANOMALY,
                 "targets": [service],
-                "root_causes": [cause],
+                "root_causes": [build_cause(service)],
                 "inject_start": start_ns,
                 "recover_start": end_ns,
             }
@@ -204,12 +201,11 @@ def _find_issues(incidents: Sequence[dict[str, Any]], start_ns: int, end_ns: int
 def _chunks(rows: pa.Table, entry: str, start_ns: int, end_ns: int) -> Iterator[ForeignChunk]:
     starts_ns: Ints = rows["start_us"].to_numpy() * 1000
     metrics = _summarize_traces(rows)
-    times_ns = metrics["time"].cast(pa.int64()).to_numpy()
-    for first_ns, last_ns in chunk_bounds(start_ns, end_ns, CHUNK_NS):
+    for first_ns, last_ns in split_window(start_ns, end_ns, CHUNK_NS):
         first, last = np.searchsorted(starts_ns, [first_ns, last_ns])
         spans = _spans(rows.slice(first, last - first), entry, starts_ns[first:last])
-        of_chunk = metrics.filter(pa.array((times_ns >= first_ns) & (times_ns < last_ns)))
-        tables = {"metrics": partial(_only, of_chunk), "spans": partial(_only, spans)}
+        chunk_metrics = filter_window(metrics, "time", first_ns, last_ns)
+        tables = {"metrics": partial(_only, chunk_metrics), "spans": partial(_only, spans)}
         yield ForeignChunk(start_ns=first_ns, end_ns=last_ns, tables=tables)
 
 
@@ -241,7 +237,7 @@ def _summarize_traces(rows: pa.Table) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def _spans(rows: pa.Table, entry: str, starts_ns: npt.NDArray[np.int64]) -> pa.Table:
+def _spans(rows: pa.Table, entry: str, starts_ns: Ints) -> pa.Table:
     """Return a root span for each trace."""
     count = len(rows)
     failed = [text.strip().lower() == "true" for text in rows["error"].to_pylist()]

@@ -1,4 +1,4 @@
-"""Read pickles of numpy arrays without running anything that they name.
+"""Read pickles of numpy arrays without running the functions that they name.
 
 A pickle is a program that may call any function. Only its instructions that build an array of numbers are accepted, and
 the functions that it names are replaced by ones of this module.
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable
+from faultset.core.printable import first_line
 from faultset.core.reading.regular_files import read_regular
 
 _LIMIT_BYTES = 2 << 30
-_MOST_INSTRUCTIONS = 1_000
+_MAX_INSTRUCTIONS = 1_000
 _CODES = frozenset("b1 u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8".split())
-"""numpy's names of the types of numbers that are read."""
+"""numpy's codes of the accepted types of numbers."""
 _INSTRUCTIONS = frozenset(
     "PROTO FRAME STOP MARK GLOBAL STACK_GLOBAL REDUCE BUILD PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET "
     "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 "
@@ -46,7 +46,7 @@ def read_array(path: Path) -> np.ndarray:
             raise pickle.UnpicklingError(f"it holds a {type(value).__name__}")
         return value.build()
     except Exception as error:  # damaged pickles raise errors of any class
-        reason = printable((str(error).splitlines() or [type(error).__name__])[0][:160])
+        reason = first_line(error)
         raise DataError(
             f"{path} must be a pickle of one numpy array of numbers, but cannot be read as one ({reason}); restore the "
             "file"
@@ -56,10 +56,10 @@ def read_array(path: Path) -> np.ndarray:
 def _check_instructions(content: bytes) -> None:
     """Raise UnpicklingError for an instruction that arrays do not need."""
     for number, (instruction, argument, _) in enumerate(pickletools.genops(content)):
-        if instruction.name not in _INSTRUCTIONS or number >= _MOST_INSTRUCTIONS:
+        if instruction.name not in _INSTRUCTIONS or number >= _MAX_INSTRUCTIONS:
             raise pickle.UnpicklingError(f"it has the instruction {instruction.name}")
         is_index = instruction.name in ("PUT", "BINPUT", "LONG_BINPUT")
-        if is_index and (argument or 0) >= _MOST_INSTRUCTIONS:  # the reader would reserve memory up to that index
+        if is_index and (argument or 0) >= _MAX_INSTRUCTIONS:  # the reader would reserve memory up to that index
             raise pickle.UnpicklingError(f"it stores a value at index {argument}")
 
 
@@ -121,7 +121,7 @@ _REPLACEMENTS: dict[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Finds nothing but the replacements."""
+    """Accepts only the names in `_REPLACEMENTS`."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         try:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import csv_header
-from faultset.datasets.imports.contract import Case, ForeignRecording, report_issues
-from faultset.datasets.imports.series.labelled_series import (
-    LabelledSeries,
-    check_labels,
-    find_anomalies,
-    read_numbers,
-    read_table,
-    read_times,
-    sort_by_time,
-    step_of,
-    time_issues,
-)
+from faultset.datasets.imports.contract import Case, ForeignRecording
+from faultset.datasets.imports.series.labelled_series import LabelledSeries, find_anomalies
+from faultset.datasets.imports.series.sample_files import read_samples
 
 _COLUMNS = ("TimeStamp", "Value", "Label")
 _METADATA = "-metadata.json"
-_MOST_HEADERS = 20
+_MAX_HEADERS = 20
 
 
 class CloudMonitoringImport:
@@ -45,7 +35,7 @@ class CloudMonitoringImport:
         if not list_missing(self.layout, names):
             return True
         files = (path / name for name in names if name.endswith(".csv"))
-        return path.is_dir() and any(_is_series(file) for file in islice(files, _MOST_HEADERS))
+        return path.is_dir() and any(_is_series(file) for file in islice(files, _MAX_HEADERS))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every CSV file with metadata or with the columns of a series."""
@@ -62,23 +52,17 @@ class CloudMonitoringImport:
     def load(self, case: Case) -> ForeignRecording:
         """Read a series."""
         (file,) = case.paths
-        columns = read_table(file)
-        if missing := [name for name in _COLUMNS if name not in columns]:
-            raise DataError(f"{file} must have the columns {', '.join(_COLUMNS)}, but lacks {', '.join(missing)}")
-        times_ns, values = read_times(columns, "TimeStamp", file), read_numbers(columns, "Value", file)
-        labels = check_labels(read_numbers(columns, "Label", file), len(values), f'column "Label" of {file}')
-        report_issues(partial(time_issues, times_ns, case.key))
-        times_ns, values, labels = sort_by_time(times_ns, values, labels)
-        step_ns = step_of(times_ns, file)
+        time, value, label = _COLUMNS
+        samples = read_samples(file, case.key, time=time, value=value, label=label)
         return LabelledSeries(
             app=file.parent.name,
             service=file.stem,
-            times_ns=times_ns,
-            metrics={"value": values},
-            step_ns=step_ns,
-            anomalies=find_anomalies(labels, times_ns, step_ns),
+            times_ns=samples.times_ns,
+            metrics={"value": samples.values},
+            step_ns=samples.step_ns,
+            anomalies=find_anomalies(samples.labels, samples.times_ns, samples.step_ns),
             inputs=case.paths,
-        ).as_recording()
+        ).to_recording()
 
 
 def _is_series(file: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,23 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
-from faultset.core.printable import quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.columns import Ints, long_metrics
-from faultset.datasets.imports.contract import DataIssue, ForeignChunk, ForeignRecording
-from faultset.datasets.imports.recordings import chunk_bounds
-from faultset.datasets.imports.telemetry.times import parse_time
+from faultset.datasets.imports.contract import ForeignChunk, ForeignRecording, build_cause
+from faultset.datasets.imports.recordings import split_window
+from faultset.datasets.imports.series.sample_files import Numbers
 
-Numbers = npt.NDArray[np.float64]
 CHUNK_SAMPLES = 250_000
 _LONGEST_CHUNK_NS = 30 * 86_400 * SECOND_NS
-_MOST_CHUNKS = 5_000
-_LARGEST_BLOCK = 1 << 30
+_MAX_CHUNKS = 5_000
 _LATEST_NS = 1 << 62
 START_NS = 1_577_836_800 * SECOND_NS
 """Time of the first sample of a series without times: 2020-01-01, UTC."""
@@ -58,9 +52,9 @@ class LabelledSeries:
     anomalies: Sequence[AnomalyWindow]
     """Labelled anomalies in order of time."""
     training_rows: int = 0
-    """Number of first samples that the source intends for training; 0 if it has no such part."""
+    """Number of samples at the start that the source intends for training; 0 if there are none."""
     inputs: tuple[Path, ...] = field(default=())
-    """Files that it was read from."""
+    """Files of the series."""
 
     def __post_init__(self) -> None:
         if not 0 < int(self.times_ns[0]) < int(self.times_ns[-1]) < _LATEST_NS or self.step_ns < 1_000_000:
@@ -74,8 +68,8 @@ class LabelledSeries:
         """End of the last sample."""
         return int(self.times_ns[-1]) + self.step_ns
 
-    def as_recording(self) -> ForeignRecording:
-        """Return the series as a recording; anomalies outside it are refused."""
+    def to_recording(self) -> ForeignRecording:
+        """Return the series as a recording; raise DataError if an anomaly is outside it."""
         return ForeignRecording(
             app=self.app,
             services=(self.service,),
@@ -93,18 +87,17 @@ class LabelledSeries:
                 f"{utc_text(self.end_ns)}, the time of its samples, but one lasts from {utc_text(window.start_ns)} to "
                 f"{utc_text(window.end_ns)}; correct its labels"
             )
-        cause = {"kind": "Service", "name": self.service, "service": self.service, "accepted": [self.service]}
         return {
             "fault": ANOMALY,
             "targets": [self.service],
-            "root_causes": [cause],
+            "root_causes": [build_cause(self.service)],
             "parameters": dict(window.parameters),
             "inject_start": window.start_ns,
             "recover_start": window.end_ns,
         }
 
     def _training_end(self) -> int | None:
-        """Return the end of the training part, before an anomaly that would be divided; None without one."""
+        """Return the end of the training part, or the start of an anomaly that contains it; None without one."""
         if not self.training_rows:
             return None
         if self.training_rows >= len(self.times_ns):
@@ -122,8 +115,8 @@ class LabelledSeries:
 def _chunks(series: LabelledSeries) -> Iterator[ForeignChunk]:
     start_ns, end_ns = int(series.times_ns[0]), series.end_ns
     rows = max(1, CHUNK_SAMPLES // len(series.metrics))
-    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MOST_CHUNKS), _LONGEST_CHUNK_NS)
-    for first_ns, last_ns in chunk_bounds(start_ns, end_ns, length_ns):
+    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MAX_CHUNKS), _LONGEST_CHUNK_NS)
+    for first_ns, last_ns in split_window(start_ns, end_ns, length_ns):
         first, last = np.searchsorted(series.times_ns, [first_ns, last_ns])
         columns = [(series.service, metric, values[first:last]) for metric, values in series.metrics.items()]
         table = partial(long_metrics, series.times_ns[first:last], columns)
@@ -157,140 +150,6 @@ def find_anomalies(labels: npt.NDArray[np.bool_], times_ns: Ints, step_ns: int) 
     return windows
 
 
-def step_of(times_ns: Ints, origin: Path) -> int:
-    """Return the median distance of increasing times."""
-    if len(times_ns) < 2:
-        raise DataError(f"{origin} must have at least two samples at different times, but has {len(times_ns)}")
-    return int(np.median(np.diff(times_ns)))
-
-
-def regular_times(rows: int, step_s: float) -> Ints:
-    """Return times on a regular grid from `START_NS`."""
+def build_times(rows: int, step_s: float) -> Ints:
+    """Return [rows] times with a step, from `START_NS`, for a source that has none."""
     return START_NS + np.arange(rows, dtype=np.int64) * round(step_s * SECOND_NS)
-
-
-def check_finite(values: Numbers, origin: str) -> Numbers:
-    """Return an array of samples; raise DataError for an infinite one. NaN is a missing sample."""
-    infinite = np.argwhere(np.isinf(values))
-    if len(infinite):
-        row = int(infinite[0][0]) + 1
-        raise DataError(
-            f"{origin} must have finite numbers, but has {values[tuple(infinite[0])]} in row {row}; correct the file"
-        )
-    return values
-
-
-def check_labels(values: Numbers, rows: int, origin: str) -> npt.NDArray[np.bool_]:
-    """Return labels as booleans; raise DataError unless there is a 0 or 1 for each of the rows of the data."""
-    if values.shape != (rows,):
-        raise DataError(
-            f"{origin} must have a label for each of the {rows} rows of the data, but has {len(values)}; restore the "
-            "two files"
-        )
-    wrong = np.flatnonzero((values != 0) & (values != 1))
-    if len(wrong):
-        raise DataError(f"{origin} must have labels 0 and 1, but has {values[wrong[0]]:g} in row {int(wrong[0]) + 1}")
-    return values == 1
-
-
-def read_table(path: Path, *, header: bool = True) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of a CSV file; raise DataError if it is damaged.
-
-    Parameters
-    ----------
-    header
-        Whether the first row names the columns; otherwise they are named 1, 2, ...
-    """
-    try:
-        with path.open("rb") as file:
-            # Types are inferred from the first block, so all rows belong into it.
-            block_size = min(_LARGEST_BLOCK, path.stat().st_size + 1)
-            table = pacsv.read_csv(
-                file,
-                read_options=pacsv.ReadOptions(
-                    autogenerate_column_names=not header, use_threads=False, block_size=block_size
-                ),
-                convert_options=pacsv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False),
-            )
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise DataError(f"{path} must be a CSV file with rows of equal length ({reason}); restore the file") from error
-    names = table.column_names if header else [str(number + 1) for number in range(table.num_columns)]
-    if len({*names}) < len(names) or not table.num_rows:
-        problem = "names a column twice" if table.num_rows else "has no rows"
-        raise DataError(f"{path} must have distinct columns and at least one row, but {problem}; restore the file")
-    return dict(zip(names, table.columns, strict=True))
-
-
-def read_numbers(columns: Mapping[str, pa.ChunkedArray], name: str, path: Path) -> Numbers:
-    """Return a column of a CSV file as numbers; empty cells are NaN, text and infinite numbers raise DataError."""
-    column = columns[name]
-    if pa.types.is_null(column.type):
-        return np.full(len(column), np.nan)
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        row, cell = _first_text(column)
-        raise DataError(
-            f"column {quoted(name)} of {path} must have numbers, but has {quoted(str(cell))} in row {row}; correct the "
-            "file"
-        )
-    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    return check_finite(values, f"column {quoted(name)} of {path}")
-
-
-def _first_text(column: pa.ChunkedArray) -> tuple[int, Any]:
-    for row, cell in enumerate(column.to_pylist(), start=1):
-        try:
-            float(cell if cell is not None else 0)
-        except (TypeError, ValueError):
-            return row, cell
-    return 1, column[0].as_py()
-
-
-def read_times(columns: Mapping[str, pa.ChunkedArray], name: str, path: Path) -> Ints:
-    """Return a column of a CSV file as UTC nanoseconds; times without a zone are UTC."""
-    column = columns[name]
-    with suppress(pa.ArrowInvalid):  # beyond the years that nanoseconds can express
-        if pa.types.is_temporal(column.type) and not pa.types.is_time(column.type) and not column.null_count:
-            return np.asarray(column.cast(pa.timestamp("ns", _zone(column.type))).cast(pa.int64()), dtype=np.int64)
-    times = []
-    for row, cell in enumerate(column.cast(pa.string()).to_pylist(), start=1):
-        time_ns = parse_time(cell)
-        if time_ns is None:
-            raise DataError(
-                f"column {quoted(name)} of {path} must have times like 2018-04-25T00:00:00Z, but has "
-                f"{quoted(str(cell))} in row {row}; correct the file"
-            )
-        times.append(time_ns)
-    return np.array(times, dtype=np.int64)
-
-
-def _zone(kind: pa.DataType) -> str | None:
-    return getattr(kind, "tz", None)
-
-
-def sort_by_time(
-    times_ns: Ints, values: Numbers, labels: npt.NDArray[np.bool_] | None = None
-) -> tuple[Ints, Numbers, npt.NDArray[np.bool_]]:
-    """Return samples in order of time; of several at one time the first counts, and is labelled if any is.
-
-    Parameters
-    ----------
-    times_ns, values, labels
-        [T] times, samples and whether each is an anomaly.
-    """
-    order = np.argsort(times_ns, kind="stable")
-    distinct, first = np.unique(times_ns[order], return_index=True)
-    marks = np.zeros(len(distinct), dtype=bool)
-    if labels is not None:
-        marks = np.logical_or.reduceat(labels[order], first)
-    return distinct, values[order][first], marks
-
-
-def time_issues(times_ns: Ints, location: str) -> Iterator[DataIssue]:
-    """Yield issues on times of a file that repeat or go back."""
-    repeated = len(times_ns) - len(np.unique(times_ns))
-    if repeated:
-        problem = f"{repeated} of {len(times_ns)} times repeat."
-        yield DataIssue("warning", location, problem, "The first sample of each time is imported.")
-    if (np.diff(times_ns) < 0).any():
-        yield DataIssue("warning", location, "Its times are not in order.", "The samples are sorted by time.")

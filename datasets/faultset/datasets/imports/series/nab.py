@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,14 @@ from faultset.core.printable import quoted
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.columns import Ints
-from faultset.datasets.imports.contract import Case, ForeignRecording, report_issues
-from faultset.datasets.imports.series.labelled_series import (
-    AnomalyWindow,
-    LabelledSeries,
-    read_numbers,
-    read_table,
-    read_times,
-    sort_by_time,
-    step_of,
-    time_issues,
-)
+from faultset.datasets.imports.contract import Case, ForeignRecording
+from faultset.datasets.imports.series.labelled_series import AnomalyWindow, LabelledSeries
+from faultset.datasets.imports.series.sample_files import LabelledSamples, read_samples
 from faultset.datasets.imports.telemetry.times import parse_time
 
 WINDOWS = "combined_windows.json"
 PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
 """Share of a series, and most samples, in which NAB expects detectors to learn and does not score them."""
-_COLUMNS = ("timestamp", "value")
 _LIMIT_BYTES = 16 << 20
 
 
@@ -68,28 +57,20 @@ class NABImport:
     def load(self, case: Case) -> ForeignRecording:
         """Read a series."""
         file, labels = case.paths
-        columns = read_table(file)
-        if {*_COLUMNS} - columns.keys():
-            raise DataError(
-                f"{file} must have the columns {' and '.join(_COLUMNS)}, but has {quoted(', '.join(columns))}"
-            )
-        times_ns, values = read_times(columns, "timestamp", file), read_numbers(columns, "value", file)
-        report_issues(partial(time_issues, times_ns, case.key))
-        times_ns, values, _ = sort_by_time(times_ns, values)
-        step_ns = step_of(times_ns, file)
+        samples = read_samples(file, case.key, time="timestamp", value="value")
         return LabelledSeries(
             app=file.parent.name,
             service=file.stem,
-            times_ns=times_ns,
-            metrics={"value": values},
-            step_ns=step_ns,
-            anomalies=_read_windows(labels, f"{file.parent.name}/{file.name}", times_ns, step_ns),
-            training_rows=min(int(PROBATION_SHARE * len(times_ns)), LONGEST_PROBATION),
+            times_ns=samples.times_ns,
+            metrics={"value": samples.values},
+            step_ns=samples.step_ns,
+            anomalies=_read_windows(labels, f"{file.parent.name}/{file.name}", samples),
+            training_rows=min(int(PROBATION_SHARE * len(samples.times_ns)), LONGEST_PROBATION),
             inputs=case.paths,
-        ).as_recording()
+        ).to_recording()
 
 
-def _read_windows(path: Path, series: str, times_ns: Ints, step_ns: int) -> list[AnomalyWindow]:
+def _read_windows(path: Path, series: str, samples: LabelledSamples) -> list[AnomalyWindow]:
     """Return the windows of a series; their last sample belongs to them."""
     content = parse_object(read_regular(path, limit_bytes=_LIMIT_BYTES), str(path))
     if series not in content:
@@ -102,7 +83,8 @@ def _read_windows(path: Path, series: str, times_ns: Ints, step_ns: int) -> list
             '"2014-02-26 13:45:00", "2014-02-27 06:25:00"] for '
             f"{series}, but has {quoted(str(bounds)[:60])}; restore the file"
         )
-    after = np.append(times_ns, times_ns[-1] + step_ns)
+    times_ns = samples.times_ns
+    after = np.append(times_ns, times_ns[-1] + samples.step_ns)
     anomalies = []
     for start_ns, last_ns in sorted(window for window in windows if window is not None):
         end_ns = int(after[min(np.searchsorted(times_ns, last_ns, side="right"), len(times_ns))])

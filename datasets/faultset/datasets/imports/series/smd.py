@@ -22,13 +22,15 @@ from faultset.datasets.imports.series.array_pickles import read_array
 from faultset.datasets.imports.series.labelled_series import (
     AnomalyWindow,
     LabelledSeries,
+    build_times,
+    find_anomalies,
+)
+from faultset.datasets.imports.series.sample_files import (
     Numbers,
     check_finite,
-    check_labels,
-    find_anomalies,
+    parse_labels,
     read_numbers,
     read_table,
-    regular_times,
 )
 
 STEP_S, ASD_STEP_S = 60.0, 300.0
@@ -86,26 +88,27 @@ class SMDImport:
                 f"{train} and {test} must have the same metrics, but have {before.shape[1]} and {after.shape[1]}; "
                 "restore the files"
             )
-        labels = check_labels(_read_labels(label), len(after), str(label))
-        step_s = ASD_STEP_S if _ASD.fullmatch(machine) else STEP_S
-        times_ns = regular_times(len(before) + len(after), step_s)
+        labels = parse_labels(_read_labels(label), len(after), str(label))
+        app, step_s = ("asd", ASD_STEP_S) if _ASD.fullmatch(machine) else ("smd", STEP_S)
+        times_ns = build_times(len(before) + len(after), step_s)
         step_ns = round(step_s * SECOND_NS)
         windows = find_anomalies(np.concatenate([np.zeros(len(before), dtype=bool), labels]), times_ns, step_ns)
-        notes = _notes_file(test)
+        inputs, notes = case.paths, _notes_file(test)
         if notes.is_file():
+            inputs = (*inputs, notes)
             windows = _describe(windows, notes, times_ns[len(before) :], after.shape[1])
             report_issues(partial(_find_issues, windows, case.key))
         values = np.concatenate([before, after])
         return LabelledSeries(
-            app="asd" if _ASD.fullmatch(machine) else "smd",
+            app=app,
             service=machine,
             times_ns=times_ns,
             metrics={metric_name(number): values[:, number - 1] for number in range(1, values.shape[1] + 1)},
             step_ns=step_ns,
             anomalies=windows,
             training_rows=len(before),
-            inputs=(*case.paths, notes) if notes.is_file() else case.paths,
-        ).as_recording()
+            inputs=inputs,
+        ).to_recording()
 
 
 def metric_name(number: int) -> str:
@@ -142,7 +145,7 @@ def _read_labels(path: Path) -> Numbers:
 
 def _describe(windows: Sequence[AnomalyWindow], notes: Path, times_ns: np.ndarray, metrics: int) -> list[AnomalyWindow]:
     """Return the anomalies with the metrics that show them."""
-    metrics_of = [set[int]() for _ in windows]
+    metrics_by_window = [set[int]() for _ in windows]
     lines = read_regular(notes, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -155,12 +158,12 @@ def _describe(windows: Sequence[AnomalyWindow], notes: Path, times_ns: np.ndarra
                 f"line {number} of {notes} must be START-END:METRICS within {len(times_ns)} steps and {metrics} "
                 f"metrics, but is {quoted(line[:60])}; restore the file"
             )
-        for window, of_window in zip(windows, metrics_of, strict=True):
+        for window, window_metrics in zip(windows, metrics_by_window, strict=True):
             if window.start_ns <= times_ns[last] and times_ns[first] < window.end_ns:
-                of_window |= shown
+                window_metrics |= shown
     return [
         window._replace(parameters={"metrics": [metric_name(metric) for metric in sorted(shown)]} if shown else {})
-        for window, shown in zip(windows, metrics_of, strict=True)
+        for window, shown in zip(windows, metrics_by_window, strict=True)
     ]
 
 

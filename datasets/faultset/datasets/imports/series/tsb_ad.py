@@ -12,12 +12,10 @@ from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.contract import Case, ForeignRecording
 from faultset.datasets.imports.series.labelled_series import (
     LabelledSeries,
-    check_labels,
+    build_times,
     find_anomalies,
-    read_numbers,
-    read_table,
-    regular_times,
 )
+from faultset.datasets.imports.series.sample_files import parse_labels, read_numbers, read_table
 
 STEP_S = 60.0
 LABEL = "Label"
@@ -54,8 +52,8 @@ class TSBADImport:
         if LABEL not in columns or not metrics:
             raise DataError(f"{file} must have columns of numbers and the column {LABEL}; restore the file")
         rows = len(columns[LABEL])
-        times_ns, step_ns = regular_times(rows, STEP_S), round(STEP_S * SECOND_NS)
-        labels = check_labels(read_numbers(columns, LABEL, file), rows, f"column {LABEL} of {file}")
+        times_ns, step_ns = build_times(rows, STEP_S), round(STEP_S * SECOND_NS)
+        labels = parse_labels(read_numbers(columns, LABEL, file), rows, f"column {LABEL} of {file}")
         return LabelledSeries(
             app=match[1],
             service=f"{match[1]}_id_{match[2]}",
@@ -65,4 +63,4 @@ class TSBADImport:
             anomalies=find_anomalies(labels, times_ns, step_ns),
             training_rows=int(match[4]),
             inputs=case.paths,
-        ).as_recording()
+        ).to_recording()

@@ -25,18 +25,19 @@ from faultset.datasets.imports.contract import (
     ForeignChunk,
     ForeignEpisode,
     ForeignRecording,
+    build_cause,
     report_issues,
 )
 from faultset.datasets.imports.telemetry.completion import (
     Totals,
-    call_graph,
     complete_metrics,
     complete_spans,
     drop_exact_repeats,
+    find_calls,
     interval_s,
 )
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
-from faultset.datasets.imports.telemetry.long_recording import LongTelemetryPlan
+from faultset.datasets.imports.telemetry.recording_plan import TelemetryRecordingPlan
 from faultset.datasets.imports.telemetry.rows import STAGED, Origin
 from faultset.datasets.imports.telemetry.staging import FileFacts
 from faultset.datasets.imports.windows import reference_end
@@ -82,7 +83,7 @@ class AssemblyPlan:
     kinds: Mapping[str, str]
     calls: Sequence[Sequence[str]]
     roles: Sequence[Mapping[str, str]]
-    recording: LongTelemetryPlan | None = None
+    recording: TelemetryRecordingPlan | None = None
 
     def write(self, stage: Path) -> None:
         """Write the plan into a staging folder."""
@@ -95,7 +96,7 @@ def read_plan(stage: Path) -> AssemblyPlan:
     windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
     recording = content.pop("recording")
     return AssemblyPlan(
-        windows=windows, recording=None if recording is None else LongTelemetryPlan(**recording), **content
+        windows=windows, recording=None if recording is None else TelemetryRecordingPlan(**recording), **content
     )
 
 
@@ -142,14 +143,15 @@ class TelemetryImport:
         if plan.recording is not None:
             return _load_recording(stage, plan, plan.recording)
         window = plan.windows[case.facts["number"]]
-        tables = {table: _window_rows(stage, plan, table, window) for table in STAGED}
+        bounds = window.start_ns, window.end_ns
+        tables = {table: _window_rows(stage, plan, table, bounds) for table in STAGED}
         tables = {table: rows for table, rows in tables.items() if len(rows)}
         if not tables:
             raise DataError(f"no telemetry is within {window.key}; correct its times, or leave it out")
         spans = tables.get("spans")
         metrics = tables.get("metrics")
         services = _services(tables, window)
-        calls, roots = call_graph(spans, services) if spans is not None else (set(), Counter())
+        calls, roots = find_calls(spans, services) if spans is not None else (set(), Counter())
         report_issues(lambda: _clock_issues(window, tables))
         finished = {table: _finish(table, rows) for table, rows in tables.items()}
         return ForeignEpisode(
@@ -169,20 +171,19 @@ class TelemetryImport:
         )
 
 
-def _load_recording(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> ForeignRecording:
+def _load_recording(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordingPlan) -> ForeignRecording:
     """Read calls and the sampling interval; the other rows are read when the chunks are written."""
     causes = {target for row in recording.incidents for target in row["targets"]}
     services = tuple(sorted({name for name in plan.services.values() if name} | causes))
     calls, roots = set[tuple[str, str]](), Counter[str]()
     step_s: float | None = None
-    for start_ns, end_ns in recording.windows():
-        window = EpisodeWindow(key=RECORDING, start_ns=start_ns, end_ns=end_ns)
-        spans = _window_rows(stage, plan, "spans", window)
+    for bounds in recording.windows():
+        spans = _window_rows(stage, plan, "spans", bounds)
         if len(spans):
-            of_window, entered = call_graph(spans, services)
+            of_window, entered = find_calls(spans, services)
             calls |= of_window
             roots += entered
-        if step_s is None and len(metrics := _window_rows(stage, plan, "metrics", window)):
+        if step_s is None and len(metrics := _window_rows(stage, plan, "metrics", bounds)):
             step_s = interval_s(metrics)
     return ForeignRecording(
         app=plan.app,
@@ -197,18 +198,17 @@ def _load_recording(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPla
     )
 
 
-def _chunks(stage: Path, plan: AssemblyPlan, recording: LongTelemetryPlan) -> Iterator[ForeignChunk]:
+def _chunks(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordingPlan) -> Iterator[ForeignChunk]:
     totals: Totals = {}
-    for start_ns, end_ns in recording.windows():
-        window = EpisodeWindow(key=RECORDING, start_ns=start_ns, end_ns=end_ns)
-        tables = {table: partial(_finished_rows, stage, plan, table, window, totals) for table in STAGED}
-        yield ForeignChunk(start_ns=start_ns, end_ns=end_ns, tables=tables)
+    for bounds in recording.windows():
+        tables = {table: partial(_finished_rows, stage, plan, table, bounds, totals) for table in STAGED}
+        yield ForeignChunk(start_ns=bounds[0], end_ns=bounds[1], tables=tables)
 
 
 def _finished_rows(
-    stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow, totals: Totals
+    stage: Path, plan: AssemblyPlan, table: str, bounds: tuple[int, int], totals: Totals
 ) -> Iterator[pa.Table]:
-    rows = _window_rows(stage, plan, table, window, totals)
+    rows = _window_rows(stage, plan, table, bounds, totals)
     if len(rows):
         yield _finish(table, rows)
 
@@ -234,7 +234,7 @@ def _label(window: EpisodeWindow) -> dict[str, Any]:
         unlabelled = window.kind == "unlabelled"
         fields |= {"fault": None, "no_fault_kind": "unlabelled" if unlabelled else "plain"}
         return fields | {"verdict": "unknown" if unlabelled else "none"}
-    causes = [{"kind": "Service", "name": name, "service": name, "accepted": [name]} for name in window.causes]
+    causes = [build_cause(name) for name in window.causes]
     return fields | {"targets": list(window.causes), "root_causes": causes, "inject_start": window.onset_ns}
 
 
@@ -244,18 +244,19 @@ def _services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[st
 
 
 def _window_rows(
-    stage: Path, plan: AssemblyPlan, table: str, window: EpisodeWindow, totals: Totals | None = None
+    stage: Path, plan: AssemblyPlan, table: str, bounds: tuple[int, int], totals: Totals | None = None
 ) -> pa.Table:
     """Return the rows of a window with their services, in almost our columns."""
+    start_ns, end_ns = bounds
     paths = [
         str(stage / folder / f"{table}.parquet")
         for folder, first_ns, last_ns in plan.folders.get(table, ())
-        if first_ns < window.end_ns and last_ns >= window.start_ns
+        if first_ns < end_ns and last_ns >= start_ns
     ]
     if not paths:
         return STAGED[table].empty_table()
     field = pads.field("time")
-    inside = (field >= window.start_ns) & (field < window.end_ns)
+    inside = (field >= start_ns) & (field < end_ns)
     files = pads.dataset(paths, schema=STAGED[table], format="parquet")
     rows = files.scanner(filter=inside, batch_readahead=2, fragment_readahead=1).to_table()
     if not len(rows):

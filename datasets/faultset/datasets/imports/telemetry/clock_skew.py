@@ -1,12 +1,14 @@
-"""Find clocks that differ: calls whose child span would fit into its parent but is before or after it."""
+"""Find clocks that differ, by child spans that would fit into their parents but start before or end after them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.datasets.imports.telemetry.rows import Origin
@@ -15,12 +17,12 @@ from faultset.datasets.imports.telemetry.staging import FileFacts
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SPANS = 300_000
+MAX_SPANS = 300_000
 """Spans in memory; of more, whole traces are chosen by their ids."""
-LEAST_CALLS = 20
+MIN_CALLS = 20
 CONSISTENT_SHARE = 0.9
 """Share of the calls between two clocks that must be shifted in the same direction."""
-LEAST_SKEW_NS = 1_000_000
+MIN_SKEW_NS = 1_000_000
 _COLUMNS = ["time", "trace_id", "span_id", "parent_span_id", "origin", "kind", "duration_ns"]
 _DETACHED = ("producer", "consumer")
 """Kinds of spans that need not lie within their parents."""
@@ -41,9 +43,10 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     services
         Text of an origin to its service.
     """
-    spans = _read_sample(stage, [file for file in facts if file.rows.get("spans")])
-    if spans.empty:
+    files = [file for file in facts if file.rows.get("spans")]
+    if not files:
         return
+    spans = _read_sample(stage, files)
     clocks = {text: Origin.parse(text).host or services.get(text) for text in spans["origin"].unique()}
     spans["clock"] = spans["origin"].map(clocks)
     spans = spans[spans["clock"].notna()].drop_duplicates(["trace_id", "span_id"])
@@ -62,20 +65,17 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
 
 
 def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
-    """Return the spans of all traces, or of a share of them that fits into memory."""
+    """Return the spans of all traces, or of each n-th so that they fit into memory."""
     import pandas as pd
 
-    share = -(-sum(file.rows["spans"] for file in files) // MOST_SPANS)
-    pieces = [pd.DataFrame(columns=_COLUMNS)]
+    divisor = max(1, math.ceil(sum(file.rows["spans"] for file in files) / MAX_SPANS))
+    batches = []
     for file in files:
         with pq.ParquetFile(stage / file.folder / "spans.parquet") as staged:
             for batch in staged.iter_batches(columns=_COLUMNS):
-                frame = batch.to_pandas()
-                ids = frame["trace_id"].to_numpy(dtype=object)
-                pieces.append(frame[pd.util.hash_array(ids, categorize=False) % max(1, share) == 0])
-    kept = [piece for piece in pieces if len(piece)]
-    frame = pd.concat(kept) if kept else pieces[0]
-    return frame.astype({"origin": object, "kind": object})
+                ids = batch["trace_id"].to_numpy(zero_copy_only=False)
+                batches.append(batch.filter(pa.array(pd.util.hash_array(ids, categorize=False) % divisor == 0)))
+    return pa.Table.from_batches(batches).to_pandas().astype({"origin": object, "kind": object})
 
 
 def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
@@ -86,11 +86,11 @@ def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
 
 
 def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None:
-    if len(shifts_ns) < LEAST_CALLS:
+    if len(shifts_ns) < MIN_CALLS:
         return None
     for is_behind, shifted in ((True, shifts_ns > 0), (False, shifts_ns < 0)):
         amounts_ms = np.abs(shifts_ns[shifted]) / 1e6
-        if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < LEAST_SKEW_NS:
+        if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < MIN_SKEW_NS:
             continue
         low, median, high = np.quantile(amounts_ms, [0.05, 0.5, 0.95])
         side, what = ("behind", "start before") if is_behind else ("ahead of", "end after")

@@ -152,7 +152,7 @@ def _separate_shared(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def call_graph(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str, str]], Counter[str]]:
+def find_calls(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str, str]], Counter[str]]:
     """Return the calls between services, and the number of traces that enter each service."""
     frame = spans.select(["trace_id", "span_id", "parent_span_id", "service"]).to_pandas()
     frame["service"] = frame["service"].astype(object)

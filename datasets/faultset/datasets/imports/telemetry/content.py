@@ -18,7 +18,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable
+from faultset.core.printable import first_line
 from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
 
 HEAD_BYTES = 1 << 17
@@ -124,7 +124,7 @@ class _Limited(io.RawIOBase):
         try:
             data = self._plain.read(len(buffer))
         except _DAMAGE as error:
-            reason = printable((str(error).splitlines() or [type(error).__name__])[0][:120])
+            reason = first_line(error)
             raise DamagedError(f"{self._name} is damaged after {self._total:,} bytes ({reason})") from None
         buffer[: len(data)] = data
         self._total += len(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -170,8 +170,8 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     return windows
 
 
-def recorded_windows(file: IncidentFile, data: tuple[int, int]) -> tuple[list[EpisodeWindow], list[EpisodeWindow]]:
-    """Return the incidents and the healthy times of a recording, each from its start to its end.
+def recording_windows(file: IncidentFile, data: tuple[int, int]) -> tuple[list[EpisodeWindow], list[tuple[int, int]]]:
+    """Return the incidents of a recording, and start and end of each healthy time.
 
     Raises
     ------
@@ -185,14 +185,17 @@ def recorded_windows(file: IncidentFile, data: tuple[int, int]) -> tuple[list[Ep
         start_ns, end_ns = _span(incident.start, incident.end, incident.name)
         key = incident.name or f"incident {rfc3339(start_ns)}"
         _check_covered(start_ns, end_ns, key, data)
-        window = EpisodeWindow(key=key, start_ns=max(start_ns, data[0]), end_ns=min(end_ns, data[1]))
-        label = _label_fields(incident) | {"fault": incident.fault}
-        incidents.append(replace(window, causes=_causes(incident), kind="incident", label=label))
-    healthy = []
-    for entry in file.healthy:
-        start_ns, end_ns = _span(entry.start, entry.end, entry.name)
-        healthy.append(EpisodeWindow(key=entry.name, start_ns=start_ns, end_ns=end_ns))
-    return incidents, healthy
+        incidents.append(
+            EpisodeWindow(
+                key=key,
+                start_ns=max(start_ns, data[0]),
+                end_ns=min(end_ns, data[1]),
+                causes=_causes(incident),
+                kind="incident",
+                label=_label_fields(incident) | {"fault": incident.fault},
+            )
+        )
+    return incidents, [_span(entry.start, entry.end, entry.name) for entry in file.healthy]
 
 
 def _causes(incident: IncidentEntry) -> tuple[str, ...]:

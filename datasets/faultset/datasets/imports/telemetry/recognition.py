@@ -11,7 +11,7 @@ from typing import IO
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.printable import brief, printable
+from faultset.core.printable import brief, first_line, printable
 from faultset.datasets.imports.telemetry.content import Content, DamagedError
 from faultset.datasets.imports.telemetry.json_units import json_units
 from faultset.datasets.imports.telemetry.mapping import MODIFIED, FileRule
@@ -112,7 +112,7 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         try:
             read_csv(content, stream, context, rule)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            reason = printable(str(error).splitlines()[0][:120])
+            reason = first_line(error)
             raise DataError(f"{content.name} is not valid CSV ({reason}); correct it or leave it out") from None
         return "CSV table"
     json_lines = sum(line.lstrip().startswith("{") for line in filled)

@@ -1,18 +1,76 @@
-"""Describe what an import of telemetry files recognised, dropped and refused."""
+"""Report what an import of telemetry files recognised, dropped and refused."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
 from faultset.core.printable import count_text
+from faultset.core.times import duration_text, rfc3339
 from faultset.datasets.imports.contract import DataIssue
+from faultset.datasets.imports.telemetry.clock_skew import find_clock_skew
+from faultset.datasets.imports.telemetry.mapping import TelemetryMapping
+from faultset.datasets.imports.telemetry.naming import ServiceNames, name_services
 from faultset.datasets.imports.telemetry.rows import STAGED
 from faultset.datasets.imports.telemetry.staging import FileFacts
 
-if TYPE_CHECKING:
-    from faultset.datasets.imports.telemetry.run import TelemetryReport
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryReport:
+    """Recognised files and services of an import.
+
+    Attributes
+    ----------
+    files
+        Facts about each file.
+    names
+        Services and their names in the data.
+    start_ns, end_ns
+        Time that the telemetry covers.
+    issues
+        Sentences about data that need attention.
+    """
+
+    files: tuple[FileFacts, ...]
+    names: ServiceNames
+    start_ns: int
+    end_ns: int
+    issues: tuple[str, ...]
+
+
+def build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
+    """Name the services of staged files and look for issues of all files together."""
+    origins: dict[str, Counter[str]] = {}
+    for file in facts:
+        for table, counts in file.origins.items():
+            origins.setdefault(table, Counter()).update(counts)
+    names = name_services(origins, mapping)
+    start_ns = min(min(file.first_ns.values()) for file in facts if file.rows)
+    end_ns = max(max(file.last_ns.values()) for file in facts if file.rows) + 1
+    issues = (*_find_issues(facts, names), *find_clock_skew(folder, facts, names.of_origin))
+    return TelemetryReport(files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=issues)
+
+
+def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
+    """Yield sentences on tables whose times do not fit together, and on rows without a service."""
+    covered: dict[str, tuple[int, int]] = {}
+    for file in facts:
+        for table in file.rows:
+            first, last = file.first_ns[table], file.last_ns[table]
+            former = covered.get(table, (first, last))
+            covered[table] = min(former[0], first), max(former[1], last)
+    for table, (first, last) in covered.items():
+        for other, (begin, end) in covered.items():
+            if table < other and (last < begin or end < first):
+                gap_s = (begin - last if last < begin else first - end) / 1e9
+                yield (
+                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
+                    f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
+                )
+    for table, count in names.unmatched.items():
+        yield f"{count_text(count, 'row')} of {table} without a service"
 
 
 def describe_formats(files: Sequence[FileFacts]) -> list[str]:

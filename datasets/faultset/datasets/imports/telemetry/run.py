@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,30 +18,30 @@ from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import lock_folder
 from faultset.core.printable import count_text, quoted, size_text
 from faultset.core.suggestions import suggest
-from faultset.core.times import duration_text, rfc3339
+from faultset.core.times import duration_text
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
 from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
-from faultset.datasets.imports.telemetry.clock_skew import find_clock_skew
 from faultset.datasets.imports.telemetry.incidents import (
     EpisodeWindow,
     IncidentFile,
     incident_windows,
     parse_moment,
     read_incidents,
-    recorded_windows,
+    recording_windows,
     whole_window,
     window_around,
 )
-from faultset.datasets.imports.telemetry.long_recording import (
+from faultset.datasets.imports.telemetry.mapping import TelemetryMapping, read_mapping
+from faultset.datasets.imports.telemetry.naming import ServiceNames
+from faultset.datasets.imports.telemetry.recording_plan import (
     LONG_NS,
-    LongTelemetryPlan,
-    covered_stretches,
+    TelemetryRecordingPlan,
+    find_stretches,
     plan_recording,
 )
-from faultset.datasets.imports.telemetry.mapping import TelemetryMapping, read_mapping
-from faultset.datasets.imports.telemetry.naming import ServiceNames, name_services
 from faultset.datasets.imports.telemetry.redaction import Redactor
+from faultset.datasets.imports.telemetry.reports import TelemetryReport, build_report, sum_counts
 from faultset.datasets.imports.telemetry.roles import infer_kinds, list_roles
 from faultset.datasets.imports.telemetry.staging import FileFacts, InputFile, list_inputs, stage_files
 
@@ -73,29 +72,6 @@ class TelemetryOptions:
     """Whether to hide secrets of known forms in messages and attributes."""
     redact_patterns: Sequence[str] = ()
     """Regular expressions of more texts to hide."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TelemetryReport:
-    """Recognised files and services of an import.
-
-    Attributes
-    ----------
-    files
-        Facts about each file.
-    names
-        Services and their names in the data.
-    start_ns, end_ns
-        Time that the telemetry covers.
-    issues
-        Sentences about data that need attention.
-    """
-
-    files: tuple[FileFacts, ...]
-    names: ServiceNames
-    start_ns: int
-    end_ns: int
-    issues: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +183,7 @@ def staged(
         if not usable:
             shutil.rmtree(folder, ignore_errors=True)
             raise DataError(_no_telemetry(facts))
-        yield StagedTelemetry(folder=folder, mapping=mapping, report=_build_report(folder, facts, mapping))
+        yield StagedTelemetry(folder=folder, mapping=mapping, report=build_report(folder, facts, mapping))
 
 
 def _check_options(options: TelemetryOptions) -> None:
@@ -252,39 +228,7 @@ def _no_telemetry(facts: Sequence[FileFacts]) -> str:
     return f"none of {len(facts):,} files holds telemetry (first: {refusals[0]}); give others, or a mapping file"
 
 
-def _build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
-    origins: dict[str, Counter[str]] = {}
-    for file in facts:
-        for table, counts in file.origins.items():
-            origins.setdefault(table, Counter()).update(counts)
-    names = name_services(origins, mapping)
-    start_ns = min(min(file.first_ns.values()) for file in facts if file.rows)
-    end_ns = max(max(file.last_ns.values()) for file in facts if file.rows) + 1
-    issues = (*_find_issues(facts, names), *find_clock_skew(folder, facts, names.of_origin))
-    return TelemetryReport(files=tuple(facts), names=names, start_ns=start_ns, end_ns=end_ns, issues=issues)
-
-
-def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
-    """Yield sentences on tables whose times do not fit together, and on rows without a service."""
-    covered: dict[str, tuple[int, int]] = {}
-    for file in facts:
-        for table in file.rows:
-            first, last = file.first_ns[table], file.last_ns[table]
-            former = covered.get(table, (first, last))
-            covered[table] = min(former[0], first), max(former[1], last)
-    for table, (first, last) in covered.items():
-        for other, (begin, end) in covered.items():
-            if table < other and (last < begin or end < first):
-                gap_s = (begin - last if last < begin else first - end) / 1e9
-                yield (
-                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
-                    f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
-                )
-    for table, count in names.unmatched.items():
-        yield f"{count_text(count, 'row')} of {table} without a service"
-
-
-def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> LongTelemetryPlan | None:
+def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -> TelemetryRecordingPlan | None:
     """Return the recording to build; None if the telemetry is short or the options ask for episodes."""
     if options.recording is False or options.at is not None:
         return None
@@ -292,14 +236,14 @@ def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -
     data = options.window or (report.start_ns, report.end_ns)
     files = [file for file in report.files if file.rows]
     ranges = [(file.first_ns[table], file.last_ns[table]) for file in files for table in file.rows]
-    stretches = covered_stretches(ranges, data)
+    stretches = find_stretches(ranges, data)
     longest_ns = max((end_ns - start_ns for start_ns, end_ns in stretches), default=0)
     if not longest_ns or (options.recording is None and longest_ns <= LONG_NS):
         return None
     entries = IncidentFile() if options.incidents is None else read_incidents(Path(options.incidents))
-    incidents, healthy = recorded_windows(entries, data)
-    incidents = [replace(window, causes=_find_causes(window, report.names)) for window in incidents]
-    return plan_recording(stretches, sum(sum(file.rows.values()) for file in files), incidents, healthy)
+    incidents, healthy = recording_windows(entries, data)
+    rows = sum_counts(file.rows for file in files).total()
+    return plan_recording(stretches, rows, _name_causes(incidents, report.names), healthy)
 
 
 def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[EpisodeWindow]:
@@ -310,7 +254,12 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
     if options.incidents is None:
         return [whole_window(data)]
     windows = incident_windows(read_incidents(Path(options.incidents)), data)
-    return [replace(window, causes=_find_causes(window, telemetry.report.names)) for window in windows]
+    return _name_causes(windows, telemetry.report.names)
+
+
+def _name_causes(windows: Sequence[EpisodeWindow], names: ServiceNames) -> list[EpisodeWindow]:
+    """Return windows with the services of the telemetry as causes."""
+    return [replace(window, causes=_find_causes(window, names)) for window in windows]
 
 
 def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
@@ -327,7 +276,7 @@ def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
 
 
 def write_plan(
-    telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow], recording: LongTelemetryPlan | None = None
+    telemetry: StagedTelemetry, windows: Sequence[EpisodeWindow], recording: TelemetryRecordingPlan | None = None
 ) -> None:
     """Write what `TelemetryImport` needs into the staging folder."""
     facts = telemetry.report.files
@@ -362,13 +311,10 @@ def _source_text(paths: Sequence[Path | str], telemetry: StagedTelemetry) -> str
 
 def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[str, Any]:
     facts = telemetry.report.files
-    dropped: Counter[str] = Counter()
-    for file in facts:
-        dropped.update(file.dropped)
     return {
         "files": {file.name: file.format for file in facts if not file.refusal},
         "refused": [file.refusal for file in facts if file.refusal],
-        "dropped": dict(dropped),
+        "dropped": dict(sum_counts(file.dropped for file in facts)),
         "redacted": sum(file.redacted for file in facts),
         "redaction": options.redact,
         "mapping": asdict(telemetry.mapping),

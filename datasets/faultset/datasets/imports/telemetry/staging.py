@@ -84,7 +84,7 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
         if not path.exists():
             raise DataError(f"{path} does not exist; give a file or folder of telemetry")
         files = list(walk_files([path]))
-        databases = find_databases(files, path)
+        databases = _find_databases(files, path)
         inputs += [_database_input(folder) for folder in databases]
         for file in files:
             if any(folder in file.parents for folder in databases):
@@ -97,7 +97,7 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
     return inputs
 
 
-def find_databases(files: Sequence[Path], top: Path) -> list[Path]:
+def _find_databases(files: Sequence[Path], top: Path) -> list[Path]:
     """Return the data folders of Prometheus among files: those with blocks, or with a write-ahead log."""
     folders = set[Path]()
     for file in files:
@@ -143,7 +143,7 @@ def stage_files(
     stage
         Existing folder, possibly with files that an interrupted run has staged.
     redactor
-        Builds what hides secrets, for each file.
+        Builds the redactor of a file.
     advance
         Called with the number of bytes that were read.
     """

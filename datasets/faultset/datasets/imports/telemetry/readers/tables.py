@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
-from faultset.core.printable import brief, printable
+from faultset.core.printable import brief, first_line, printable
 from faultset.datasets.imports.columns import parse_numbers
 from faultset.datasets.imports.telemetry.content import Content, transcode
 from faultset.datasets.imports.telemetry.identity import split_labels
@@ -170,9 +170,7 @@ def read_parquet(content: Content, context: ReadingContext, rule: FileRule) -> N
             for batch in file.iter_batches(batch_size=_ROWS):
                 read(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(
-            f"{content.name} is a damaged Parquet file; restore it ({str(error).splitlines()[0][:100]})"
-        ) from None
+        raise DataError(f"{content.name} is a damaged Parquet file; restore it ({first_line(error)})") from None
 
 
 def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, origin: str) -> Any:

@@ -1,4 +1,4 @@
-"""Plans of recordings: what long telemetry covers, the windows of chunks, and incidents as rows."""
+"""Plan the recording of long telemetry: its stretches, the windows of its chunks, and its incidents as rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.stretches import Stretch, without
-from faultset.datasets.imports.recordings import chunk_bounds
+from faultset.datasets.imports.contract import build_cause
+from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
 
 LONG_NS = 2 * 3600 * SECOND_NS
@@ -19,7 +20,7 @@ _SHORTEST_GAP_NS = 1800 * SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongTelemetryPlan:
+class TelemetryRecordingPlan:
     """Stretches, incidents and void time of a recording.
 
     Attributes
@@ -42,10 +43,10 @@ class LongTelemetryPlan:
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yield the window of each chunk in order of time."""
         for start_ns, end_ns in self.stretches:
-            yield from chunk_bounds(start_ns, end_ns, self.chunk_ns)
+            yield from split_window(start_ns, end_ns, self.chunk_ns)
 
 
-def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
+def find_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the time that files cover; gaps of half an hour separate stretches.
 
     Parameters
@@ -58,7 +59,7 @@ def covered_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) 
     Examples
     --------
     >>> hour = 3600 * 10**9
-    >>> covered_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
+    >>> find_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
     [(0, 7200000000001), (18000000000000, 21600000000001)]
     """
     stretches: list[tuple[int, int]] = []
@@ -77,8 +78,8 @@ def plan_recording(
     stretches: Sequence[tuple[int, int]],
     rows: int,
     incidents: Sequence[EpisodeWindow],
-    healthy: Sequence[EpisodeWindow],
-) -> LongTelemetryPlan:
+    healthy: Sequence[tuple[int, int]],
+) -> TelemetryRecordingPlan:
     """Plan a recording.
 
     Parameters
@@ -90,14 +91,14 @@ def plan_recording(
     incidents
         Windows from the start to the end of each incident.
     healthy
-        Windows that are known to be healthy; the rest of the time is then void. Without any, all is healthy that is
-        not an incident.
+        Start and end of each time that is known to be healthy; other time without an incident is then void. If empty,
+        all time without an incident is healthy.
     """
     covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
     chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
-    labelled = [(window.start_ns, window.end_ns) for window in (*incidents, *healthy)]
+    labelled = [*healthy, *((window.start_ns, window.end_ns) for window in incidents)]
     rest = without([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
-    return LongTelemetryPlan(
+    return TelemetryRecordingPlan(
         stretches=list(stretches),
         chunk_ns=chunk_ns,
         incidents=[_incident_row(window) for window in incidents],
@@ -109,12 +110,11 @@ def plan_recording(
 
 
 def _incident_row(window: EpisodeWindow) -> dict[str, Any]:
-    causes = [{"kind": "Service", "name": cause, "service": cause, "accepted": [cause]} for cause in window.causes]
     return {
         **window.label,
         "parameters": {"name": window.key, **window.label["parameters"]},
         "targets": list(window.causes),
-        "root_causes": causes,
+        "root_causes": [build_cause(cause) for cause in window.causes],
         "inject_start": window.start_ns,
         "recover_start": window.end_ns,
     }
