@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.client_requests import (
     LEAST_HEALTHY_SHARE,
     ComparisonWindows,
@@ -105,9 +105,9 @@ class PlannedRecording:
 def planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
     """Yield the recordings that have a plan; imported ones have none."""
     for recording in recordings:
-        args = next((record["args"] for record in recording.journal if record.get("verb") == "plan"), None)
-        if args is not None:
-            yield PlannedRecording(recording, Plan.from_json(args))
+        plan = find_plan(recording.journal)
+        if plan is not None:
+            yield PlannedRecording(recording, plan)
 
 
 def by_settings(recordings: Iterable[PlannedRecording]) -> list[list[PlannedRecording]]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.incident_verdicts import (
     HealthyTests,
     PlannedRecording,
@@ -137,10 +137,9 @@ def _write_verdicts(planned: PlannedRecording, healthy: HealthyTests, folder: Pa
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
     """Return label and evidence of an episode by its messages and the given calibrations."""
-    record = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
-    if record is None:
+    plan = find_plan(read_journal(episode.path))
+    if plan is None:
         return episode.label, episode.evidence
-    plan = Plan.from_json(record)
     label, evidence = update_accepted_names(episode.label, plan), episode.evidence
     if label.inject_start_ns is None or label.verdict not in NOT_MANIFEST:
         return label, evidence
@@ -154,7 +153,7 @@ def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[
     if judgement.verdict == UNKNOWN or (label.verdict != UNKNOWN and judgement.verdict != "manifest"):
         return label, evidence
     rows = pd.DataFrame(judgement.evidence).assign(episode=episode.id).reindex(columns=evidence.columns)
-    others = evidence[~evidence["check"].isin(["sli", "sli-before", "latent"])]
+    others = evidence[~evidence["check"].isin(["sli", "sli-before", LATENT])]
     evidence = pd.concat([others, rows], ignore_index=True).astype(evidence.dtypes)
     return replace(label, verdict=judgement.verdict, first_manifest_ns=judgement.first_manifest_ns), evidence
 
