@@ -39,6 +39,13 @@ class Incident(GroundTruth):
         """Time from which the system was healthy again; None if the recording ended before."""
         return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
 
+    @property
+    def fault_ns(self) -> int | None:
+        """Length from the injection until its undo began; None if either is unknown."""
+        if self.inject_start_ns is None or self.recover_start_ns is None:
+            return None
+        return self.recover_start_ns - self.inject_start_ns
+
     def __repr__(self) -> str:
         end = "no end" if self.end_ns is None else f"{(self.end_ns - self.start_ns) / 1e9:.0f} s"
         return f"<Incident {self.incident}: {self.fault} on {', '.join(self.targets)}, {self.verdict}, {end}>"
