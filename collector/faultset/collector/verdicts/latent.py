@@ -162,10 +162,10 @@ class Calibration:
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:
             by_episode[window.episode].append(window.score)
-        return count_unseen(by_episode)
+        return cross_validate_limit(by_episode)
 
 
-def count_unseen(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
+def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
     exceeding = tested = 0
     for name, values in scores.items():

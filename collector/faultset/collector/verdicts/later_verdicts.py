@@ -13,11 +13,11 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.incident_verdicts import (
-    HealthyTests,
+    IncidentCalibration,
     PlannedRecording,
-    by_settings,
+    find_planned_recordings,
+    group_by_settings,
     judge_incident,
-    planned_recordings,
 )
 from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations, rolled_out_services
 from faultset.collector.verdicts.verdict import LATENT, judge_episode
@@ -106,20 +106,19 @@ def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dic
         steps.add()
     alarms: list[dict[str, Any]] = []
     judged = 0
-    groups = by_settings(planned_recordings(dataset.recordings()))
+    groups = group_by_settings(find_planned_recordings(dataset.recordings()))
     for group in groups:
-        healthy = HealthyTests(group, steps.add)
-        alarms.append(asdict(healthy.false_alarms()))
-        judged += sum(_write_verdicts(planned, healthy, folder) for planned in group)
-    for _ in range(len(dataset.recording_files) - sum(map(len, groups))):
-        steps.add()
+        calibration = IncidentCalibration(group, steps.add)
+        alarms.append(asdict(calibration.false_alarms()))
+        judged += sum(_write_verdicts(planned, calibration, folder) for planned in group)
+    steps.finish()
     return {"incidents_judged": judged, FALSE_ALARMS: alarms}
 
 
-def _write_verdicts(planned: PlannedRecording, healthy: HealthyTests, folder: Path) -> int:
+def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration, folder: Path) -> int:
     """Write the new verdicts into the copy of a recording, and return their number."""
     recording, copy = planned.recording, folder / RECORDINGS / planned.recording.id
-    judgements = [judge_incident(planned, incident, healthy) for incident in recording.truth.incidents]
+    judgements = [judge_incident(planned, incident, calibration) for incident in recording.truth.incidents]
     rows = {incident.incident: evidence for incident, evidence in judgements if evidence}
     judged = {incident.incident: incident.as_row() for incident, _ in judgements if incident.incident in rows}
     truths = {chunk: chunk_truth(recording.path, chunk) for chunk in recording.view.chunks}
