@@ -1,9 +1,10 @@
 """Judge incidents of recordings that clients did not notice.
 
-The healthy stretches of recordings with equal settings have windows like those of the incidents. An incident is latent
-if its target's score exceeds the limit that 1 % of the services exceed in the healthy windows of the same length. The
-test of client requests runs on healthy windows too, so that its false alarms are measured. Healthy windows may contain
-decoys, but a service whose pods a decoy replaced is left out, whether it is a target or healthy.
+Recordings with equal settings are calibrated together. Windows as long as those of the incidents are placed in their
+healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
+limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
+its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
+such a target is not judged.
 """
 
 from __future__ import annotations
@@ -79,14 +80,14 @@ class PlannedRecording:
         return {service for service, at_ns in self.pod_replacements if windows.start_ns <= at_ns < windows.end_ns}
 
     def read_wide(self, windows: ComparisonWindows) -> pd.DataFrame:
-        """Return the frame of the latent test, without earlier samples, as an episode has none."""
+        """Return the metrics as a wide frame that, like that of an episode, uses no earlier samples."""
         view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
         samples = view.table("metrics", *bounds)
         wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
         return drop_added_metrics(wide, Catalogue(MetricRole(**role) for role in view.context.metric_roles))
 
     def healthy_onsets(self) -> Iterator[tuple[int, int]]:
-        """Yield onsets in healthy stretches at the distance of the mean incident, with the end of their stretch."""
+        """Yield onsets in healthy stretches, one mean fault length apart, each with the end of its stretch."""
         step_ns = round(self.plan.phases.fault_s * SECOND_NS)
         for stretch in self.recording.truth.healthy_stretches:
             for onset_ns in range(stretch.start_ns + self.baseline_ns, stretch.end_ns, step_ns):
@@ -149,7 +150,7 @@ class IncidentCalibration:
             report()
 
     def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
-        """Test clients in a window of a given length, and services in windows of all lengths that there is room for."""
+        """Test client requests in one window of a given length, and services in windows of all lengths that fit."""
         windows = planned.windows_around(onset_ns, min(length_ns, room_ns))
         requests = planned.recording.table("requests", windows.start_ns, windows.end_ns).to_pandas()
         load_varies = not planned.plan.traffic.pattern.is_constant
@@ -170,7 +171,7 @@ class IncidentCalibration:
             self._onsets[length_ns] += 1
 
     def scores(self, length_ns: int) -> list[float]:
-        """Return the scores of services in healthy windows in which an incident had this length."""
+        """Return the scores of services in healthy windows of this length."""
         return [score for values in self._scores[length_ns].values() for score in values]
 
     def limit(self, length_ns: int) -> float | None:
@@ -178,7 +179,7 @@ class IncidentCalibration:
         return compute_limit(self.scores(length_ns), least=LEAST_FOR_QUANTILE)
 
     def describe_limit(self, length_ns: int) -> str:
-        """Return the limit of incidents of this length in words, or why there is none."""
+        """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
         windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
         if limit is None:
@@ -209,9 +210,9 @@ class IncidentCalibration:
 def judge_incident(
     planned: PlannedRecording, incident: Incident, calibration: IncidentCalibration
 ) -> tuple[Incident, list[dict[str, Any]]]:
-    """Return an incident with a verdict if it is unknown and the latent test applies, and the new rows of evidence.
+    """Judge an incident by the latent test if its verdict is unknown; return it with the new rows of evidence.
 
-    The rows replace those of the same check. Without a limit, they say why there is none.
+    The rows replace those of the same check. If the test does not apply, they say why, and the verdict stays unknown.
     """
     windows = _find_windows(planned, incident)
     if incident.verdict != "unknown" or windows is None:

@@ -52,7 +52,7 @@ def judge_again(
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
       platform, step and load, and silent if not. Without a limit, it stays unknown.
     - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
-      settings; see `incident_verdicts`. The chunks in the new folder have other rows of incidents and evidence only.
+      settings; see `incident_verdicts`. Only rows of incidents and evidence change.
     - Accepted names of root causes of episodes are those of this release.
 
     Parameters
@@ -100,7 +100,7 @@ def judge_again(
 
 
 def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dict[str, Any]:
-    """Copy the recordings with new verdicts, and return what the version says about them."""
+    """Copy the recordings with new verdicts, and return the facts about them for the version."""
     for recording in dataset.recording_files:
         copy_unit(dataset, f"{RECORDINGS}/{recording}", folder)
         steps.add()

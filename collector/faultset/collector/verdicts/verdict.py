@@ -244,7 +244,7 @@ def judge(
     limit
         Score above which a service's telemetry counts as moved; None if the latent test does not apply.
     missing_limit
-        Why there is no limit.
+        Why `limit` is None.
     load_varies
         Whether the request rate changes, so that latencies are compared within strata of the load.
     """
@@ -280,7 +280,7 @@ def latent_evidence(
     limit
         Score above which its telemetry counts as moved; None if the test does not apply.
     rule
-        The limit in words, or why there is none.
+        Text about the limit, or why it is None.
     """
     return {
         "check": LATENT,

@@ -138,7 +138,7 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("rollout timing",)
-"""Tested only where pods became ready. That there was a rollout is a clue that the control `last-change` uses, too."""
+"""Kinds that are tested only where pods became ready; a rollout itself is a clue, which `last-change` uses too."""
 
 
 def _is_used(label: Label) -> bool:

@@ -37,11 +37,11 @@ ANSWER_TAKEN = "The answer is accepted."
 
 Fault = Annotated[bool, Field(description="Whether there is a fault.")]
 Services = Annotated[
-    list[str], Field(max_length=200, description="Root cause services, best first; empty if there is no fault.")
+    list[str], Field(max_length=200, description="Root cause services, best first; empty without a fault.")
 ]
 Ordered = Annotated[bool, Field(description="Whether the order matters; otherwise all are equally likely.")]
-Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null if there is no fault.")]
-Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null if there is no fault.")]
+Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null without a fault.")]
+Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null without a fault.")]
 
 
 class AgentSession:
