@@ -22,7 +22,7 @@ from faultset.evaluators.statistics.intervals import (
     clustered_mean,
     clustered_median,
     clustered_ratio,
-    hourly_rate,
+    event_rate,
 )
 
 CLUSTERS = (6, 10, 20, 50, 100)
@@ -119,7 +119,7 @@ def rate(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
     population, truth = Population(rng, clusters, likeness, largest=3), 10 ** rng.uniform(-0.7, 0.7)
     varied = rng.gamma(1 / likeness, likeness, clusters)[population.keys] if likeness else 1.0
     counts = rng.poisson(truth * varied * np.ones(len(population.keys)))
-    return hourly_rate(counts.tolist(), [1.0] * len(counts), population.keys.tolist()), truth
+    return event_rate(counts.tolist(), [1.0] * len(counts), population.keys.tolist()), truth
 
 
 def difference(rng: np.random.Generator, clusters: int, likeness: float) -> Case:

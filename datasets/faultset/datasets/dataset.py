@@ -251,6 +251,11 @@ class Dataset:
         return tuple(map(self.recording, self.recording_files))
 
     @property
+    def recording_hashes(self) -> list[str]:
+        """Sorted checksums of all files of the recordings, which identify their content."""
+        return sorted(record.sha256 for files in self.recording_files.values() for record in files.values())
+
+    @property
     def recorded_chunks(self) -> dict[str, list[int]]:
         """Recording -> numbers of its chunks in the version."""
         return {recording: listed_chunks(files) for recording, files in self.recording_files.items()}

@@ -65,7 +65,7 @@ class Evaluation:
         """Return all tables with their provenance and warnings."""
         return build_leaderboard(
             self.rows,
-            watched=() if self.recordings is None else self.recordings.rows,
+            recorded_rows=() if self.recordings is None else self.recordings.rows,
             recorded_tables=() if self.recordings is None else self.recordings.tables(self.seed),
             digest=self.digest,
             settings={**self.settings, **({} if self.recordings is None else {"recordings": self.recordings.summary})},

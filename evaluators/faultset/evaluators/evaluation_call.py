@@ -43,10 +43,10 @@ from faultset.evaluators.recordings.cut_episodes import (
     list_alarm_detectors,
     list_online_alarms,
 )
-from faultset.evaluators.recordings.predicted_watches import is_about_recordings
+from faultset.evaluators.recordings.online_detection import detect_online
+from faultset.evaluators.recordings.predicted_windows import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
-from faultset.evaluators.recordings.run import watch_recordings
-from faultset.evaluators.results.output_folder import WATCHES_FILE, check_writable
+from faultset.evaluators.results.output_folder import DETECTIONS_FILE, check_writable
 from faultset.evaluators.results.provenance import code_version, identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
@@ -143,7 +143,7 @@ class EvaluationCall:
     files: tuple[PredictionFile, ...]
     recorded: tuple[RecordedRun, ...]
 
-    def engine(self) -> MethodEngine:
+    def create_engine(self) -> MethodEngine:
         """Return an engine that runs methods."""
         return MethodEngine(self.options.get("workers"), self.options.get("scheduler"))
 
@@ -154,16 +154,16 @@ class EvaluationCall:
         asks_at_alarms = not dataset.episodes and any(
             spec.task != "detection" and spec.task in self.settings.tasks for spec in specs
         )
-        watched = None
+        detected = None
         if self.folder is not None:
             check_writable(self.folder)
-        with self.engine() as engine:
+        with self.create_engine() as engine:
             dataset.check_files(engine.workers)
             files = [file for file in self.files if is_about_recordings(file, dataset)]
             detectors = self._choose_detectors(dataset, specs, alarms=asks_at_alarms)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
-                watched = watch_recordings(
+                detected = detect_online(
                     dataset,
                     detectors,
                     self.settings,
@@ -174,32 +174,32 @@ class EvaluationCall:
                     progress=self.progress,
                 )
         rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
-        evaluation = rest.evaluate_others(dataset, specs, watched)
+        evaluation = rest.evaluate_others(dataset, specs, detected)
         if self.folder is not None:
-            checkpoint_path(self.folder, WATCHES_FILE).unlink(missing_ok=True)
+            checkpoint_path(self.folder, DETECTIONS_FILE).unlink(missing_ok=True)
         return evaluation
 
     def evaluate_others(
-        self, dataset: Dataset, specs: Sequence[BaselineSpec], watched: RecordingResults | None
+        self, dataset: Dataset, specs: Sequence[BaselineSpec], detected: RecordingResults | None
     ) -> Evaluation:
         """Run methods on the episodes of a dataset with recordings, or on cuts if it has none."""
         if dataset.episodes:
-            return self.evaluate_episodes(dataset, specs, recordings=watched)
+            return self.evaluate_episodes(dataset, specs, recordings=detected)
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         cuts = cut_recordings(dataset) if others else None
         if cuts is not None:
-            return self.evaluate_episodes(cuts.dataset, others, recordings=watched, cuts=cuts)
-        if watched is None:
+            return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
+        if detected is None:
             raise DataError(
                 f"{dataset.root} has recordings only, and no incident of theirs names one of several services and "
                 "has enough time around it, so there is nothing to localize or diagnose; use --tasks detection"
             )
         evaluation = Evaluation(
-            specs=watched.specs,
-            recordings=watched,
+            specs=detected.specs,
+            recordings=detected,
             dataset=Path(dataset.root),
-            digest=watched.digest,
-            settings={"isolation": watched.isolation},
+            digest=detected.digest,
+            settings={"isolation": detected.isolation},
             seed=self.settings.seed,
         )
         if self.folder is not None:
@@ -207,7 +207,7 @@ class EvaluationCall:
         return evaluation
 
     def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
-        """Return the detectors that run over recordings, with those that raise the alarms of localizers.
+        """Return the detectors that run over recordings, including the alarm detectors of localizers.
 
         Detectors that learn from labels are left out.
         """
@@ -240,7 +240,7 @@ class EvaluationCall:
         """
         settings, folder, files, train = self.settings, self.folder, self.files, self.options.get("train")
         with ExitStack() as stack:
-            engine = self.engine()
+            engine = self.create_engine()
             read_source = stack.enter_context(open_source(dataset, self.options.get("version"), engine.workers))
             if folder is not None:
                 check_writable(folder)
@@ -253,10 +253,10 @@ class EvaluationCall:
                 settings = replace(settings, calibrate=True)
             source = read_source()
             if cuts is not None:
-                source = cuts.rename(source)
+                source = cuts.restore_identity(source)
             scope = define_scope(settings, source, None if read_training is None else read_training())
             if cuts is not None:
-                scope = replace(scope, chosen_folds=cuts.folds(settings.split))
+                scope = replace(scope, chosen_folds=cuts.select_folds(settings.split))
                 if recordings is not None:
                     online = list_online_alarms(cuts, recordings, scope.choose_alarm_detector)
                     scope = replace(scope, online_alarms=online)

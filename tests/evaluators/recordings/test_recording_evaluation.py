@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.explorer.answers import read_answers
 from faultset.evaluators import Evaluation, EvaluationStart, evaluate, evaluation_call
 from tests.datasets.recorded_samples import at
-from tests.evaluators.recordings.recorded import recorded_dataset
+from tests.evaluators.recordings.recording_samples import recorded_dataset
 
 INCIDENTS = {"r1": [(400, 120), (1500, 150), (2700, 120)], "r2": [(600, 120), (1900, 150), (2900, 120)]}
 METHODS = ["ksigma", "spot", "always-yes", "max-z", "baro"]

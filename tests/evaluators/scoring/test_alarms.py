@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.scoring.alarms import average_precision, find_runs, range_volumes, vus_pr
+from faultset.evaluators.scoring.alarms import average_precision, compute_range_volumes, find_runs, vus_pr
 
 TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
@@ -47,7 +47,7 @@ def test_floors_of_the_threshold_free_scores():
 
 def test_vus_roc_agrees_with_the_reference_implementation():
     # `RangeAUC_volume_opt` of vus 0.0.6
-    volumes = [range_volumes(TRUTH, SCORES, buffer).roc for buffer in (2, 4, 8)]
+    volumes = [compute_range_volumes(TRUTH, SCORES, buffer).roc for buffer in (2, 4, 8)]
     assert np.allclose(volumes, [0.894573977942, 0.914296640914, 0.941743957403])
 
 

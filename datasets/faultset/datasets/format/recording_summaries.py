@@ -14,7 +14,7 @@ from faultset.datasets.format.file_records import FileSummary, summarize_files
 from faultset.datasets.format.incidents import Incident, read_incidents, read_truth_rows
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
-from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.stretches import Stretch, find_time_at, skip_intervals
 from faultset.datasets.format.version_files import RecordingSplit
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
@@ -155,8 +155,12 @@ def _divide_as_source(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]
 def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
     """Divide a recording by time, at points without an incident; a side may be empty."""
     end_ns = summary.chunks[-1].end_ns
+    incidents = [
+        (incident.inject_start_ns or 0, end_ns if incident.end_ns is None else incident.end_ns)
+        for incident in summary.incidents
+    ]
     points = [
-        min(end_ns, _after_incidents(_time_at(share, summary), summary))
+        min(end_ns, skip_intervals(find_time_at(share, summary.segments), incidents))
         for share in (TRAIN_SHARE, TRAIN_SHARE + VALIDATION_SHARE)
     ]
     bounds = [summary.chunks[0].start_ns, *points, end_ns]
@@ -165,26 +169,6 @@ def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
             stretch = segment.within(first_ns, last_ns)
             if stretch is not None:
                 yield stretch, side
-
-
-def _time_at(share: float, summary: RecordingSummary) -> int:
-    """Return the time at which a share of the telemetry was recorded."""
-    rest_ns = round(share * summary.duration_s * 1e9)
-    for chunk in summary.chunks:
-        if rest_ns < chunk.end_ns - chunk.start_ns:
-            return chunk.start_ns + rest_ns
-        rest_ns -= chunk.end_ns - chunk.start_ns
-    return summary.chunks[-1].end_ns
-
-
-def _after_incidents(point_ns: int, summary: RecordingSummary) -> int:
-    """Return the first time from a point on at which no incident is under way."""
-    for incident in summary.incidents:
-        start_ns = incident.inject_start_ns or 0
-        end_ns = summary.chunks[-1].end_ns if incident.end_ns is None else incident.end_ns
-        if start_ns <= point_ns < end_ns:
-            point_ns = end_ns
-    return point_ns
 
 
 def _sort_key(name: str, seed: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from faultset.datasets.format.schemas import EpisodeId, TimeNs
+
+Interval = tuple[int, int]
 
 
 class Stretch(NamedTuple):
@@ -30,20 +32,46 @@ class Stretch(NamedTuple):
         return Stretch(self.recording, start_ns, end_ns) if start_ns < end_ns else None
 
 
-def without(stretches: Iterable[Stretch], removed: Iterable[tuple[int, int]]) -> list[Stretch]:
-    """Return stretches without some intervals.
+def without(stretches: Iterable[Stretch], removed: Iterable[Interval]) -> list[Stretch]:
+    """Return stretches without some intervals."""
+    removed = list(removed)
+    return [
+        Stretch(stretch.recording, *interval)
+        for stretch in stretches
+        for interval in subtract_intervals([(stretch.start_ns, stretch.end_ns)], removed)
+    ]
 
-    >>> [(start, end) for _, start, end in without([Stretch("r", 0, 10)], [(2, 3), (8, 20)])]
+
+def subtract_intervals(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:
+    """Return half-open intervals without others.
+
+    >>> subtract_intervals([(0, 10)], [(2, 3), (8, 20)])
     [(0, 2), (3, 8)]
     """
-    rest = list(stretches)
-    for start_ns, end_ns in removed:
-        pieces = []
-        for stretch in rest:
-            if not stretch.overlaps(start_ns, end_ns):
-                pieces.append(stretch)
-                continue
-            sides = (stretch.within(stretch.start_ns, start_ns), stretch.within(end_ns, stretch.end_ns))
-            pieces += [side for side in sides if side is not None]
-        rest = pieces
+    rest = list(intervals)
+    for start, end in removed:
+        rest = [
+            piece
+            for a, b in rest
+            for piece in ([(a, min(b, start)), (max(a, end), b)] if a < end and start < b else [(a, b)])
+            if piece[0] < piece[1]
+        ]
     return rest
+
+
+def find_time_at(share: float, stretches: Sequence[Stretch]) -> int:
+    """Return the time at which a share of the telemetry in consecutive stretches was recorded."""
+    rest_ns = round(share * sum(stretch.end_ns - stretch.start_ns for stretch in stretches))
+    for stretch in stretches:
+        if rest_ns < stretch.end_ns - stretch.start_ns:
+            return stretch.start_ns + rest_ns
+        rest_ns -= stretch.end_ns - stretch.start_ns
+    return stretches[-1].end_ns
+
+
+def skip_intervals(time_ns: int, intervals: Iterable[Interval]) -> int:
+    """Return the first time, from a given one on, that is outside of all sorted intervals."""
+    for start_ns, end_ns in intervals:
+        if start_ns <= time_ns < end_ns:
+            time_ns = end_ns
+    return time_ns

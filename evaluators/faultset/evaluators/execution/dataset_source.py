@@ -185,14 +185,14 @@ class DatasetSource:
             )
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
-        listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_episodes, folders, with_gaps=url is None)
         episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _READ, read)
+        identity = identify_dataset(dataset)
         return cls(
-            name=url.rstrip("/").rpartition("/")[2] if url else root.name,
-            version=dataset.version,
-            digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
+            name=url.rstrip("/").rpartition("/")[2] if url else identity.name,
+            version=identity.version,
+            digest=identity.digest,
             folder=root,
             truths=tuple(facts.truth for facts in episodes),
             gaps={facts.truth.episode: facts.gaps for facts in episodes if facts.gaps},
@@ -209,7 +209,7 @@ class DatasetSource:
         )
 
     def without_unlabelled(self) -> DatasetSource:
-        """Return the source without the episodes of which it is unknown whether there was a fault.
+        """Return the source without unlabelled episodes, which may or may not have a fault.
 
         Raises
         ------
@@ -243,6 +243,22 @@ class DatasetSource:
         if self.url is None:
             return EpisodeLocation(folder=str(self.folder / EPISODES / episode), content=content)
         return EpisodeLocation(folder=f"{self.url}/{EPISODES}/{episode}", files=files, content=content)
+
+
+class DatasetIdentity(NamedTuple):
+    """Identity of a dataset version in results."""
+
+    name: str
+    version: str
+    digest: str
+    """SHA-256 of the version's file list."""
+
+
+def identify_dataset(dataset: Dataset) -> DatasetIdentity:
+    """Return name, version and digest of an opened dataset version."""
+    root = Path(dataset.root).resolve()
+    listing = root / VERSIONS / f"{dataset.version}.json"
+    return DatasetIdentity(root.name, dataset.version, hashlib.sha256(listing.read_bytes()).hexdigest())
 
 
 def _hash_content(files: Mapping[str, str]) -> str:

@@ -44,7 +44,7 @@ class EvaluationStart:
     recordings: int = 0
     """Number of tested recordings; the episodes are then views of them."""
     changed: tuple[str, ...] = ()
-    """What has changed since the last evaluation into the same folder."""
+    """Conditions that differ from the last evaluation into the same folder."""
     dashboard: str | None
     """URL of dask's dashboard; None if bokeh is not installed."""
 
@@ -61,7 +61,7 @@ class MethodAnswers:
     isolation: str
     """How methods were isolated."""
     reused_fits: str
-    """How many fits came from the cache, and of which methods; empty for none."""
+    """Number of fits from the cache, in all and by method; empty for none."""
     steps: StepCounter
     """Progress; one step remains for the leaderboards."""
 

@@ -19,7 +19,7 @@ from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
 from faultset.evaluators.statistics.comparison import paired_difference
-from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, median_or_nan, unknown
 
 _RIGHT = 1.0 - 1e-9
 _OFTEN = 0.5
@@ -119,10 +119,10 @@ def _build_line(
         pass_all=_share(counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))),
         without_harness_errors=_share_of(counted, lambda row: row.status != "harness_error"),
         fully_recorded=_share_of(counted, lambda row: _all_recorded(row, runs)),
-        seconds=_median(run.seconds for run in attempts if run.status == "ok"),
-        steps=_median(run.steps for run in attempts),
-        prompt_tokens=_median(run.prompt_tokens for run in attempts),
-        completion_tokens=_median(run.completion_tokens for run in attempts),
+        seconds=median_or_nan(run.seconds for run in attempts if run.status == "ok"),
+        steps=median_or_nan(run.steps for run in attempts),
+        prompt_tokens=median_or_nan(run.prompt_tokens for run in attempts),
+        completion_tokens=median_or_nan(run.completion_tokens for run in attempts),
         tokens_estimated=any(run.tokens_source == "estimated" for run in attempts),
         cost_usd=float(np.mean(costs)) if costs else math.nan,
         total_cost_usd=float(sum(costs)) if costs else math.nan,
@@ -186,11 +186,6 @@ def _share_with_cause(
     """Return the share of runs on faulty episodes in which a request or an observation names a cause."""
     faulty = [(names_of(services), frozenset().union(*truth.causes)) for services, truth in inspections if truth.causes]
     return float(np.mean([bool(names & causes) for names, causes in faulty])) if faulty else math.nan
-
-
-def _median(values: Iterable[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else math.nan
 
 
 def _divide(count: int, whole: int) -> float:

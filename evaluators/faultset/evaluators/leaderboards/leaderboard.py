@@ -85,7 +85,7 @@ def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
 def build_leaderboard(
     rows: Sequence[ResultRow],
     *,
-    watched: Sequence[ResultRow] = (),
+    recorded_rows: Sequence[ResultRow] = (),
     recorded_tables: Sequence[Table] = (),
     digest: str = "",
     settings: Mapping[str, Any] | None = None,
@@ -100,7 +100,7 @@ def build_leaderboard(
 
     Parameters
     ----------
-    watched, recorded_tables
+    recorded_rows, recorded_tables
         Answers of detectors on recordings, and the tables of them.
     digest
         SHA-256 of the list of files of the dataset version.
@@ -113,17 +113,17 @@ def build_leaderboard(
     scorers
         Metrics of other distributions; by default all that are installed.
     agent_runs, inspected_services
-        Runs of agents whose answers are among the rows, and what they inspected.
+        Runs of agents whose answers are among the rows, and the services that they inspected.
     reconstructions
         Methods that their papers leave partly undefined.
     """
-    if not rows and not watched:
+    if not rows and not recorded_rows:
         raise ValueError("a leaderboard needs at least one row")
     policies = choose_policies([]) if policies is None else policies
     scores = score_episodes(rows, policies, scorers)
     rows = scores.judged
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
-    first = next(iter((*rows, *watched)))
+    first = next(iter((*rows, *recorded_rows)))
     faulty = [truth for truth in tested.values() if truth.faulty]
     return Leaderboard(
         dataset=first.dataset,
@@ -133,17 +133,16 @@ def build_leaderboard(
         quick=any(truth.profile == "quick" for truth in tested.values()),
         counts=_count_verdicts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
-        tables=(
-            *recorded_tables,
-            *build_tables(scores, seed, reconstructions),
-        ),
+        tables=(*recorded_tables, *build_tables(scores, seed, reconstructions)),
         strata=build_strata(scores),
-        failures=tuple(_failures((*watched, *rows))),
+        failures=tuple(_failures((*recorded_rows, *rows))),
         early_alarms=_count_early_alarms(rows),
         settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
-        method_codes={row.baseline: row.method_code for row in sorted((*watched, *rows), key=lambda row: row.baseline)},
+        method_codes={
+            row.baseline: row.method_code for row in sorted((*recorded_rows, *rows), key=lambda row: row.baseline)
+        },
         curves=build_curves(scores),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),

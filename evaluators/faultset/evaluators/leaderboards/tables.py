@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
-
-import numpy as np
 
 from faultset.core.printable import count_text
 from faultset.evaluators.leaderboards.fault_loudness import Loudness, classify_loudness
@@ -27,7 +25,7 @@ from faultset.evaluators.statistics.comparison import (
     paired_difference,
     prediction_interval,
 )
-from faultset.evaluators.statistics.intervals import Estimate, unknown
+from faultset.evaluators.statistics.intervals import Estimate, median_or_nan, unknown
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNNOTICED)
 _RANKING_METRICS = 4
@@ -216,7 +214,7 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
         for name in names
         if name in scored and control is not None and not scores.is_control(name)
     }
-    adjusted, no_p = correct_p(against, len({scores.truths[e].cluster for e in selection.episodes}))
+    adjusted, no_p = correct_p_values(against, len({scores.truths[e].cluster for e in selection.episodes}))
     entries = [
         replace(
             _build_entry(scores, selection, name),
@@ -261,7 +259,7 @@ def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def correct_p(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
+def correct_p_values(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
     """Return p-values corrected by Holm, or the reason why there are none."""
     needed = clusters_needed(len(against))
     if against and clusters < needed:
@@ -284,9 +282,9 @@ def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Ent
         metrics={},
         rows=len(rows),
         failed=dict(failed),
-        seconds=_median(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
-        fit_seconds=_median(row.fit_seconds for row in rows),
-        peak_bytes=_median(row.peak_bytes for row in rows),
+        seconds=median_or_nan(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
+        fit_seconds=median_or_nan(row.fit_seconds for row in rows),
+        peak_bytes=median_or_nan(row.peak_bytes for row in rows),
         seeds=len({row.seed for row in rows}),
         seed_spread=scores.compute_seed_deviation(selection.setting, name, sorted(selection.episodes)),
     )
@@ -324,8 +322,3 @@ def _compare(
         selection.seed,
         strata=[truth.faulty for truth in truths] if TASK_METRICS[selection.setting.task].right.balanced else None,
     )
-
-
-def _median(values: Iterable[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else math.nan

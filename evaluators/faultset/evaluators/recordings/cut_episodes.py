@@ -22,9 +22,8 @@ from faultset.datasets.recordings.cuts import (
 )
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold, episode_labels, folds_of_split
-from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.dataset_source import DatasetSource, identify_dataset
 from faultset.evaluators.execution.settings import ALARM_DETECTOR, ALARM_DETECTOR_WITHOUT_SPANS
-from faultset.evaluators.recordings.folds import identify_dataset
 from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
@@ -43,11 +42,11 @@ class CutEpisodes:
     cuts: Mapping[str, tuple[str, Cut]]
     """Episode -> its recording, and its window there."""
 
-    def rename(self, source: DatasetSource) -> DatasetSource:
+    def restore_identity(self, source: DatasetSource) -> DatasetSource:
         """Return the source of the cuts with the identity of their origin."""
-        return replace(source, **identify_dataset(self.origin))
+        return replace(source, **identify_dataset(self.origin)._asdict())
 
-    def folds(self, split: str | None) -> tuple[Fold, ...]:
+    def select_folds(self, split: str | None) -> tuple[Fold, ...]:
         """Return the fold of a published split of recordings; empty for all other splits.
 
         Raises
@@ -102,15 +101,15 @@ def list_online_alarms(
     """
     alarms: dict[str, int | None] = {}
     for episode, (recording, cut) in cuts.cuts.items():
-        tracks = recordings.tracks.get(choose_detector(episode), ())
-        track = next((track for track in tracks if track.facts.recording == recording), None)
+        runs = recordings.runs.get(choose_detector(episode), ())
+        run = next((run for run in runs if run.facts.recording == recording), None)
         first_ns = cut.reference_end_ns if cut.incident is None else cut.incident.start_ns
-        if track is None or not any(start <= first_ns < end for start, end in track.facts.watched):
+        if run is None or not any(start <= first_ns < end for start, end in run.facts.watched):
             continue
         alarms[episode] = next(
             (
                 alarm.start_ns
-                for alarm in track.alarms
+                for alarm in run.alarms
                 if first_ns <= alarm.start_ns < cut.end_ns
                 and (cut.incident is None or alarm.incident == cut.incident.incident)
             ),
@@ -129,7 +128,7 @@ def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
 def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     """Cut an episode around each incident of all recordings, and about as many without a fault.
 
-    The times before and after the onset are those that nine tenths of the incidents have, within limits.
+    Nine tenths of the incidents have the times before and after the onset, which are limited.
 
     Returns
     -------
@@ -149,9 +148,8 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
         for recording, cuts in zip(recordings, faults, strict=True)
         for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, most))
     }
-    hashes = sorted(record.sha256 for files in dataset.recording_files.values() for record in files.values())
     pairs = [(recording.view, recording.truth) for recording in recordings]
-    folder = write_cuts(pairs, lengths, healthy=most, hashes=hashes)
+    folder = write_cuts(pairs, lengths, healthy=most, hashes=dataset.recording_hashes)
     return CutEpisodes(dataset=open_dataset(folder), origin=dataset, cuts=windows)
 
 

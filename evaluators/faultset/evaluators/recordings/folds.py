@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 from faultset.core.errors import DataError
-from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.format.stretches import Stretch
-from faultset.datasets.format.version_files import VERSIONS
+from faultset.datasets.format.stretches import Stretch, find_time_at, skip_intervals
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import CROSS
 
@@ -28,14 +24,6 @@ class RecordingFold:
     number: int
     train: tuple[Stretch, ...]
     test: tuple[Stretch, ...]
-
-
-def identify_dataset(dataset: Dataset) -> dict[str, str]:
-    """Return name, version and digest of a dataset as a source has them."""
-    root = Path(dataset.root).resolve()
-    listing = root / VERSIONS / f"{dataset.version}.json"
-    digest = hashlib.sha256(listing.read_bytes()).hexdigest()
-    return {"name": root.name, "version": dataset.version, "digest": digest}
 
 
 def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tuple[RecordingFold, ...]]:
@@ -76,18 +64,11 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
 
 def _first_part(recording: Recording[Dataset]) -> RecordingFold:
     """Divide a recording after its first part, when no incident is under way."""
-    rest_ns = round(FIRST_SHARE * recording.duration_s * SECOND_NS)
-    point_ns = recording.end_ns
-    for segment in recording.view.segments:
-        length_ns = segment.end_ns - segment.start_ns
-        if rest_ns < length_ns:
-            point_ns = segment.start_ns + rest_ns
-            break
-        rest_ns -= length_ns
+    incidents = []
     for incident in recording.truth.incidents:
         start_ns, end_ns = recording.truth.bounds(incident)
-        if min(start_ns, incident.inject_start_ns or start_ns) <= point_ns < end_ns:
-            point_ns = end_ns
+        incidents.append((min(start_ns, incident.inject_start_ns or start_ns), end_ns))
+    point_ns = skip_intervals(find_time_at(FIRST_SHARE, recording.view.segments), incidents)
     return RecordingFold(
         number=0,
         train=(Stretch(recording.id, recording.start_ns, point_ns),),

@@ -1,4 +1,4 @@
-"""The numbers of detectors on recordings, each from the tracks of one detector over all recordings of a table."""
+"""The numbers of detectors on recordings, each from the runs of one detector over all recordings of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.recordings.tracks import Outcome, ScoredIncident, Track, remove_ranges
+from faultset.datasets.format.stretches import subtract_intervals
+from faultset.evaluators.recordings.detector_runs import DetectorRun, Outcome, ScoredIncident
 from faultset.evaluators.scoring.detection import BUFFER_S
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.intervals import (
@@ -19,7 +20,7 @@ from faultset.evaluators.statistics.intervals import (
     clustered_mean,
     clustered_median,
     clustered_ratio,
-    hourly_rate,
+    event_rate,
     unknown,
 )
 
@@ -30,15 +31,15 @@ _declare = functools.partial(Metric, task="detection")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorTracks:
-    """All tracks of one detector in a table."""
+class DetectorRuns:
+    """All runs of one detector in a table."""
 
-    tracks: tuple[Track, ...]
+    runs: tuple[DetectorRun, ...]
 
     @functools.cached_property
     def incidents(self) -> dict[str, ScoredIncident]:
         """Id -> incident that is scored."""
-        facts = {track.facts.recording: track.facts for track in self.tracks}.values()
+        facts = {run.facts.recording: run.facts for run in self.runs}.values()
         return {item.incident: item for each in facts for item in each.incidents if item.counts}
 
     @functools.cached_property
@@ -49,7 +50,7 @@ class DetectorTracks:
     @functools.cached_property
     def delays_s(self) -> dict[str, list[float]]:
         """Incident -> delay of each seed."""
-        return _collect(track.delays_s() for track in self.tracks)
+        return _collect(run.compute_delays_s() for run in self.runs)
 
     @functools.cached_property
     def recalls(self) -> dict[str, float]:
@@ -59,13 +60,15 @@ class DetectorTracks:
     @functools.cached_property
     def chances(self) -> dict[str, float]:
         """Headline incident -> chance that the same alarms at random times detect it; mean over seeds."""
-        return {name: float(np.mean(values)) for name, values in _collect(t.chances() for t in self.tracks).items()}
+        return {
+            name: float(np.mean(values)) for name, values in _collect(t.compute_chances() for t in self.runs).items()
+        }
 
-    def per_recording(self, value: Callable[[Track], float]) -> Estimate:
+    def average_over_recordings(self, value: Callable[[DetectorRun], float]) -> Estimate:
         """Return the mean over recordings of a share, which is a mean over seeds."""
         by_recording: defaultdict[str, list[float]] = defaultdict(list)
-        for track in self.tracks:
-            by_recording[track.facts.recording].append(value(track))
+        for run in self.runs:
+            by_recording[run.facts.recording].append(value(run))
         means = [float(np.mean(values)) for values in by_recording.values()]
         return replace(clustered_mean(means, list(by_recording)), k=None)
 
@@ -78,35 +81,35 @@ def _collect(values_by_name: Iterable[Mapping[str, float]]) -> dict[str, list[fl
     return dict(collected)
 
 
-Aggregate = Callable[[DetectorTracks], Estimate]
+Aggregate = Callable[[DetectorRuns], Estimate]
 
 
-def _recall(detector: DetectorTracks, *, headline: bool = True) -> Estimate:
+def _recall(detector: DetectorRuns, *, headline: bool = True) -> Estimate:
     items = [item for item in detector.incidents.values() if item.headline == headline]
     if not items:
         return unknown("no such incident in watched time")
     return clustered_mean([detector.recalls[item.incident] for item in items], [item.cluster for item in items])
 
 
-def _time_to_detect(detector: DetectorTracks) -> Estimate:
+def _time_to_detect(detector: DetectorRuns) -> Estimate:
     items = detector.headline
     delays = [sorted(detector.delays_s[item.incident]) for item in items]
     middles = [values[len(values) // 2] for values in delays]
     return clustered_median(middles, [item.cluster for item in items])
 
 
-def _blocks(detector: DetectorTracks, *outcomes: Outcome) -> dict[Hashable, float]:
+def _blocks(detector: DetectorRuns, *outcomes: Outcome) -> dict[Hashable, float]:
     """Return block of time -> alarms with these outcomes, as a mean over seeds."""
-    seeds = len({track.seed for track in detector.tracks})
+    seeds = len({run.seed for run in detector.runs})
     counts: defaultdict[Hashable, float] = defaultdict(float)
-    for track in detector.tracks:
-        for alarm in track.alarms:
+    for run in detector.runs:
+        for alarm in run.alarms:
             if alarm.outcome in outcomes:
-                counts[track.facts.recording, alarm.start_ns // (BLOCK_S * SECOND_NS)] += 1 / seeds
+                counts[run.facts.recording, alarm.start_ns // (BLOCK_S * SECOND_NS)] += 1 / seeds
     return dict(counts)
 
 
-def _precision(detector: DetectorTracks) -> Estimate:
+def _precision(detector: DetectorRuns) -> Estimate:
     every = _blocks(detector, "true", "repeated", "other", "decoy", "false")
     right = _blocks(detector, "true", "repeated", "other")
     if not every:
@@ -114,41 +117,41 @@ def _precision(detector: DetectorTracks) -> Estimate:
     return clustered_ratio([right.get(block, 0.0) for block in every], list(every.values()), list(every))
 
 
-def _false_alarms(detector: DetectorTracks) -> Estimate:
+def _false_alarms(detector: DetectorRuns) -> Estimate:
     counts = _blocks(detector, "false")
     block_ns = BLOCK_S * SECOND_NS
     days: defaultdict[Hashable, float] = defaultdict(float)
-    for facts in {track.facts.recording: track.facts for track in detector.tracks}.values():
+    for facts in {run.facts.recording: run.facts for run in detector.runs}.values():
         for start, end in facts.quiet:
             for number in range(start // block_ns, -(-end // block_ns)):
                 inside = min(end, (number + 1) * block_ns) - max(start, number * block_ns)
                 days[facts.recording, number] += inside / _DAY_NS
-    return hourly_rate([counts.get(block, 0.0) for block in days], list(days.values()), list(days))
+    return event_rate([counts.get(block, 0.0) for block in days], list(days.values()), list(days))
 
 
-def _decoys(detector: DetectorTracks) -> Estimate:
+def _decoys(detector: DetectorRuns) -> Estimate:
     values, keys = [], []
-    for track in detector.tracks:
-        alarms = [alarm.start_ns for alarm in track.alarms if alarm.outcome == "decoy"]
-        for start, end in track.facts.decoys:
-            if remove_ranges([(start, end)], track.facts.watched) or not _is_alone(track, start, end):
+    for run in detector.runs:
+        alarms = [alarm.start_ns for alarm in run.alarms if alarm.outcome == "decoy"]
+        for start, end in run.facts.decoys:
+            if subtract_intervals([(start, end)], run.facts.watched) or not _is_alone(run, start, end):
                 continue
             values.append(float(any(start <= time < end for time in alarms)))
-            keys.append((track.facts.recording, start))
+            keys.append((run.facts.recording, start))
     return clustered_mean(values, keys) if values else unknown("no decoy in watched time")
 
 
-def _is_alone(track: Track, start_ns: int, end_ns: int) -> bool:
+def _is_alone(run: DetectorRun, start_ns: int, end_ns: int) -> bool:
     """Return whether no incident and no void stretch overlaps an interval."""
-    busy = [(item.start_ns, item.end_ns) for item in track.facts.incidents]
-    return remove_ranges([(start_ns, end_ns)], [*busy, *track.facts.voids]) == [(start_ns, end_ns)]
+    busy = [(item.start_ns, item.end_ns) for item in run.facts.incidents]
+    return subtract_intervals([(start_ns, end_ns)], [*busy, *run.facts.voids]) == [(start_ns, end_ns)]
 
 
-def _storms(detector: DetectorTracks) -> Estimate:
-    detected = sum(track.count("true") for track in detector.tracks)
+def _alarms_per_incident(detector: DetectorRuns) -> Estimate:
+    detected = sum(run.count("true") for run in detector.runs)
     if not detected:
         return unknown("no incident detected")
-    alarms = detected + sum(track.count("repeated") for track in detector.tracks)
+    alarms = detected + sum(run.count("repeated") for run in detector.runs)
     return Estimate(value=alarms / detected, n=detected)
 
 
@@ -197,7 +200,7 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         better="lower",
         brief=True,
         meaning="alarms that begin in a detected incident, 1 at best",
-    ): _storms,
+    ): _alarms_per_incident,
     _declare(
         name="vus_pr",
         title="VUS-PR",
@@ -205,14 +208,14 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         brief=True,
         meaning="volume under the precision-recall surface of the scores in units of the threshold; steps as in "
         f"TSB-AD, buffer {BUFFER_S} s; mean over recordings",
-    ): lambda detector: detector.per_recording(lambda track: track.volumes.pr),
+    ): lambda detector: detector.average_over_recordings(lambda run: run.volumes.pr),
     _declare(
         name="vus_roc",
         title="VUS-ROC",
         unit="share",
         brief=True,
         meaning=f"volume under the ROC surface of the same scores, buffer {BUFFER_S} s; about 0.5 for a constant score",
-    ): lambda detector: detector.per_recording(lambda track: track.volumes.roc),
+    ): lambda detector: detector.average_over_recordings(lambda run: run.volumes.roc),
     _declare(
         name="affiliation_f1",
         title="affiliation F1",
@@ -220,21 +223,21 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         brief=True,
         meaning="harmonic mean of affiliation precision and recall, the nearness of alarms and incidents compared with "
         "random instants; mean over recordings",
-    ): lambda detector: detector.per_recording(lambda track: track.affiliation.f1),
+    ): lambda detector: detector.average_over_recordings(lambda run: run.affiliation.f1),
     _declare(
         name="affiliation_precision",
         title="affiliation precision",
         unit="share",
         headline=False,
         meaning="nearness of alarms to incidents",
-    ): lambda detector: detector.per_recording(lambda track: track.affiliation.precision),
+    ): lambda detector: detector.average_over_recordings(lambda run: run.affiliation.precision),
     _declare(
         name="affiliation_recall",
         title="affiliation recall",
         unit="share",
         headline=False,
         meaning="nearness of incidents to alarms",
-    ): lambda detector: detector.per_recording(lambda track: track.affiliation.recall),
+    ): lambda detector: detector.average_over_recordings(lambda run: run.affiliation.recall),
     _declare(
         name="recall_unnoticed",
         title="recall, unnoticed",
@@ -246,12 +249,12 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
 """Metric -> function that computes it."""
 
 
-def estimate_metrics(detector: DetectorTracks) -> dict[str, Estimate]:
+def estimate_metrics(detector: DetectorRuns) -> dict[str, Estimate]:
     """Return name -> value of every metric."""
     return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
 
 
-def above_chance(detector: DetectorTracks) -> tuple[list[float], list[float], list[Hashable]]:
+def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[float], list[Hashable]]:
     """Return for each headline incident its recall, that of the same alarms at random times, and its cluster."""
     items = detector.headline
     return (
@@ -261,7 +264,7 @@ def above_chance(detector: DetectorTracks) -> tuple[list[float], list[float], li
     )
 
 
-def mean_above_chance(detector: DetectorTracks) -> float:
-    """Return the mean difference of `above_chance`; NaN without an incident."""
-    first, second, _ = above_chance(detector)
+def compute_recall_gain(detector: DetectorRuns) -> float:
+    """Return the mean difference of `list_recalls_and_chances`; NaN without an incident."""
+    first, second, _ = list_recalls_and_chances(detector)
     return float(np.mean(np.subtract(first, second))) if first else math.nan

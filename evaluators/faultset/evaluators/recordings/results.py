@@ -15,10 +15,10 @@ from faultset.core.files import parquet_path, replacing
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, duration_text
 from faultset.evaluators.leaderboards.records import Table
+from faultset.evaluators.recordings.detection_windows import DetectionWindow
+from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, group_detector_runs
 from faultset.evaluators.recordings.tables import build_recording_tables
-from faultset.evaluators.recordings.tracks import RecordingFacts, Track, build_tracks
-from faultset.evaluators.recordings.watches import RecordingWatch
-from faultset.evaluators.results.output_folder import ALARMS_FILE, WATCHES_FILE
+from faultset.evaluators.results.output_folder import ALARMS_FILE, DETECTIONS_FILE
 from faultset.evaluators.results.rows import ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import Reference
 
@@ -44,13 +44,13 @@ class RecordingResults:
     """The answers of detectors on recordings, with their alarms, tables and files."""
 
     rows: tuple[ResultRow, ...] = field(repr=False)
-    """One answer per detector, seed and tested watch."""
+    """One answer per detector, seed and tested window."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The detectors."""
     dataset: Path
     """Folder of the dataset."""
-    watches: Mapping[str, RecordingWatch] = field(repr=False)
-    """Episode id -> watch."""
+    windows: Mapping[str, DetectionWindow] = field(repr=False)
+    """Episode id -> window."""
     facts: Mapping[str, RecordingFacts] = field(repr=False)
     """Recording -> its watched time and truth."""
     split: str = ""
@@ -63,9 +63,9 @@ class RecordingResults:
     """How detectors were isolated."""
 
     @cached_property
-    def tracks(self) -> dict[str, list[Track]]:
+    def runs(self) -> dict[str, list[DetectorRun]]:
         """Detector -> its alarms and scores, by recording and seed."""
-        return build_tracks(self.rows, self.watches, self.facts)
+        return group_detector_runs(self.rows, self.windows, self.facts)
 
     @property
     def counts_text(self) -> str:
@@ -73,7 +73,7 @@ class RecordingResults:
         items = [item for facts in self.facts.values() for item in facts.incidents]
         counted = sum(len(facts.counted) for facts in self.facts.values())
         scored = sum(item.counts for item in items)
-        watched_s = sum(end - start for facts in self.facts.values() for start, end in facts.watched) / SECOND_NS
+        watched_s = sum(facts.watched_ns for facts in self.facts.values()) / SECOND_NS
         return (
             f"{duration_text(watched_s)} watched, {count_text(len(items), 'incident')}: {counted} in headlines, "
             f"{scored - counted} unnoticed by clients, {len(items) - scored} not scored"
@@ -89,22 +89,22 @@ class RecordingResults:
 
     def tables(self, seed: int) -> list[Table]:
         """Return the tables of detectors; `seed` is that of tests that draw sign flips."""
-        return build_recording_tables(self.tracks, seed, self.threshold_rule)
+        return build_recording_tables(self.runs, seed, self.threshold_rule)
 
-    def alarm_rows(self) -> Iterable[dict[str, Any]]:
-        """Yield the alarms of all detectors with their outcomes; one row without a time for a track without alarms."""
-        for name, tracks in self.tracks.items():
-            for track in tracks:
-                source = {"recording": track.facts.recording, "baseline": name, "kind": track.rows[0].kind}
-                source |= {"seed": track.seed}
-                for alarm in track.alarms:
+    def list_alarm_rows(self) -> Iterable[dict[str, Any]]:
+        """Yield the alarms of all detectors with their outcomes; one row without a time for a run without alarms."""
+        for name, runs in self.runs.items():
+            for run in runs:
+                source = {"recording": run.facts.recording, "baseline": name, "kind": run.rows[0].kind}
+                source |= {"seed": run.seed}
+                for alarm in run.alarms:
                     times = {"alarm_ns": alarm.start_ns, "end_ns": alarm.end_ns}
                     yield {**source, **times, "outcome": alarm.outcome, "incident": alarm.incident}
-                if not track.alarms:
+                if not run.alarms:
                     yield source
 
     def write(self, folder: Path) -> None:
         """Write all answers and all alarms into a folder of results."""
-        write_rows(self.rows, folder / WATCHES_FILE)
+        write_rows(self.rows, folder / DETECTIONS_FILE)
         with replacing(parquet_path(folder / ALARMS_FILE)) as temporary:
-            pq.write_table(pa.Table.from_pylist(list(self.alarm_rows()), schema=ALARMS), temporary)
+            pq.write_table(pa.Table.from_pylist(list(self.list_alarm_rows()), schema=ALARMS), temporary)

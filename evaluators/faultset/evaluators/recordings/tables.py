@@ -4,64 +4,61 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Entry, Table
 from faultset.evaluators.leaderboards.scores import GROUPS, group_of
-from faultset.evaluators.leaderboards.tables import correct_p
+from faultset.evaluators.leaderboards.tables import correct_p_values
+from faultset.evaluators.recordings.detector_runs import DetectorRun
 from faultset.evaluators.recordings.metrics import (
     AGGREGATES,
-    DetectorTracks,
-    above_chance,
+    DetectorRuns,
+    compute_recall_gain,
     estimate_metrics,
-    mean_above_chance,
+    list_recalls_and_chances,
 )
-from faultset.evaluators.recordings.tracks import Track
 from faultset.evaluators.statistics.comparison import paired_difference
+from faultset.evaluators.statistics.intervals import median_or_nan
 
 SAME_RATE = "random alarms"
 """The control of every detector: its own alarms, all shifted by the same random time."""
 
 
-def build_recording_tables(tracks: Mapping[str, Sequence[Track]], seed: int, threshold_rule: str) -> list[Table]:
+def build_recording_tables(runs: Mapping[str, Sequence[DetectorRun]], seed: int, threshold_rule: str) -> list[Table]:
     """Build a table for each application, then one for all together, each by the inputs of methods.
 
     Parameters
     ----------
-    tracks
-        Detector -> its tracks.
+    runs
+        Detector -> its runs.
     seed
         Seed of tests that draw sign flips.
     threshold_rule
         Threshold policy of all detectors.
     """
-    apps = sorted({track.facts.app for of_detector in tracks.values() for track in of_detector})
+    apps = sorted({run.facts.app for of_detector in runs.values() for run in of_detector})
     tables = []
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
             chosen = {
-                name: DetectorTracks(tracks=tuple(t for t in of_detector if app in (ALL_APPS, t.facts.app)))
-                for name, of_detector in tracks.items()
+                name: DetectorRuns(runs=tuple(t for t in of_detector if app in (ALL_APPS, t.facts.app)))
+                for name, of_detector in runs.items()
                 if group_of(of_detector[0].rows[0]) == group
             }
-            chosen = {name: detector for name, detector in chosen.items() if detector.tracks}
+            chosen = {name: detector for name, detector in chosen.items() if detector.runs}
             if chosen:
                 tables.append(_build_table(chosen, app, group, seed, threshold_rule))
     return tables
 
 
-def _build_table(
-    detectors: Mapping[str, DetectorTracks], app: str, group: str, seed: int, threshold_rule: str
-) -> Table:
+def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, seed: int, threshold_rule: str) -> Table:
     entries = {name: _build_entry(name, detector, seed) for name, detector in detectors.items()}
     methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
-    adjusted, no_p = correct_p(methods, clusters)
-    above = {name: mean_above_chance(detector) for name, detector in detectors.items()}
+    adjusted, no_p = correct_p_values(methods, clusters)
+    above = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
     order = sorted(entries, key=lambda name: (-above[name] if not math.isnan(above[name]) else math.inf, name))
     ranked = [
         replace(
@@ -71,7 +68,7 @@ def _build_table(
         )
         for name in order
     ]
-    facts = {track.facts.recording: track.facts for track in first.tracks}.values()
+    facts = {run.facts.recording: run.facts for run in first.runs}.values()
     return Table(
         task="detection",
         protocol=RECORDED,
@@ -86,13 +83,13 @@ def _build_table(
         strongest_control=SAME_RATE,
         no_p=no_p,
         threshold_rule=threshold_rule,
-        watched_s=sum(end - start for each in facts for start, end in each.watched) / 1e9,
+        watched_s=sum(each.watched_ns for each in facts) / 1e9,
     )
 
 
-def _build_entry(name: str, detector: DetectorTracks, seed: int) -> Entry:
-    rows = [row for track in detector.tracks for row in track.rows]
-    recalls, chances, clusters = above_chance(detector)
+def _build_entry(name: str, detector: DetectorRuns, seed: int) -> Entry:
+    rows = [row for run in detector.runs for row in run.rows]
+    recalls, chances, clusters = list_recalls_and_chances(detector)
     return Entry(
         baseline=name,
         kind=rows[0].kind,
@@ -101,14 +98,9 @@ def _build_entry(name: str, detector: DetectorTracks, seed: int) -> Entry:
         metrics=estimate_metrics(detector),
         rows=len(rows),
         failed=dict(Counter(row.status for row in rows if row.status != "ok")),
-        seconds=_median(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
-        fit_seconds=_median(row.fit_seconds for row in rows),
-        peak_bytes=_median(row.peak_bytes for row in rows),
+        seconds=median_or_nan(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
+        fit_seconds=median_or_nan(row.fit_seconds for row in rows),
+        peak_bytes=median_or_nan(row.peak_bytes for row in rows),
         seeds=len({row.seed for row in rows}),
         against=paired_difference(recalls, chances, clusters, seed) if recalls and rows[0].kind != "control" else None,
     )
-
-
-def _median(values: Iterable[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else math.nan

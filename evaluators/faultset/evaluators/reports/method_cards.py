@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from faultset.evaluators.execution.plan import inputs_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.statistics.intervals import median_or_nan
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -70,15 +69,10 @@ def _build_card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
         needs=", ".join(NEEDS.get(need, need) for need in inputs_beyond_telemetry(spec)) or "nothing beyond telemetry",
         seen="not declared" if spec.developed_on is None else "; ".join(spec.developed_on) or "nothing",
         stochastic=spec.stochastic,
-        seconds=number_formats.seconds(_median([row.cpu_seconds for row in rows])),
-        fit_seconds=number_formats.seconds(_median([row.fit_seconds for row in rows])),
-        memory=number_formats.mebibytes(_median([row.peak_bytes for row in rows])),
+        seconds=number_formats.seconds(median_or_nan([row.cpu_seconds for row in rows])),
+        fit_seconds=number_formats.seconds(median_or_nan([row.fit_seconds for row in rows])),
+        memory=number_formats.mebibytes(median_or_nan([row.peak_bytes for row in rows])),
     )
-
-
-def _median(values: Sequence[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else float("nan")
 
 
 def top_methods(

@@ -137,7 +137,7 @@ def _recordings(board: Leaderboard, recordings: RecordingResults, results: Path)
             for table in last
         ],
         "others": [(table, render_table(table)) for table in tables if table not in last],
-        "timelines": build_timelines(recordings.tracks, order),
+        "timelines": build_timelines(recordings.runs, order),
         "explore": f"{explore} --out {shlex.quote(str(results / EXPLORER_FILE))}",
     }
 

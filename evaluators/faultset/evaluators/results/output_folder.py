@@ -12,10 +12,10 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.files import is_disk_full
 from faultset.core.printable import printable
 
-RESULTS_FILE, WATCHES_FILE, ALARMS_FILE = "results.parquet", "watches.parquet", "alarms.parquet"
+RESULTS_FILE, DETECTIONS_FILE, ALARMS_FILE = "results.parquet", "detections.parquet", "alarms.parquet"
 FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
 """Files of every evaluation."""
-RECORDING_FILES = (WATCHES_FILE, ALARMS_FILE)
+RECORDING_FILES = (DETECTIONS_FILE, ALARMS_FILE)
 """Further files of evaluations on recordings."""
 
 

@@ -42,7 +42,7 @@ class Affiliation(NamedTuple):
         return 2 * self.precision * self.recall / total if total > 0 else 0.0
 
 
-def affiliation(faults: Sequence[Range], alarms: Sequence[Range], window: Range) -> Affiliation:
+def compute_affiliation(faults: Sequence[Range], alarms: Sequence[Range], window: Range) -> Affiliation:
     """Return affiliation precision and recall.
 
     Parameters
@@ -54,7 +54,7 @@ def affiliation(faults: Sequence[Range], alarms: Sequence[Range], window: Range)
 
     Examples
     --------
-    >>> perfect = affiliation([(40, 50)], [(40, 50)], (0, 100))
+    >>> perfect = compute_affiliation([(40, 50)], [(40, 50)], (0, 100))
     >>> perfect.precision, perfect.recall
     (1.0, 1.0)
     """

@@ -92,11 +92,11 @@ class RangeVolumes(NamedTuple):
 
 
 def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
-    """Return the volume under the precision-recall surface; see `range_volumes`."""
-    return range_volumes(truth, scores, buffer).pr
+    """Return the volume under the precision-recall surface; see `compute_range_volumes`."""
+    return compute_range_volumes(truth, scores, buffer).pr
 
 
-def range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> RangeVolumes:
+def compute_range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> RangeVolumes:
     """Return the volumes under the ROC and the precision-recall surface (Paparrizos et al., VLDB 2022).
 
     Buffers go from 0 to `buffer` samples. The precision-recall sum is in steps, and the ROC in trapezoids, as in

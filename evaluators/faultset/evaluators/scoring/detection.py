@@ -32,7 +32,7 @@ from faultset.evaluators.scoring.metrics import (
     once_per_case,
 )
 from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation
-from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, clustered_ratio, hourly_rate, unknown
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, clustered_ratio, event_rate, unknown
 
 BUFFER_S = 30
 _HOUR_NS = 3600 * SECOND_NS
@@ -199,13 +199,13 @@ def _precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
 def _hourly(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case)]
     hours = [watched_ns(case.truth) / _HOUR_NS for case in cases]
-    return hourly_rate([alarm_facts(case).alarms for case in cases], hours, list_clusters(cases))
+    return event_rate([alarm_facts(case).alarms for case in cases], hours, list_clusters(cases))
 
 
 def _hourly_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case) and case.truth.onset_ns is not None]
     hours = [max(0, (case.truth.onset_ns or 0) - case.truth.reference_end_ns) / _HOUR_NS for case in cases]
-    return hourly_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, list_clusters(cases))
+    return event_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, list_clusters(cases))
 
 
 def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:

@@ -6,7 +6,7 @@ resampled, so the same data give the same interval. `benchmarks/interval_coverag
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,6 +152,12 @@ SHARE = (0.0, 1.0)
 _ONE_CLUSTER = "one cluster: no interval"
 
 
+def median_or_nan(values: Iterable[float | None]) -> float:
+    """Return the median of the values that are not None; NaN without any."""
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else math.nan
+
+
 def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
     """Return the indices of each cluster, in order of first appearance."""
     members: dict[Hashable, list[int]] = {}
@@ -265,38 +271,38 @@ def clustered_ratio(
     return estimate.with_interval(*share_interval(share, spread), method=f"Wilson over {len(set(keys))} clusters")
 
 
-def hourly_rate(counts: Sequence[float], hours: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
-    """Return the number of events per watched hour.
+def event_rate(counts: Sequence[float], durations: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
+    """Return the number of events per unit of watched time.
 
     The interval is that of a Poisson count with Jeffreys' prior. If clusters vary more than Poisson counts, the count
-    and the hours are divided by the dispersion. Without any event the interval is from 0 to about 2.5 divided by the
-    hours.
+    and the time are divided by the dispersion. Without any event the interval is from 0 to about 2.5 divided by the
+    time.
 
     Parameters
     ----------
-    counts, hours
-        Events and watched hours of each episode. A count may be a mean over seeds.
+    counts, durations
+        Events and watched time of each episode, for instance in hours. A count may be a mean over seeds.
     """
-    if sum(hours) <= 0:
+    if sum(durations) <= 0:
         return unknown("no observed time without a fault")
-    counts_by_cluster, hours_by_cluster = cluster_sums(counts, keys), cluster_sums(hours, keys)
-    count, total = float(counts_by_cluster.sum()), float(hours_by_cluster.sum())
+    counts_by_cluster, durations_by_cluster = cluster_sums(counts, keys), cluster_sums(durations, keys)
+    count, total = float(counts_by_cluster.sum()), float(durations_by_cluster.sum())
     estimate = Estimate(value=count / total, n=len(counts), k=count)
-    low, high = _rate_interval(count, total, counts_by_cluster, hours_by_cluster)
+    low, high = _rate_interval(count, total, counts_by_cluster, durations_by_cluster)
     return estimate.with_interval(low, high, method=f"Poisson with dispersion over {len(counts_by_cluster)} clusters")
 
 
-def _rate_interval(count: float, hours: float, counts: np.ndarray, hours_each: np.ndarray) -> tuple[float, float]:
+def _rate_interval(count: float, total: float, counts: np.ndarray, durations: np.ndarray) -> tuple[float, float]:
     from scipy.special import gammaincinv, stdtrit
 
     excess, dispersion = 0.0, 1.0
     if count > 0 and len(counts) > 1:
-        spread = spread_over_clusters(counts - count / hours * hours_each, hours_each)
+        spread = spread_over_clusters(counts - count / total * durations, durations)
         observed = max(1.0, float(spread.variance) / count)
         excess = (observed - 1) / observed
         student = float(stdtrit(max(spread.clusters / 2 - 1, 1.0), (1 + LEVEL) / 2))
         dispersion = observed * (1 + ((student / Z95) ** 2 - 1) * excess)
-    events, time = count / dispersion, hours / dispersion
+    events, time = count / dispersion, total / dispersion
     tail = (1 - LEVEL) / 2
     low = float(gammaincinv(events + 0.5 * (1 - excess), tail))
     high = float(gammaincinv(events + 0.5 + excess, 1 - tail))

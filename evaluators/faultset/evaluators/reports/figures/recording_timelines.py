@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, duration_text, elapsed_text
-from faultset.evaluators.recordings.tracks import RecordingFacts, ScoredIncident, Track, remove_ranges
+from faultset.datasets.format.stretches import subtract_intervals
+from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.scoring.alarms import Range
 
 SHOWN = 8
@@ -28,29 +29,29 @@ _MEANINGS = {
 }
 
 
-def build_timelines(tracks: Mapping[str, Sequence[Track]], order: Sequence[str]) -> list[dict[str, Any]]:
+def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[str]) -> list[dict[str, Any]]:
     """Return the content of one timeline per recording.
 
     Parameters
     ----------
-    tracks
-        Detector -> its tracks; of several seeds, the first is shown.
+    runs
+        Detector -> its runs; of several seeds, the first is shown.
     order
         Detectors, the best first.
     """
-    by_recording: dict[str, list[Track]] = {}
+    by_recording: dict[str, list[DetectorRun]] = {}
     for name in order:
-        first: dict[str, Track] = {}
-        for track in tracks[name]:
-            first.setdefault(track.facts.recording, track)
-        for recording, track in first.items():
-            by_recording.setdefault(recording, []).append(track)
+        first: dict[str, DetectorRun] = {}
+        for run in runs[name]:
+            first.setdefault(run.facts.recording, run)
+        for recording, run in first.items():
+            by_recording.setdefault(recording, []).append(run)
     return [_timeline(of_recording) for _, of_recording in sorted(by_recording.items())]
 
 
-def _timeline(tracks: Sequence[Track]) -> dict[str, Any]:
-    facts = tracks[0].facts
-    lanes = [_lane(track) for track in tracks]
+def _timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
+    facts = runs[0].facts
+    lanes = [_lane(run) for run in runs]
     scored = len(facts.counted)
     return {
         "id": facts.recording,
@@ -78,26 +79,26 @@ def _timeline(tracks: Sequence[Track]) -> dict[str, Any]:
     }
 
 
-def _lane(track: Track) -> dict[str, Any]:
-    facts = track.facts
-    detected = {alarm.incident for alarm in track.alarms if alarm.outcome == "true"}
+def _lane(run: DetectorRun) -> dict[str, Any]:
+    facts = run.facts
+    detected = {alarm.incident for alarm in run.alarms if alarm.outcome == "true"}
     missed = [item for item in facts.counted if item.incident not in detected]
     marks = [
-        _mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome]) for alarm in track.alarms
+        _mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome]) for alarm in run.alarms
     ]
     marks += [_mark(facts, "missed", _range(item), f"missed: {item.title}") for item in missed]
-    row = track.rows[0]
+    row = run.rows[0]
     return {
         "name": row.baseline,
         "kind": row.kind,
         "marks": marks,
         "recall": f"{len(facts.counted) - len(missed)}/{len(facts.counted)}",
-        "false": track.count("false"),
+        "false": run.count("false"),
     }
 
 
 def _unwatched(facts: RecordingFacts) -> Iterable[Range]:
-    return remove_ranges([(facts.start_ns, facts.end_ns)], facts.watched)
+    return subtract_intervals([(facts.start_ns, facts.end_ns)], facts.watched)
 
 
 def _range(item: ScoredIncident) -> Range:

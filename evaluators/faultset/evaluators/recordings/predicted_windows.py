@@ -1,4 +1,4 @@
-"""Prediction files about recordings: divide their scores into watches."""
+"""Prediction files about recordings: divide their scores into windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.datasets.dataset import Dataset
 from faultset.evaluators.predictions.files import SCORES, PredictionFile
-from faultset.evaluators.recordings.watch_dataset import WatchPlan
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
 
 
 def is_about_recordings(file: PredictionFile, dataset: Dataset) -> bool:
@@ -19,8 +19,8 @@ def is_about_recordings(file: PredictionFile, dataset: Dataset) -> bool:
     return not file.frame.empty and str(file.frame["episode"].iloc[0]) in dataset.recording_files
 
 
-def divide_into_watches(file: PredictionFile, plan: WatchPlan) -> PredictionFile:
-    """Return a file of scores about recordings as one about their watches; scores outside of them are left out.
+def divide_into_windows(file: PredictionFile, plan: DetectionPlan) -> PredictionFile:
+    """Return a file of scores about recordings as one about their windows; scores outside of them are left out.
 
     Raises
     ------
@@ -43,11 +43,11 @@ def divide_into_watches(file: PredictionFile, plan: WatchPlan) -> PredictionFile
     return replace(file, frame=pd.concat(_pieces(file.frame, names, plan), ignore_index=True))
 
 
-def _pieces(frame: pd.DataFrame, names: pd.Series, plan: WatchPlan) -> Iterable[pd.DataFrame]:
+def _pieces(frame: pd.DataFrame, names: pd.Series, plan: DetectionPlan) -> Iterable[pd.DataFrame]:
     by_recording = dict(list(frame.groupby(names, sort=False)))
     yield frame.iloc[:0]
-    for episode, watch in plan.watches.items():
-        rows = by_recording.get(watch.recording)
+    for episode, window in plan.windows.items():
+        rows = by_recording.get(window.recording)
         if rows is not None:
-            inside = (rows["time"] > watch.start_ns) & (rows["time"] <= watch.end_ns)
+            inside = (rows["time"] > window.start_ns) & (rows["time"] <= window.end_ns)
             yield rows[inside].assign(episode=episode)

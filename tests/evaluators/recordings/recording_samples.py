@@ -1,4 +1,4 @@
-"""Recordings of one hour with metrics only, whose level jumps in incidents, and rows about watches of them."""
+"""Recordings of one hour with metrics only, whose level jumps in incidents, and rows about windows of them."""
 
 from __future__ import annotations
 

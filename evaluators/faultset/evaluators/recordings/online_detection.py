@@ -22,18 +22,18 @@ from faultset.evaluators.leaderboards.trained_thresholds import (
 )
 from faultset.evaluators.predictions.files import PredictionFile
 from faultset.evaluators.predictions.prediction_rows import read_predictions
-from faultset.evaluators.recordings.predicted_watches import divide_into_watches
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
+from faultset.evaluators.recordings.detector_runs import RecordingFacts
+from faultset.evaluators.recordings.predicted_windows import divide_into_windows
 from faultset.evaluators.recordings.results import RecordingResults
-from faultset.evaluators.recordings.tracks import RecordingFacts
-from faultset.evaluators.recordings.watch_dataset import WatchPlan
-from faultset.evaluators.results.output_folder import WATCHES_FILE
+from faultset.evaluators.results.output_folder import DETECTIONS_FILE
 from faultset.evaluators.results.provenance import code_version
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 
-def watch_recordings(
+def detect_online(
     dataset: Dataset,
     detectors: Sequence[BaselineSpec],
     settings: EvaluationSettings,
@@ -62,12 +62,12 @@ def watch_recordings(
     DataError
         No recording can be watched, or a file is damaged.
     """
-    plan = WatchPlan.of(dataset, settings.split)
-    tested = {watch.recording for watches in plan.tested.values() for watch in watches}
+    plan = DetectionPlan.of(dataset, settings.split)
+    facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
         if started is not None:
-            started(replace(start, recordings=len(tested)))
+            started(replace(start, recordings=len(facts)))
 
     settings = replace(
         settings,
@@ -80,14 +80,14 @@ def watch_recordings(
         calibrate=any(file.sets_threshold_in_training for file in files)
         or not all(spec.own_threshold for spec in detectors),
     )
-    scope = EvaluationScope(source=plan.source(progress), settings=settings, chosen_folds=plan.folds)
-    predicted = read_predictions(scope, [divide_into_watches(file, plan) for file in files])
+    scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
+    predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
     with ExitStack() as stack:
         checkpoint = None
         if folder is not None:
             conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
             codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
-            checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=WATCHES_FILE))
+            checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=DETECTIONS_FILE))
         answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():
             raise error
@@ -97,13 +97,12 @@ def watch_recordings(
         if undecided:
             rows = apply_training_thresholds(rows, undecided, training_policy(()))
         judged, _, rule = apply_one_rule([*rows, *predicted], ())
-        tested = tuple(row for row in judged if row.protocol == "detected")
         return RecordingResults(
-            rows=tested,
+            rows=tuple(row for row in judged if row.protocol == "detected"),
             specs=answers.specs,
             dataset=Path(dataset.root),
-            watches=plan.watches,
-            facts=_collect_facts(plan),
+            windows=plan.windows,
+            facts=facts,
             split=plan.split,
             threshold_rule=rule,
             digest=scope.source.digest,
@@ -111,12 +110,12 @@ def watch_recordings(
         )
 
 
-def _collect_facts(plan: WatchPlan) -> dict[str, RecordingFacts]:
+def _collect_facts(plan: DetectionPlan) -> dict[str, RecordingFacts]:
     """Return the facts of every recording that is watched."""
-    tested = [watch for watches in plan.tested.values() for watch in watches]
+    tested = [window for windows in plan.tested.values() for window in windows]
     facts = {}
     for name, recording in plan.recordings.items():
-        watches = [watch for watch in tested if watch.recording == name]
-        if watches:
-            facts[name] = RecordingFacts.of(recording, watches)
+        windows = [window for window in tested if window.recording == name]
+        if windows:
+            facts[name] = RecordingFacts.of(recording, windows)
     return facts

@@ -1,7 +1,7 @@
-"""Divide recordings into watches: views in which a detector scores every step after a healthy reference.
+"""Divide recordings into detection windows, in which a detector scores every step after a healthy reference.
 
 A detector answers about a view with a healthy reference at its start, and its score of a step depends on earlier steps
-only. A recording is therefore watched by consecutive views. Each keeps its reference until a new one is available:
+only. A recording is therefore divided into consecutive views. Each keeps its reference until a new one is available:
 after an incident, as soon as the system was healthy for the length of a reference, and in health every five lengths.
 """
 
@@ -19,17 +19,17 @@ from faultset.datasets.recordings.recording import Recording
 
 MIN_REFERENCE_S, MIN_REFERENCE_STEPS = 120.0, 24
 """A reference has at least this length and at least this many sampling steps."""
-WATCH_REFERENCES = 5
-"""A watch of a healthy system lasts this many lengths of its reference."""
+WINDOW_REFERENCES = 5
+"""A window of a healthy system lasts this many lengths of its reference."""
 
 
-def reference_ns(recording: Recording[Any]) -> int:
+def choose_reference_ns(recording: Recording[Any]) -> int:
     """Return the length of the references of a recording in nanoseconds."""
     return round(max(MIN_REFERENCE_S, MIN_REFERENCE_STEPS * recording.context.sampling_step_s) * SECOND_NS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordingWatch:
+class DetectionWindow:
     """A view of a recording: a healthy reference, and the time in which a detector may raise alarms."""
 
     recording: str
@@ -51,23 +51,23 @@ class RecordingWatch:
         return self.cut.episode_id(self.recording)
 
 
-def plan_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[RecordingWatch]:
-    """Yield the watches of tested stretches of a recording in order of time.
+def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
+    """Yield the windows of tested stretches of a recording in order of time.
 
     The time before the first reference of a segment is not watched.
     """
-    length_ns = reference_ns(recording)
+    length_ns = choose_reference_ns(recording)
     healthy = recording.truth.healthy_stretches
     for tested in _in_segments(recording, stretches):
         starts = [
             start_ns
             for stretch in healthy
             if (inside := stretch.within(tested.start_ns, tested.end_ns)) is not None
-            for start_ns in range(inside.start_ns + length_ns, inside.end_ns + 1, WATCH_REFERENCES * length_ns)
+            for start_ns in range(inside.start_ns + length_ns, inside.end_ns + 1, WINDOW_REFERENCES * length_ns)
             if start_ns < tested.end_ns
         ]
         for start_ns, end_ns in pairwise([*starts, tested.end_ns]):
-            yield RecordingWatch(
+            yield DetectionWindow(
                 recording=recording.id,
                 reference_start_ns=start_ns - length_ns,
                 start_ns=start_ns,
@@ -76,20 +76,20 @@ def plan_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Ite
             )
 
 
-def plan_healthy_watches(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[RecordingWatch]:
+def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
     """Yield healthy views of training stretches, from which detectors learn.
 
     A view has at least the length of a reference; half of it is the reference, or the usual length.
     """
-    length_ns = reference_ns(recording)
+    length_ns = choose_reference_ns(recording)
     for training in _in_segments(recording, stretches):
         for healthy in recording.truth.healthy_stretches:
             inside = healthy.within(training.start_ns, training.end_ns)
             if inside is None:
                 continue
-            for begin_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WATCH_REFERENCES * length_ns):
-                end_ns = min(begin_ns + (WATCH_REFERENCES + 1) * length_ns, inside.end_ns)
-                yield RecordingWatch(
+            for begin_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WINDOW_REFERENCES * length_ns):
+                end_ns = min(begin_ns + (WINDOW_REFERENCES + 1) * length_ns, inside.end_ns)
+                yield DetectionWindow(
                     recording=recording.id,
                     reference_start_ns=begin_ns,
                     start_ns=begin_ns + min(length_ns, (end_ns - begin_ns) // 2),

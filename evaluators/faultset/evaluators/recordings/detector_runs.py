@@ -15,11 +15,19 @@ import numpy.typing as npt
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.incidents import ANOMALY
+from faultset.datasets.format.stretches import subtract_intervals
 from faultset.datasets.recordings.recording import Recording
-from faultset.evaluators.recordings.watches import RecordingWatch, reference_ns
+from faultset.evaluators.recordings.detection_windows import DetectionWindow, choose_reference_ns
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scoring.affiliation import Affiliation, affiliation
-from faultset.evaluators.scoring.alarms import GAP_S, Range, RangeVolumes, list_alarms, merge_runs, range_volumes
+from faultset.evaluators.scoring.affiliation import Affiliation, compute_affiliation
+from faultset.evaluators.scoring.alarms import (
+    GAP_S,
+    Range,
+    RangeVolumes,
+    compute_range_volumes,
+    list_alarms,
+    merge_runs,
+)
 from faultset.evaluators.scoring.detection import buffer_samples
 
 DECOY_S = 60
@@ -69,10 +77,10 @@ class RecordingFacts:
     """Length of references."""
 
     @classmethod
-    def of(cls, recording: Recording[Any], watches: Sequence[RecordingWatch]) -> RecordingFacts:
-        """Collect the facts of a recording and of its tested watches."""
+    def of(cls, recording: Recording[Any], windows: Sequence[DetectionWindow]) -> RecordingFacts:
+        """Collect the facts of a recording and of its tested windows."""
         truth, context = recording.truth, recording.context
-        watched = tuple(merge_runs(sorted((watch.start_ns, watch.end_ns) for watch in watches), 0))
+        watched = tuple(merge_runs(sorted((window.start_ns, window.end_ns) for window in windows), 0))
         verdicts = HEADLINE_VERDICTS if context.platform == IMPORTED else HEADLINE_VERDICTS[:1]
         incidents = []
         for incident in truth.incidents:
@@ -102,7 +110,7 @@ class RecordingFacts:
             decoys=tuple((row["start"], row["end"] + DECOY_S * SECOND_NS) for row in truth.rows("decoys")),
             voids=tuple((void.start_ns, void.end_ns) for void in truth.void_stretches),
             step_ns=round(context.sampling_step_s * SECOND_NS),
-            reference_s=reference_ns(recording) / SECOND_NS,
+            reference_s=choose_reference_ns(recording) / SECOND_NS,
         )
 
     @property
@@ -110,11 +118,16 @@ class RecordingFacts:
         """Alarms that are closer than this are one alarm."""
         return max(GAP_S * SECOND_NS, GAP_STEPS * self.step_ns)
 
+    @cached_property
+    def watched_ns(self) -> int:
+        """Length of the watched time."""
+        return sum(end - start for start, end in self.watched)
+
     @property
     def quiet(self) -> list[Range]:
         """The watched time without incidents, decoys and void stretches, in which alarms are false."""
         busy = [(incident.start_ns, incident.end_ns) for incident in self.incidents]
-        return remove_ranges(self.watched, [*busy, *self.decoys, *self.voids])
+        return subtract_intervals(self.watched, [*busy, *self.decoys, *self.voids])
 
     @cached_property
     def counted(self) -> list[ScoredIncident]:
@@ -122,25 +135,8 @@ class RecordingFacts:
         return [incident for incident in self.incidents if incident.counts and incident.headline]
 
 
-def remove_ranges(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
-    """Return ranges without others.
-
-    >>> remove_ranges([(0, 10)], [(2, 3), (8, 20)])
-    [(0, 2), (3, 8)]
-    """
-    rest = list(ranges)
-    for start, end in removed:
-        rest = [
-            piece
-            for a, b in rest
-            for piece in ([(a, min(b, start)), (max(a, end), b)] if a < end and start < b else [(a, b)])
-            if piece[0] < piece[1]
-        ]
-    return rest
-
-
 @dataclass(frozen=True, kw_only=True)
-class JudgedAlarm:
+class ScoredAlarm:
     """An alarm with its outcome."""
 
     start_ns: int
@@ -150,32 +146,27 @@ class JudgedAlarm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Track:
+class DetectorRun:
     """The answers of one detector, with one seed, about the watched time of a recording."""
 
     facts: RecordingFacts
     seed: int
     rows: tuple[ResultRow, ...]
-    """One row for each watch, in order of time."""
-
-    @property
-    def baseline(self) -> str:
-        """Name of the detector."""
-        return self.rows[0].baseline
+    """One row for each window, in order of time."""
 
     @cached_property
-    def alarms(self) -> tuple[JudgedAlarm, ...]:
-        """The alarms in order of time; alarms with a short gap, even across watches, are joined."""
-        raised = [alarm for row in self.rows if row.status == "ok" for alarm in _alarms_of(row)]
+    def alarms(self) -> tuple[ScoredAlarm, ...]:
+        """The alarms in order of time; alarms with a short gap, even across windows, are joined."""
+        raised = [alarm for row in self.rows if row.status == "ok" for alarm in _list_alarms(row)]
         detected: set[str] = set()
-        judged = []
+        scored = []
         for start_ns, end_ns in merge_runs(sorted(raised), self.facts.gap_ns):
-            outcome, incident = self._judge(start_ns, detected)
-            judged.append(JudgedAlarm(start_ns=start_ns, end_ns=end_ns, outcome=outcome, incident=incident))
+            outcome, incident = self._classify(start_ns, detected)
+            scored.append(ScoredAlarm(start_ns=start_ns, end_ns=end_ns, outcome=outcome, incident=incident))
             detected |= {incident} if incident else set()
-        return tuple(judged)
+        return tuple(scored)
 
-    def _judge(self, start_ns: int, detected: set[str]) -> tuple[Outcome, str | None]:
+    def _classify(self, start_ns: int, detected: set[str]) -> tuple[Outcome, str | None]:
         if _is_inside(start_ns, self.facts.voids):
             return "void", None
         inside = [item for item in self.facts.incidents if item.start_ns <= start_ns < item.end_ns]
@@ -192,7 +183,7 @@ class Track:
         """Return the number of alarms with these outcomes."""
         return sum(alarm.outcome in outcomes for alarm in self.alarms)
 
-    def delays_s(self) -> dict[str, float]:
+    def compute_delays_s(self) -> dict[str, float]:
         """Return scored incident -> seconds from its start to its first alarm; infinite for a miss."""
         delays = {item.incident: np.inf for item in self.facts.incidents if item.counts}
         starts = {item.incident: item.start_ns for item in self.facts.incidents}
@@ -201,13 +192,13 @@ class Track:
                 delays[alarm.incident] = (alarm.start_ns - starts[alarm.incident]) / SECOND_NS
         return delays
 
-    def chances(self) -> dict[str, float]:
+    def compute_chances(self) -> dict[str, float]:
         """Return scored headline incident -> chance that the same alarms at random times detect it.
 
         The alarms keep their order and distances and are shifted together around the watched time, by any amount with
         equal probability.
         """
-        total = sum(end - start for start, end in self.facts.watched)
+        total = self.facts.watched_ns
         starts = np.array([self._watched_before(alarm.start_ns) for alarm in self.alarms])
         chances = {}
         for item in self.facts.counted:
@@ -225,7 +216,7 @@ class Track:
 
     @cached_property
     def samples(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Times and scores of all samples; scores are in units of the threshold, so that watches are comparable."""
+        """Times and scores of all samples; scores are in units of the threshold, so that windows are comparable."""
         times, scores = [np.empty(0, dtype=np.int64)], [np.empty(0)]
         for row in self.rows:
             if row.status != "ok" or not row.answer.get("times_ns"):
@@ -249,7 +240,7 @@ class Track:
         if not positive.any():
             # without scores nothing is detected at any threshold
             return RangeVolumes(0.0, 0.0)
-        return range_volumes(positive[used], scores[used], buffer_samples(times))
+        return compute_range_volumes(positive[used], scores[used], buffer_samples(times))
 
     @cached_property
     def affiliation(self) -> Affiliation:
@@ -258,9 +249,8 @@ class Track:
             (self._watched_before(item.start_ns), self._watched_before(item.end_ns)) for item in self.facts.counted
         ]
         alarms = [(self._watched_before(a.start_ns), self._watched_before(a.end_ns)) for a in self.alarms]
-        total = sum(end - start for start, end in self.facts.watched)
         alarms = [(start, max(end, start + 1)) for start, end in alarms]
-        return affiliation(merge_runs(sorted(faults), 0), merge_runs(alarms, 0), (0, total))
+        return compute_affiliation(merge_runs(sorted(faults), 0), merge_runs(alarms, 0), (0, self.facts.watched_ns))
 
 
 def _are_inside(times: npt.NDArray[np.int64], ranges: Iterable[Range]) -> npt.NDArray[np.bool_]:
@@ -271,7 +261,7 @@ def _are_inside(times: npt.NDArray[np.int64], ranges: Iterable[Range]) -> npt.ND
     return inside
 
 
-def _alarms_of(row: ResultRow) -> list[Range]:
+def _list_alarms(row: ResultRow) -> list[Range]:
     return [alarm for alarm in list_alarms(row) if alarm[0] >= row.truth.reference_end_ns]
 
 
@@ -279,24 +269,24 @@ def _is_inside(time_ns: int, ranges: Iterable[Range]) -> bool:
     return any(start <= time_ns < end for start, end in ranges)
 
 
-def build_tracks(
-    rows: Iterable[ResultRow], watches: Mapping[str, RecordingWatch], facts: Mapping[str, RecordingFacts]
-) -> dict[str, list[Track]]:
-    """Return detector -> its tracks, one per recording and seed.
+def group_detector_runs(
+    rows: Iterable[ResultRow], windows: Mapping[str, DetectionWindow], facts: Mapping[str, RecordingFacts]
+) -> dict[str, list[DetectorRun]]:
+    """Return detector -> its runs, one per recording and seed.
 
     Parameters
     ----------
     rows
-        Answers about tested watches.
-    watches
-        Episode id -> watch.
+        Answers about tested windows.
+    windows
+        Episode id -> window.
     facts
         Recording -> its facts.
     """
     groups: defaultdict[tuple[str, str, int], list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.truth.reference_end_ns):
-        groups[row.baseline, watches[row.episode].recording, row.seed].append(row)
-    tracks: defaultdict[str, list[Track]] = defaultdict(list)
-    for (baseline, recording, seed), of_track in sorted(groups.items()):
-        tracks[baseline].append(Track(facts=facts[recording], seed=seed, rows=tuple(of_track)))
-    return dict(tracks)
+        groups[row.baseline, windows[row.episode].recording, row.seed].append(row)
+    runs: defaultdict[str, list[DetectorRun]] = defaultdict(list)
+    for (baseline, recording, seed), of_run in sorted(groups.items()):
+        runs[baseline].append(DetectorRun(facts=facts[recording], seed=seed, rows=tuple(of_run)))
+    return dict(runs)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from faultset.evaluators.recordings.metrics import DetectorTracks, estimate_metrics
-from faultset.evaluators.recordings.tracks import RecordingFacts, ScoredIncident, Track
+from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
+from faultset.evaluators.recordings.metrics import DetectorRuns, estimate_metrics
 from tests.evaluators.conftest import SECOND, START, make_healthy, make_row
 
 Times = list[tuple[int, int]]
@@ -44,8 +44,8 @@ FACTS = RecordingFacts(
 )
 
 
-def track(*alarms: tuple[int, int], seed: int = 0, status: Any = "ok") -> Track:
-    """One watch from second 100 to 1000, flagged in these ranges of seconds."""
+def run(*alarms: tuple[int, int], seed: int = 0, status: Any = "ok") -> DetectorRun:
+    """One window from second 100 to 1000, flagged in these ranges of seconds."""
     truth = make_healthy(
         "w", view_start_ns=START, reference_end_ns=START + 100 * SECOND, view_end_ns=START + 1000 * SECOND
     )
@@ -60,10 +60,10 @@ def track(*alarms: tuple[int, int], seed: int = 0, status: Any = "ok") -> Track:
     }
     alarm_ns = answer["times_ns"][flags.index(True)] if any(flags) else None
     row = make_row(truth, task="detection", seed=seed, alarm_ns=alarm_ns, answer=answer, status=status)
-    return Track(facts=FACTS, seed=seed, rows=(row,))
+    return DetectorRun(facts=FACTS, seed=seed, rows=(row,))
 
 
-def outcomes(of: Track) -> list[str]:
+def outcomes(of: DetectorRun) -> list[str]:
     return [alarm.outcome for alarm in of.alarms]
 
 
@@ -80,26 +80,26 @@ def outcomes(of: Track) -> list[str]:
     ],
 )
 def test_the_start_of_an_alarm_decides_its_outcome(alarm: tuple[int, int], outcome: str) -> None:
-    assert outcomes(track(alarm)) == [outcome]
+    assert outcomes(run(alarm)) == [outcome]
 
 
 def test_alarms_within_30_seconds_are_one_and_later_ones_are_repeated() -> None:
-    assert outcomes(track((205, 210), (225, 230), (270, 280))) == ["true", "repeated"]
+    assert outcomes(run((205, 210), (225, 230), (270, 280))) == ["true", "repeated"]
 
 
 def test_delays_count_from_the_start_of_the_incident_and_a_miss_is_infinite() -> None:
-    assert track((210, 220)).delays_s() == {"i1": 10.0, "i2": math.inf, "unnoticed": math.inf}
+    assert run((210, 220)).compute_delays_s() == {"i1": 10.0, "i2": math.inf, "unnoticed": math.inf}
 
 
 def test_the_chance_of_random_alarms_is_the_share_of_shifts_that_hit() -> None:
-    assert track((800, 805)).chances() == {"i1": pytest.approx(100 / 900), "i2": pytest.approx(60 / 900)}
-    both = track((300, 305), (800, 805)).chances()
+    assert run((800, 805)).compute_chances() == {"i1": pytest.approx(100 / 900), "i2": pytest.approx(60 / 900)}
+    both = run((300, 305), (800, 805)).compute_chances()
     assert both == {"i1": pytest.approx(200 / 900), "i2": pytest.approx(120 / 900)}
-    assert track().chances() == {"i1": 0, "i2": 0}
+    assert run().compute_chances() == {"i1": 0, "i2": 0}
 
 
 def test_metrics_by_hand() -> None:
-    values = estimate_metrics(DetectorTracks(tracks=(track((210, 220), (260, 270), (410, 420), (800, 820)),)))
+    values = estimate_metrics(DetectorRuns(runs=(run((210, 220), (260, 270), (410, 420), (800, 820)),)))
     assert (values["recall"].k, values["recall"].n) == (1, 2)
     assert values["precision"].value == 2 / 4
     assert values["decoys_alarmed"].value == 1
@@ -111,27 +111,27 @@ def test_metrics_by_hand() -> None:
 
 
 def test_a_failed_answer_raises_no_alarm_and_has_no_area() -> None:
-    failed = track((210, 220), status="timeout")
+    failed = run((210, 220), status="timeout")
     assert outcomes(failed) == []
     assert failed.volumes == (0.0, 0.0)
 
 
 def test_seeds_are_averaged() -> None:
-    values = estimate_metrics(DetectorTracks(tracks=(track((210, 220)), track(seed=1))))
+    values = estimate_metrics(DetectorRuns(runs=(run((210, 220)), run(seed=1))))
     assert values["recall"].k == 0.5
     assert values["precision"].value == 1
 
 
 def test_scores_rank_samples_of_incidents_and_ignore_others() -> None:
-    perfect = track((205, 301), (505, 561), (605, 641), (905, 961), (700, 720))
+    perfect = run((205, 301), (505, 561), (605, 641), (905, 961), (700, 720))
     assert perfect.volumes.pr == pytest.approx(1, abs=0.05)
     assert perfect.volumes.roc > 0.98
 
 
 def test_incidents_without_a_recording_of_clients_have_no_headline() -> None:
     facts = dataclasses.replace(FACTS, incidents=(scored("u", 200, 300, headline=False),))
-    row = track((205, 230)).rows[0]
-    values = estimate_metrics(DetectorTracks(tracks=(Track(facts=facts, seed=0, rows=(row,)),)))
+    row = run((205, 230)).rows[0]
+    values = estimate_metrics(DetectorRuns(runs=(DetectorRun(facts=facts, seed=0, rows=(row,)),)))
     assert not values["recall"].known
     assert values["recall_unnoticed"].value == 1
     assert not values["vus_pr"].known

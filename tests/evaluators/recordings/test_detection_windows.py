@@ -1,4 +1,4 @@
-"""The watches of a recording, and the stretches that detectors learn from."""
+"""The windows of a recording, and the stretches that detectors learn from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.format.stretches import Stretch
 from faultset.evaluators.recordings.cut_episodes import choose_lengths, cut_recordings
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
+from faultset.evaluators.recordings.detection_windows import plan_detection_windows, plan_training_windows
 from faultset.evaluators.recordings.folds import fold_recordings
-from faultset.evaluators.recordings.watch_dataset import WatchPlan
-from faultset.evaluators.recordings.watches import plan_healthy_watches, plan_watches
 from tests.datasets.recorded_samples import START_NS, at
-from tests.evaluators.recordings.recorded import recorded_dataset
+from tests.evaluators.recordings.recording_samples import recorded_dataset
 
 SECOND = 1_000_000_000
 INCIDENTS = [(400.0, 120.0), (600.0, 120.0), (2700.0, 120.0)]
@@ -29,21 +29,21 @@ def seconds(*times_ns: int) -> tuple[int, ...]:
     return tuple((time_ns - START_NS) // SECOND for time_ns in times_ns)
 
 
-def test_a_watch_lasts_until_the_next_reference_is_healthy(dataset) -> None:
+def test_a_window_lasts_until_the_next_reference_is_healthy(dataset) -> None:
     recording = dataset.recording("r1")
-    watches = list(plan_watches(recording, [Stretch("r1", at(0), at(3600))]))
-    spans = [seconds(watch.reference_start_ns, watch.start_ns, watch.end_ns) for watch in watches]
+    windows = list(plan_detection_windows(recording, [Stretch("r1", at(0), at(3600))]))
+    spans = [seconds(window.reference_start_ns, window.start_ns, window.end_ns) for window in windows]
     assert spans[:2] == [(0, 120, 850), (730, 850, 1450)]
     assert spans[4:] == [(2530, 2650, 2950), (2830, 2950, 3550), (3430, 3550, 3600)]
-    assert [watch.healthy for watch in watches] == [False, True, True, True, False, True, True]
+    assert [window.healthy for window in windows] == [False, True, True, True, False, True, True]
 
 
 def test_references_and_training_have_no_incident(dataset) -> None:
     recording = dataset.recording("r1")
     whole = [Stretch("r1", at(0), at(3600))]
-    healthy = list(plan_healthy_watches(recording, whole))
-    spans = [(watch.reference_start_ns, watch.start_ns) for watch in plan_watches(recording, whole)]
-    for span in [*spans, *((watch.reference_start_ns, watch.end_ns) for watch in healthy)]:
+    healthy = list(plan_training_windows(recording, whole))
+    spans = [(window.reference_start_ns, window.start_ns) for window in plan_detection_windows(recording, whole)]
+    for span in [*spans, *((window.reference_start_ns, window.end_ns) for window in healthy)]:
         assert any(stretch.within(*span) == ("r1", *span) for stretch in recording.truth.healthy_stretches)
     assert healthy
 
@@ -51,14 +51,14 @@ def test_references_and_training_have_no_incident(dataset) -> None:
 def test_no_tested_time_is_learned_from(tmp_path: Path) -> None:
     dataset = recorded_dataset(tmp_path, dict.fromkeys(("r1", "r2", "r3"), INCIDENTS))
     for split in (None, "by-time", "by-recording"):
-        plan = WatchPlan.of(dataset, split)
+        plan = DetectionPlan.of(dataset, split)
         for number, tested in plan.tested.items():
             for learned in plan.learned[number]:
                 assert all(
-                    watch.recording != learned.recording
-                    or watch.reference_start_ns >= learned.end_ns
-                    or watch.end_ns <= learned.reference_start_ns
-                    for watch in tested
+                    window.recording != learned.recording
+                    or window.reference_start_ns >= learned.end_ns
+                    or window.end_ns <= learned.reference_start_ns
+                    for window in tested
                 )
 
 
@@ -82,7 +82,7 @@ def test_cuts_have_the_lengths_that_most_incidents_have(dataset) -> None:
     assert (lengths.before_s, lengths.after_s) == (70, 120)
     cuts = cut_recordings(dataset)
     assert cuts is not None
-    assert cuts.folds(None) == ()
+    assert cuts.select_folds(None) == ()
     assert {cut.incident.incident for _, cut in cuts.cuts.values() if cut.incident} == {"r10", "r11", "r12"}
 
 
