@@ -124,12 +124,12 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
 |---|---|---|---|---|
 {splits}
 
-{_judged(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+{_judged_section(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
 
 """
 
 
-def _judged(version_file: VersionFile) -> str:
+def _judged_section(version_file: VersionFile) -> str:
     """Describe verdicts that were judged after the recording; empty if none was."""
     alarms = read_false_alarms(version_file.provenance)
     if not alarms:
