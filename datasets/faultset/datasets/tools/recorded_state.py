@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.core.json_text import canonical_json
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import (
     UNRECORDED,
     NegativeAnswer,
@@ -30,7 +31,7 @@ from faultset.datasets.kubectl.kinds import (
     resource_name,
 )
 from faultset.datasets.kubectl.object_tables import Cells, Object
-from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences, memory_text, stamp
+from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences, memory_text
 from faultset.datasets.kubectl.reader import (
     READ_FLAGS,
     READ_VERBS,
@@ -317,7 +318,7 @@ class RecordedState:
         if standard_kind is not None and standard_kind.namespaced:
             metadata["namespace"] = self.namespace
         if record.get("created_ns") is not None:
-            metadata["creationTimestamp"] = stamp(record["created_ns"], "seconds")
+            metadata["creationTimestamp"] = rfc3339(record["created_ns"])
         metadata |= {key: state[key] for key in ("labels", "generation") if key in state}
         api_version = standard_kind.api_version if standard_kind else "v1"
         head = {"apiVersion": api_version, "kind": kind, "metadata": metadata}

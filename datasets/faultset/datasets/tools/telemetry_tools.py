@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from faultset.core.printable import count_text
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_absent,
@@ -254,7 +255,7 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
     frame = pd.DataFrame(columns).sort_index()
     rows = [
         (
-            stamp(start_ns + int(str(step)) * step_ns, "seconds"),
+            rfc3339(start_ns + int(str(step)) * step_ns),
             *("-" if np.isnan(v) else format_number(v) for v in values),
         )
         for step, values in zip(frame.index, frame.to_numpy(), strict=True)

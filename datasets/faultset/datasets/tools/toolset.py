@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from faultset.core.errors import FaultsetError
 from faultset.core.printable import printable
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok
-from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recorded_state import kubectl
 from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.sql import query, sql_is_installed
@@ -134,7 +134,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             self._call_keys.add(key)
         answer = self._answer(name, arguments)
         self.counts[answer.status] += 1
-        return replace(answer, text=f"{_cut(answer)}\n[{stamp(self.clock.now_ns, 'seconds')}]")
+        return replace(answer, text=f"{_cut(answer)}\n[{rfc3339(self.clock.now_ns)}]")
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return name, description and parameters (JSON Schema) of each tool."""

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.core.errors import UsageError
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok, answer_refused
-from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, build_tool
 
@@ -165,7 +165,7 @@ def task_instructions(task: RecordedTask) -> str:
 
 def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
     """Return the instructions with the alarm, if any, and the current time."""
-    alarm = "" if alarm_ns is None else f" An alarm was raised at {stamp(alarm_ns, 'seconds')}; it may be false."
+    alarm = "" if alarm_ns is None else f" An alarm was raised at {rfc3339(alarm_ns)}; it may be false."
     return f"{task_instructions(task)}{alarm} It is {clock} now."
 
 
