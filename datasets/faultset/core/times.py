@@ -43,10 +43,10 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
 
 
-def clock_text(seconds: float) -> str:
+def elapsed_text(seconds: float) -> str:
     """Return the time since a start as hours, minutes and seconds.
 
-    >>> clock_text(3725.4)
+    >>> elapsed_text(3725.4)
     '1:02:05'
     """
     whole = int(seconds)

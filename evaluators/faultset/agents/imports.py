@@ -139,9 +139,8 @@ def run_name(key: str) -> str:
     >>> run_name("gpt/0647a98b_17.json")
     'gpt-0647a98b_17-b157e255'
     """
-    readable = (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", key.removesuffix(".gz").removesuffix(".json")).strip("._-")[-80:].lstrip("._-")
-    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", key.removesuffix(".gz").removesuffix(".json"))
+    readable = name.strip("._-")[-80:].lstrip("._-")
     return f"{readable or 'run'}-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 

@@ -22,7 +22,7 @@ from faultset.collector.plans.requests import make_request
 PLANS = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=2, profile="quick"))
 DONE = EpisodeOutcome(episode="e", verdict="manifest")
 FAILED = EpisodeOutcome(episode="e", failure="it broke")
-SPOILED = replace(FAILED, failure="answers came to only 0 of 74 requests", spoiled_by_host=True)
+SPOILED = replace(FAILED, failure="only 0 of 74 requests got a response", spoiled_by_host=True)
 FREE = CpuUse(waiting_share=0.1, free_cores=1.2)
 FULL = CpuUse(waiting_share=0.99, free_cores=0.0)
 USED_BY_OTHERS = CpuUse(waiting_share=0.0, free_cores=0.0)
@@ -204,7 +204,7 @@ def test_a_spoiled_episode_is_repeated_after_the_others_with_its_reason(queue: E
     order = [queue.next().plan.episode for _ in range(len(queue))]
     assert order == [*[plan.episode for plan in PLANS[1:]], spoiled.plan.episode]
     (notice,) = queue.notices
-    assert "attempt 1 is void (answers came to only 0 of 74 requests), probably because of the host" in notice
+    assert "attempt 1 is void (only 0 of 74 requests got a response), probably because of the host" in notice
 
 
 def test_a_spoiled_episode_waits_for_a_free_host_and_not_for_ever(queue: EpisodeQueue, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.cli.mitigate import failed_commands, mitigate
+from faultset.collector.cli.mitigate import describe_failed_commands, mitigate
 from faultset.collector.mitigation.messages import CommandResult, CommandStatus
 
 HOTEL = ["--faults", "target-port", "--apps", "hotel"]
@@ -93,6 +93,6 @@ def test_commands_that_failed_are_counted_and_the_first_is_named() -> None:
         plan=SimpleNamespace(title="target-port on web"), result=SimpleNamespace(commands=commands)
     )
     campaign: Any = SimpleNamespace(mitigations=[attempt, SimpleNamespace(result=None)])
-    assert failed_commands(campaign) == [
+    assert describe_failed_commands(campaign) == [
         'target-port on web: 2 of 3 commands failed; first, "kubectl get svc geo": geo is there'
     ]

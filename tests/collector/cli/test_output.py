@@ -11,9 +11,8 @@ from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.records import CampaignResult
 from faultset.collector.cli import output
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import read_plan
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.labels import read_journal
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
@@ -22,11 +21,7 @@ SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 def result() -> CampaignResult:
     """The campaign whose episodes are those of the sample without a fault."""
     dataset = open_dataset(SAMPLE)
-    plans = []
-    for name in dataset.episodes:
-        if dataset.label(name).fault is None:
-            journal = read_journal(dataset.path(name))
-            plans.append(Plan.from_json(next(record["args"] for record in journal if record.get("verb") == "plan")))
+    plans = [read_plan(dataset.path(name)) for name in dataset.episodes if dataset.label(name).fault is None]
     return CampaignResult(
         root=SAMPLE,
         location=str(SAMPLE),

@@ -82,10 +82,10 @@ def test_old_measurements_are_forgotten() -> None:
 
 def test_a_group_is_not_busy_while_others_use_the_idle_cores() -> None:
     assert CpuUse(waiting_share=0.2, free_cores=0.0).is_busy
-    assert not CpuUse(waiting_share=0.2, free_cores=0.0, is_shared=True).is_busy
-    assert CpuUse(waiting_share=0.2, free_cores=0.0, is_shared=True).has_room()
-    assert CpuUse(waiting_share=0.9, free_cores=0.0, is_shared=True).is_busy
-    assert not CpuUse(waiting_share=0.9, free_cores=0.0, is_shared=True).has_room()
+    assert not CpuUse(waiting_share=0.2, free_cores=0.0, is_of_group=True).is_busy
+    assert CpuUse(waiting_share=0.2, free_cores=0.0, is_of_group=True).has_room()
+    assert CpuUse(waiting_share=0.9, free_cores=0.0, is_of_group=True).is_busy
+    assert not CpuUse(waiting_share=0.9, free_cores=0.0, is_of_group=True).has_room()
 
 
 def test_the_pressure_is_that_of_the_control_group_if_there_is_one(
@@ -102,7 +102,7 @@ def test_the_pressure_is_that_of_the_control_group_if_there_is_one(
     time.sleep(0.6)
     use = pressure.use()
     assert use is not None
-    assert use.is_shared
+    assert use.is_of_group
     assert use.waiting_share == 0.0
     (tmp_path / "groups").write_text("0::/\n")
     assert host_pressure._pressure_file() != group / "cpu.pressure"

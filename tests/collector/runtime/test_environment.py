@@ -18,7 +18,7 @@ def test_the_environment_is_read_when_asked() -> None:
 
 def test_hosts_and_limits_of_calls_are_set_by_variables() -> None:
     given = environment({"PRODUCT_CATALOG_HOST": "catalog-old", "RPC_TIMEOUT_MS": "6.5", "RPC_RETRIES": "3"})
-    assert (given.find_other_host("product-catalog"), given.find_other_host("cart")) == ("catalog-old", None)
+    assert (given.find_host_override("product-catalog"), given.find_host_override("cart")) == ("catalog-old", None)
     assert (given.call_timeout_s, given.call_retries) == (0.0065, 3)
 
 

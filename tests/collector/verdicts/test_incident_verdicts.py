@@ -90,7 +90,7 @@ def requests(length_s: int) -> pa.Table:
 def write_recording(root: Path, name: str, seed: int, *, moved: bool, length_s: int = LENGTH_S, **truth: Any) -> None:
     """Write a recording in one chunk, with the plan in its journal."""
     writer = RecordingWriter(root, context(name, services=SERVICES))
-    plan = json.dumps({"verb": "plan", "args": json.loads(PLANNED.to_json())})
+    plan = json.dumps({"state": "note", "verb": "plan", "args": json.loads(PLANNED.to_json())})
     tables = {"metrics": [samples(seed, (120, 150) if moved else None, length_s)], "requests": [requests(length_s)]}
     writer.append(at(0), at(length_s), tables, truth=truth, journal=plan + "\n")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import read_plan
 from faultset.collector.verdicts.latent import Calibration, Window, to_json
 from faultset.collector.verdicts.later_verdicts import judge_again, judge_later, update_accepted_names
 from faultset.core.command_line.console import root as faultset
@@ -20,7 +20,6 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Episode, open_dataset
-from faultset.datasets.format.labels import read_journal
 from faultset.datasets.format.versions import create_version
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
@@ -28,8 +27,7 @@ SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
 def limits(episode: Episode, limit: float, **changes: str) -> Calibration:
     """Return a calibration of an episode's kind whose limit is a given one."""
-    args = next(record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan")
-    plan = Plan.from_json(args)
+    plan = read_plan(episode.path)
     windows = tuple(Window(episode=f"e{i}", service="s", series="cpu", score=limit) for i in range(300))
     kind = {"app": plan.app, "platform": plan.platform, "load": plan.traffic.name} | changes
     return Calibration(step_s=plan.step_s, windows=windows, **kind)
@@ -109,7 +107,7 @@ def test_a_root_cause_is_found_by_the_names_that_this_release_accepts(unjudged: 
     episode = next(e for e in dataset if e.label.fault == "redeploy-without-pv")
     (before,) = episode.label.root_causes
     earlier = replace(before, accepted=(before.service, "whoever-uses-it"))
-    plan = Plan.from_json(next(record["args"] for record in episode.journal if record.get("verb") == "plan"))
+    plan = read_plan(episode.path)
     (found,) = update_accepted_names(replace(episode.label, root_causes=(earlier,)), plan).root_causes
     assert found == replace(before, accepted=(before.service,))
 

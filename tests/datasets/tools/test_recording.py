@@ -9,7 +9,7 @@ import pytest
 
 from faultset.core.errors import UsageError
 from faultset.datasets import Dataset, EpisodeView, open_dataset
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_text
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_ok
 from faultset.datasets.tools import toolset
 from faultset.datasets.tools.recording import ViewClock, shared_tables
 from faultset.datasets.tools.toolset import EpisodeTools
@@ -117,7 +117,7 @@ def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch
         assert release.wait(20)
         with counting:
             inside -= 1
-        return answer_text("done")
+        return answer_ok("done")
 
     monkeypatch.setattr(toolset, "kubectl", slow)
     tools = [EpisodeTools(EpisodeView(folder)) for _ in range(toolset.CALLS_AT_ONCE + 3)]

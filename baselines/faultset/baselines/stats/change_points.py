@@ -74,9 +74,9 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
             - log_det / 2
             - (freedom + dims) / 2 * np.log1p(gain * distance)
         )
-        weights = weight * np.exp(density - density.max())
-        total = weights.sum()
-        weight = np.concatenate([[hazard], (1 - hazard) * weights / total])
+        joint = weight * np.exp(density - density.max())
+        total = joint.sum()
+        weight = np.concatenate([[hazard], (1 - hazard) * joint / total])
         length = np.concatenate([[0], length + 1])
         widened = 1 + gain * distance
         inverse = inverse - (gain / widened)[:, None, None] * pulled[:, :, None] * pulled[:, None, :]

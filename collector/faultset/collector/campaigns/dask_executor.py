@@ -279,11 +279,8 @@ class WorkerHosts:
                     f"the dask worker {worker} has other code of {other} than this machine. Install the same there"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
-        machines = f"{count_text(len(self._machines), 'machine')}"
-        return [
-            f"{count_text(len(slots), 'dask worker')} on {machines}, together "
-            f"{count_text(sum(slots.values()), 'episode')} at a time"
-        ]
+        workers, machines = count_text(len(slots), "dask worker"), count_text(len(self._machines), "machine")
+        return [f"{workers} on {machines}, together {count_text(sum(slots.values()), 'episode')} at a time"]
 
     def episode_capacity(self) -> int:
         """Return the maximum number of concurrent episodes on all present workers."""

@@ -201,9 +201,8 @@ def run_episodes(
     except ExecutorLost as error:
         done = sum(not result.failure for result in results)
         raise PlatformError(
-            f"{error}; {executor.location} has {done} of {count_text(len(plans), 'episode')}. Run the same "
-            "command again to "
-            "continue"
+            f"{error}; {executor.location} has {done} of {count_text(len(plans), 'episode')}. Run the same command "
+            "again to continue"
         ) from error
     return results
 

@@ -95,8 +95,7 @@ class MitigationCampaign:
         if failed:
             raise PlatformError(
                 f"{len(failed)} of {count_text(len(self.mitigations), 'attempt')} failed; first, "
-                f"{failed[0].plan.title}: "
-                f"{failed[0].failure}. Run the same command again to retry them"
+                f"{failed[0].plan.title}: {failed[0].failure}. Run the same command again to retry them"
             )
 
 

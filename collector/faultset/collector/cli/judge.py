@@ -63,9 +63,9 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         return
     for row in alarms:
         click.echo(f"{row.app}, {count_text(row.recordings, 'recording')} with load {row.load}, healthy windows:")
-        click.echo(f"  false alarms of the client test: {row.client_text}")
+        click.echo(f"  false alarms of the client test: {row.client_alarms_text}")
         click.echo(f"  limit of the latent test for the median length: {row.limit_text}")
-        click.echo(f"  false alarms of the latent test, by the limit of the other recordings: {row.latent_text}")
+        click.echo(f"  false alarms of the latent test, by the limit of the other recordings: {row.latent_alarms_text}")
     where = f"{judged_dataset.root}, version {judged_dataset.version}"
     if facts["episodes"] or not facts["incidents"]:
         judged = count_text(facts["judged"], "episode")

@@ -183,7 +183,7 @@ def _show(campaign: MitigationCampaign, as_json: bool) -> None:
     rows = [_row(attempt) for attempt in campaign.mitigations]
     titles = {name: title for name, title in _COLUMNS.items() if name != "work" or any(row["work"] for row in rows)}
     show_records(rows, columns=titles)
-    for sentence in failed_commands(campaign):
+    for sentence in describe_failed_commands(campaign):
         click.echo(sentence, err=True)
     done = [attempt for attempt in campaign.mitigations if attempt.result is not None]
     repaired = sum(attempt.result.success for attempt in done if attempt.result)
@@ -193,7 +193,7 @@ def _show(campaign: MitigationCampaign, as_json: bool) -> None:
     )
 
 
-def failed_commands(campaign: MitigationCampaign) -> list[str]:
+def describe_failed_commands(campaign: MitigationCampaign) -> list[str]:
     """Describe the commands of each attempt that failed."""
     sentences = []
     for attempt in campaign.mitigations:

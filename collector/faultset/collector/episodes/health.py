@@ -96,7 +96,7 @@ def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps:
         return f"{len(failed)} of {count_text(len(requests), 'request')} failed: {_most_frequent(failed)}"
     answered = int(outcome.isin(["ok", "http_error"]).sum())
     if answered < MIN_COMPLETION * len(requests):
-        return f"answers came to only {answered} of {count_text(len(requests), 'request')}"
+        return f"only {answered} of {count_text(len(requests), 'request')} got a response"
     p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
     if p95_ns > LARGEST_P95_NS:
         return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may be too busy"

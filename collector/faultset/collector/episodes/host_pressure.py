@@ -46,19 +46,19 @@ class CpuUse:
         Share of the time in which some process waited for CPU.
     free_cores
         Idle cores on average.
-    is_shared
-        Whether processes of other control groups use the machine, and only those of this group are measured.
+    is_of_group
+        Whether only this process's control group is measured, not the machine. Then `free_cores` does not count,
+        because cores that other groups use at a lower weight are free for this one.
     """
 
     waiting_share: float
     free_cores: float
-    is_shared: bool = False
+    is_of_group: bool = False
 
     @property
     def is_busy(self) -> bool:
         """Whether the machine, or this control group, is short of CPU."""
-        # cores that other groups use at a lower weight are free for this one
-        return self.waiting_share >= BUSY_SHARE or (not self.is_shared and self.free_cores < MIN_FREE_CORES)
+        return self.waiting_share >= BUSY_SHARE or (not self.is_of_group and self.free_cores < MIN_FREE_CORES)
 
     def has_room(self, without_load: int = 0) -> bool:
         """Return whether there is enough CPU for one more episode.
@@ -69,7 +69,7 @@ class CpuUse:
             Number of running episodes whose load has not started.
         """
         needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
-        return self.waiting_share < BUSY_SHARE and (self.is_shared or self.free_cores >= needed)
+        return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= needed)
 
     def __str__(self) -> str:
         return f"{self.free_cores:.1f} cores are free, processes wait {self.waiting_share:.0%} of the time"
@@ -123,7 +123,7 @@ class CpuPressure:
         return CpuUse(
             waiting_share=min(1.0, max(0.0, (waited_s - waited_before_s) / (end - begin))),
             free_cores=max(0.0, (idle_s - idle_before_s) / (end - begin)),
-            is_shared=self._file not in (None, _PRESSURE),
+            is_of_group=self._file not in (None, _PRESSURE),
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 
-def drawn_between(rng: np.random.Generator, minimum: float, maximum: float, *, digits: int = 3) -> float:
+def draw_log_uniform(rng: np.random.Generator, minimum: float, maximum: float, *, digits: int = 3) -> float:
     """Return a number between two positive ones, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(minimum), math.log(maximum))), digits)
 

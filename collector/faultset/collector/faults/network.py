@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.intensities import drawn_between, percent_between
+from faultset.collector.faults.intensities import draw_log_uniform, percent_between
 from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import (
@@ -47,7 +47,7 @@ _PACKETS = {
 )
 def network_loss(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Lose a share of the packets that the pod sends."""
-    pod, probability = get_pod_name(platform, target), drawn_between(rng, *_LOSS_SHARES)
+    pod, probability = get_pod_name(platform, target), draw_log_uniform(rng, *_LOSS_SHARES)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Loss(probability=probability, **over_time))
     return {"pod": pod, "probability": probability, **over_time}
@@ -64,7 +64,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 )
 def network_delay(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay all packets that the pod sends."""
-    pod, latency_s = get_pod_name(platform, target), drawn_between(rng, 0.06, 0.5)
+    pod, latency_s = get_pod_name(platform, target), draw_log_uniform(rng, 0.06, 0.5)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}
@@ -82,7 +82,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 def network_jitter(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay each packet that the pod sends by a random time, up to twice the mean."""
     pod = get_pod_name(platform, target)
-    latency_s = drawn_between(rng, 0.025, 0.15)
+    latency_s = draw_log_uniform(rng, 0.025, 0.15)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}
@@ -115,7 +115,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
 def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Limit the pod to a few kilobytes a second, so that its answers queue."""
     pod = get_pod_name(platform, target)
-    bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
+    bytes_per_s = draw_log_uniform(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
     return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}
@@ -132,6 +132,6 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
 def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delay all answers of a store, as a slow disk does."""
     pod = get_pod_name(platform, target)
-    latency_s = drawn_between(rng, 0.025, 0.3)
+    latency_s = draw_log_uniform(rng, 0.025, 0.3)
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
     return {"pod": pod, "latency_s": latency_s}

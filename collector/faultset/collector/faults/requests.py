@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.intensities import drawn_between, percent_between
+from faultset.collector.faults.intensities import draw_log_uniform, percent_between
 from faultset.collector.faults.network import is_impaired
 from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.registry import Parameters, fault
@@ -32,7 +32,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     caller = str(rng.choice(list_callers(app, target)))
     operations = _common_operations(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
-    drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
+    drawn: dict[str, Any] = {"share": draw_log_uniform(rng, *_SHARES), "caller": caller, "path": path}
     if not platform.selects_requests:
         return {**drawn, "share": 1.0, "caller": ""}
     if course is not None:
@@ -124,6 +124,6 @@ def slow_answers(platform: Platform, target: str, rng: Generator, course: Course
     """Delay a share of the requests that one caller sends to a service."""
     pod = get_pod_name(platform, target)
     drawn = draw_requests(platform, target, rng, course)
-    latency_s = drawn_between(rng, 0.2, 0.9)
+    latency_s = draw_log_uniform(rng, 0.2, 0.9)
     platform.impair(pod, Hold(**drawn, latency_s=latency_s))
     return {"pod": pod, **drawn, "latency_s": latency_s}

@@ -58,7 +58,7 @@ def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarra
     Parameters
     ----------
     first
-        Number of records to skip, of which the file may have two per request.
+        Number of records to skip; a request has one or two records.
     """
     endpoints, records = _read(path, first)
     _, last_from_end = np.unique(records["number"][::-1], return_index=True)

@@ -14,7 +14,7 @@ from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.errors import PlatformError, UsageError
-from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, answer_text, refuse, reject
+from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, answer_invalid, answer_ok, answer_refused
 from faultset.datasets.kubectl.commands import (
     CommandError,
     KubectlCommand,
@@ -100,15 +100,15 @@ class Kubectl:
             program, command = _parse(split_line(line) if words is None else words)
             if isinstance(program, Verb):
                 self._session.state.check_namespace(command.flags.get("--namespace"))
-                return "done", answer_text(program.run(self._session, command))
+                return "done", answer_ok(program.run(self._session, command))
             command.has_filters = has_filters
             reply = answer(self._session.state, command)
         except NegativeAnswer as negative:
             reply = negative.answer
         except CommandRefused as error:
-            return "refused", refuse(str(error))
+            return "refused", answer_refused(str(error))
         except UsageError as error:
-            return "refused", reject(f"{error}.")
+            return "refused", answer_invalid(f"{error}.")
         except ObjectNotFound as error:
             return "failed", ToolAnswer(status="absent", text=str(error))
         except PlatformError as error:

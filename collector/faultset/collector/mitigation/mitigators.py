@@ -19,7 +19,7 @@ from faultset.collector.mitigation.commands import Kubectl
 from faultset.collector.mitigation.messages import CommandResult, MitigatorOrder
 from faultset.core.errors import PlatformError, in_one_sentence
 from faultset.core.plugins import load_plugin, require_class
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_text
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_ok
 from faultset.datasets.kubectl.reader import answer_line
 from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.toolset import EpisodeTools
@@ -197,7 +197,7 @@ class LiveTools(EpisodeTools):
             result, answer = self._front.run_words(command, [*program, *words], has_filters=has_filters)
             self.commands.append(result)
             self._look()
-            return answer if answer.text.strip() else answer_text("(no output)")
+            return answer if answer.text.strip() else answer_ok("(no output)")
 
         return answer_line(command, carry_out)
 
@@ -208,7 +208,7 @@ class LiveTools(EpisodeTools):
         """Wait while the system continues to run."""
         self._sleep(seconds)
         self._look()
-        return answer_text(f"Waited {seconds:g} s.")
+        return answer_ok(f"Waited {seconds:g} s.")
 
     def _look(self) -> None:
         view = self._recorded()

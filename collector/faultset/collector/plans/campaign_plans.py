@@ -276,10 +276,10 @@ def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
         incidents = sum(len(recording.incidents) for recording in recordings)
         hours = sum(recording.duration_s for recording in recordings) / 3600
         return (
-            f"{count_text(len(recordings), 'recording')} of {hours:.2g} hours in all, with {incidents} "
-            f"incidents, {together}: {cost}"
+            f"{count_text(len(recordings), 'recording')} of {hours:.2g} hours in all, with "
+            f"{count_text(incidents, 'incident')}, {together}: {cost}"
         )
     return (
-        f"{count_text(len(plans), 'episode')} "
-        f"({faults} with a fault, {len(plans) - faults} without), {together}: {cost}"
+        f"{count_text(len(plans), 'episode')} ({faults} with a fault, {len(plans) - faults} without), {together}: "
+        f"{cost}"
     )

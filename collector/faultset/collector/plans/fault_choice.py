@@ -237,20 +237,19 @@ def divide_faults(
     # minimum-cost flow from faults to recordings: each further use of a fault costs more, and random costs break ties
     network = nx.MultiDiGraph()
     network.add_node("faults", demand=-count * len(choices))
+    capacities: Counter[str] = Counter()
     for index, specs in enumerate(choices):
         network.add_node(index, demand=count)
+        capacity = -(-count // len(specs))
         for spec in specs:
             cost = int(rng.integers(_MAX_RANDOM_COST))
-            network.add_edge(spec.name, index, capacity=-(-count // len(specs)), weight=cost)
-    by_name = {spec.name: spec for specs in choices for spec in specs}
-    for name in by_name:
-        for use in range(count * len(choices)):
+            network.add_edge(spec.name, index, capacity=capacity, weight=cost)
+            capacities[spec.name] += capacity
+    for name, capacity in capacities.items():
+        for use in range(capacity):
             network.add_edge("faults", name, capacity=1, weight=_USE_COST * (use + 1))
     flow = nx.min_cost_flow(network)
-    return [
-        [spec for name, spec in by_name.items() for _ in range(flow[name].get(index, {}).get(0, 0))]
-        for index in range(len(choices))
-    ]
+    return [[spec for spec in specs for _ in range(flow[spec.name][index][0])] for index, specs in enumerate(choices)]
 
 
 def select_by_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -225,7 +225,15 @@ def read_plan(path: Path) -> Plan:
     journal = path / JOURNAL_FILE
     if not journal.exists():
         raise DataError(f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another")
-    for record in read_json_lines(journal):
+    plan = find_plan(read_json_lines(journal))
+    if plan is None:
+        raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")
+    return plan
+
+
+def find_plan(records: Iterable[Mapping[str, Any]]) -> Plan | None:
+    """Return the plan in the records of a journal; None if it has none, as in imported data."""
+    for record in records:
         if record.get("state") == "note" and record.get("verb") == "plan":
             return Plan.from_json(record.get("args") or {})
-    raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")
+    return None

@@ -248,7 +248,7 @@ class Journal:
         return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
     def discard(self, count: int) -> int:
-        """Forget the first `count` records, except operations that are not undone yet, and return how many are left.
+        """Forget the first `count` records, and return how many of them are kept because their undo is still due.
 
         The file keeps all records.
         """

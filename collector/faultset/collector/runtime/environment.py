@@ -50,7 +50,7 @@ class Environment:
     call_timeout_s: float | None = None
     call_retries: int = 0
 
-    def find_other_host(self, service: str) -> str | None:
+    def find_host_override(self, service: str) -> str | None:
         """Return the host to connect to in place of a service; None for the service itself."""
         return self.hosts_instead.get(host_variable(service))
 

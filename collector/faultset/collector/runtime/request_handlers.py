@@ -22,7 +22,7 @@ from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, h
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.steps.step import compile_steps
-from faultset.collector.runtime.tracing import NO_PARENT, Tracing, fail, get_ids
+from faultset.collector.runtime.tracing import NO_PARENT, Tracing, fail, format_ids
 from faultset.collector.spec.app import Operation
 from faultset.collector.spec.routes import find_route
 
@@ -105,7 +105,7 @@ def rpc_handler(
         if not served.observed:
             return await _answer_unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
-        log.trace(served.location, f"{served.log} {get_ids(span)}")
+        log.trace(served.location, f"{served.log} {format_ids(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
@@ -153,7 +153,7 @@ def http_handler(
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
-        log.write(persona.request_level, served.location, f"{served.log} {get_ids(span)}")
+        log.write(persona.request_level, served.location, f"{served.log} {format_ids(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
         active.inc()

@@ -117,7 +117,7 @@ class _RunningService:
         self.start_log = StartLog(self.persona, self.log, app, service, settings.telemetry)
         self.names = Names(
             settings.hosts,
-            {name: host for name in app.services if (host := settings.find_other_host(name)) is not None},
+            {name: host for name in app.services if (host := settings.find_host_override(name)) is not None},
         )
         self.metrics = Metrics(self.persona.request_histograms.get(service.name))
         self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)

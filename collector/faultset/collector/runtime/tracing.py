@@ -275,7 +275,7 @@ class Tracing:
     def server(self, name: str, headers: Mapping[str, str], attributes: dict[str, Any]) -> tuple[Span, Context]:
         """Start the span of an incoming request as child of the span in its headers; return it with its context."""
         span = self._start(name, _read_parent(headers), SpanKind.SERVER, attributes)
-        return span, get_span_context(span)
+        return span, build_trace_context(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
@@ -304,7 +304,7 @@ class Tracing:
         sent = _read_parent(headers)
         links = [Link(sent)] if linked and sent is not None else []
         span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
-        return span, get_span_context(span)
+        return span, build_trace_context(span)
 
     async def close(self) -> None:
         """Send the remaining spans within a short time."""
@@ -334,7 +334,7 @@ def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
     return context if context.is_valid else None
 
 
-def get_span_context(span: Span) -> Context:
+def build_trace_context(span: Span) -> Context:
     """Return the context whose new spans are children of a span."""
     return trace.set_span_in_context(span, NO_PARENT)
 
@@ -355,7 +355,7 @@ def get_span(context: Context) -> Span:
     return trace.get_current_span(context)
 
 
-def get_ids(span: Span) -> str:
+def format_ids(span: Span) -> str:
     """Return trace and span id as fields of a log line."""
     context = span.get_span_context()
     return f"trace_id={context.trace_id:032x} span_id={context.span_id:016x}"

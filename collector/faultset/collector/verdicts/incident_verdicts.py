@@ -1,9 +1,10 @@
 """Judge incidents of recordings that clients did not notice.
 
-The healthy stretches of recordings with equal settings have windows like those of the incidents. An incident is latent
-if its target's score exceeds the limit that 1 % of the services exceed in the healthy windows of the same length. The
-test of client requests runs on healthy windows too, so that its false alarms are measured. Healthy windows may contain
-decoys, but a service whose pods a decoy replaced is left out, whether it is a target or healthy.
+Recordings with equal settings are calibrated together. Windows as long as those of the incidents are placed in their
+healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
+limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
+its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
+such a target is not judged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.client_requests import (
     LEAST_HEALTHY_SHARE,
     ComparisonWindows,
@@ -30,10 +31,10 @@ from faultset.collector.verdicts.latent import (
     LatentScore,
     binomial_interval,
     compute_limit,
-    count_unseen,
+    cross_validate_limit,
     service_scores,
 )
-from faultset.collector.verdicts.verdict import latent_evidence, measured_by_platform, scores_of
+from faultset.collector.verdicts.verdict import drop_added_metrics, latent_evidence, select_scores
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
@@ -60,12 +61,12 @@ class PlannedRecording:
         return canonical_json(facts | {"healthy_s": phases.baseline_s, "faulty_s": phases.fault_s})
 
     @property
-    def before_ns(self) -> int:
+    def baseline_ns(self) -> int:
         """Healthy time before an incident that its verdict uses."""
         return round(self.plan.phases.baseline_s * SECOND_NS)
 
     @cached_property
-    def replaced(self) -> tuple[tuple[str, int], ...]:
+    def pod_replacements(self) -> tuple[tuple[str, int], ...]:
         """Services whose pods decoys replaced, and when."""
         rows = self.recording.truth.rows("decoys")
         return tuple(
@@ -74,43 +75,44 @@ class PlannedRecording:
             if "replaces_pods_of" in row["parameters"]
         )
 
-    def replaced_in(self, windows: ComparisonWindows) -> set[str]:
-        """Return the services whose pods decoys replaced in some windows."""
-        return {service for service, at_ns in self.replaced if windows.start_ns <= at_ns < windows.end_ns}
+    def list_replaced_services(self, windows: ComparisonWindows) -> set[str]:
+        """Return the services whose pods decoys replaced within windows."""
+        return {service for service, at_ns in self.pod_replacements if windows.start_ns <= at_ns < windows.end_ns}
 
-    def wide(self, windows: ComparisonWindows) -> pd.DataFrame:
-        """Return the frame of the latent test, without earlier samples, as an episode has none."""
+    def read_wide(self, windows: ComparisonWindows) -> pd.DataFrame:
+        """Return the metrics as a wide frame that, like that of an episode, uses no earlier samples."""
         view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
         samples = view.table("metrics", *bounds)
         wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
-        return measured_by_platform(wide, Catalogue(MetricRole(**role) for role in view.context.metric_roles))
-
-    def scores(self, windows: ComparisonWindows, wide: pd.DataFrame) -> list[LatentScore]:
-        """Return how far the telemetry of each service moved."""
-        inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
-        return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
+        return drop_added_metrics(wide, Catalogue(MetricRole(**role) for role in view.context.metric_roles))
 
     def healthy_onsets(self) -> Iterator[tuple[int, int]]:
-        """Yield onsets in healthy stretches at the distance of the mean incident, with the end of their stretch."""
+        """Yield onsets in healthy stretches, one mean fault length apart, each with the end of its stretch."""
         step_ns = round(self.plan.phases.fault_s * SECOND_NS)
         for stretch in self.recording.truth.healthy_stretches:
-            for onset_ns in range(stretch.start_ns + self.before_ns, stretch.end_ns, step_ns):
+            for onset_ns in range(stretch.start_ns + self.baseline_ns, stretch.end_ns, step_ns):
                 yield onset_ns, stretch.end_ns
 
     def windows_around(self, onset_ns: int, length_ns: int) -> ComparisonWindows:
         """Return windows with the whole healthy time before an onset."""
-        return ComparisonWindows.around(onset_ns, start_ns=onset_ns - self.before_ns, end_ns=onset_ns + length_ns)
+        return ComparisonWindows.around(onset_ns, start_ns=onset_ns - self.baseline_ns, end_ns=onset_ns + length_ns)
 
 
-def planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
+def _score_services(wide: pd.DataFrame, windows: ComparisonWindows) -> list[LatentScore]:
+    """Return how far the telemetry of each service moved within windows."""
+    inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
+    return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
+
+
+def find_planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
     """Yield the recordings that have a plan; imported ones have none."""
     for recording in recordings:
-        args = next((record["args"] for record in recording.journal if record.get("verb") == "plan"), None)
-        if args is not None:
-            yield PlannedRecording(recording, Plan.from_json(args))
+        plan = find_plan(recording.journal)
+        if plan is not None:
+            yield PlannedRecording(recording, plan)
 
 
-def by_settings(recordings: Iterable[PlannedRecording]) -> list[list[PlannedRecording]]:
+def group_by_settings(recordings: Iterable[PlannedRecording]) -> list[list[PlannedRecording]]:
     """Group recordings by their settings."""
     groups: defaultdict[str, list[PlannedRecording]] = defaultdict(list)
     for planned in recordings:
@@ -118,8 +120,8 @@ def by_settings(recordings: Iterable[PlannedRecording]) -> list[list[PlannedReco
     return [groups[settings] for settings in sorted(groups)]
 
 
-class HealthyTests:
-    """The tests of verdicts on healthy windows of recordings with equal settings.
+class IncidentCalibration:
+    """Results of the tests behind the verdicts, in healthy windows of recordings with equal settings.
 
     As for episodes, windows in which the client test fires do not count for the latent test, because incidents that
     clients notice are not judged by it.
@@ -134,8 +136,9 @@ class HealthyTests:
 
     def __init__(self, group: Sequence[PlannedRecording], report: Callable[[], None] = lambda: None) -> None:
         self._group = group
-        lengths = [length for planned in group for length in _incident_lengths(planned)]
-        self._lengths_ns = lengths or [round(group[0].plan.phases.fault_s * SECOND_NS)]
+        incidents = (incident for planned in group for incident in planned.recording.truth.incidents)
+        lengths_ns = [incident.fault_ns for incident in incidents if incident.fault_ns is not None]
+        self._lengths_ns = lengths_ns or [round(group[0].plan.phases.fault_s * SECOND_NS)]
         self._windows = self._alarms = 0
         self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._onsets: defaultdict[int, int] = defaultdict(int)
@@ -147,7 +150,7 @@ class HealthyTests:
             report()
 
     def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
-        """Test clients in a window of a given length, and services in windows of all lengths that there is room for."""
+        """Test client requests in one window of a given length, and services in windows of all lengths that fit."""
         windows = planned.windows_around(onset_ns, min(length_ns, room_ns))
         requests = planned.recording.table("requests", windows.start_ns, windows.end_ns).to_pandas()
         load_varies = not planned.plan.traffic.pattern.is_constant
@@ -159,24 +162,24 @@ class HealthyTests:
         if impact.is_manifest:
             return
         lengths_ns = sorted(length_ns for length_ns in {*self._lengths_ns} if length_ns <= room_ns)
-        wide = planned.wide(planned.windows_around(onset_ns, lengths_ns[-1]))
+        wide = planned.read_wide(planned.windows_around(onset_ns, lengths_ns[-1]))
         for length_ns in lengths_ns:
             windows = planned.windows_around(onset_ns, length_ns)
-            replaced = planned.replaced_in(windows)
-            values = [score.score for score in planned.scores(windows, wide) if score.service not in replaced]
+            replaced = planned.list_replaced_services(windows)
+            values = [score.score for score in _score_services(wide, windows) if score.service not in replaced]
             self._scores[length_ns][planned.recording.id] += values
             self._onsets[length_ns] += 1
 
     def scores(self, length_ns: int) -> list[float]:
-        """Return the scores of services in healthy windows in which an incident had this length."""
+        """Return the scores of services in healthy windows of this length."""
         return [score for values in self._scores[length_ns].values() for score in values]
 
     def limit(self, length_ns: int) -> float | None:
         """Return the limit of the latent test for incidents of this length; None with too few windows."""
         return compute_limit(self.scores(length_ns), least=LEAST_FOR_QUANTILE)
 
-    def rule(self, length_ns: int) -> str:
-        """Return the limit of incidents of this length in words, or why there is none."""
+    def describe_limit(self, length_ns: int) -> str:
+        """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
         windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
         if limit is None:
@@ -186,7 +189,7 @@ class HealthyTests:
     def false_alarms(self) -> FalseAlarms:
         """Return how often the tests fire; the limit is that of the median length."""
         plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
-        above, tested = count_unseen(self._scores[length_ns], least=LEAST_FOR_QUANTILE)
+        above, tested = cross_validate_limit(self._scores[length_ns], least=LEAST_FOR_QUANTILE)
         return FalseAlarms(
             app=plan.app,
             platform=plan.platform,
@@ -204,36 +207,31 @@ class HealthyTests:
         )
 
 
-def _incident_lengths(planned: PlannedRecording) -> Iterator[int]:
-    for incident in planned.recording.truth.incidents:
-        if incident.inject_start_ns is not None and incident.recover_start_ns is not None:
-            yield incident.recover_start_ns - incident.inject_start_ns
-
-
 def judge_incident(
-    planned: PlannedRecording, incident: Incident, healthy: HealthyTests
+    planned: PlannedRecording, incident: Incident, calibration: IncidentCalibration
 ) -> tuple[Incident, list[dict[str, Any]]]:
-    """Return an incident with a verdict if it is unknown and the latent test applies, and the new rows of evidence.
+    """Judge an incident by the latent test if its verdict is unknown; return it with the new rows of evidence.
 
-    The rows replace those of the same check. Without a limit, they say why there is none.
+    The rows replace those of the same check. If the test does not apply, they say why, and the verdict stays unknown.
     """
-    windows = _windows_of(planned, incident)
+    windows = _find_windows(planned, incident)
     if incident.verdict != "unknown" or windows is None:
         return incident, []
     length_ns = windows.end_ns - windows.onset_ns
     reason = _reason_not_applied(planned, incident, windows)
-    limit, null = (None if reason else healthy.limit(length_ns)), healthy.scores(length_ns)
+    limit, rule = (None, reason) if reason else (calibration.limit(length_ns), calibration.describe_limit(length_ns))
+    healthy = calibration.scores(length_ns)
     rows = []
-    for score in scores_of(incident.targets, planned.scores(windows, planned.wide(windows))):
-        p_value = None if limit is None else (sum(other >= score.score for other in null) + 1) / (len(null) + 1)
-        row = latent_evidence(score, limit, reason or healthy.rule(length_ns), p_value=p_value)
+    for score in select_scores(incident.targets, _score_services(planned.read_wide(windows), windows)):
+        p_value = None if limit is None else (sum(other >= score.score for other in healthy) + 1) / (len(healthy) + 1)
+        row = latent_evidence(score, limit, rule, p_value=p_value)
         rows.append({"incident": incident.incident} | row)
     if limit is None:
         return incident, rows
     return replace(incident, verdict="latent" if any(row["passed"] for row in rows) else "silent"), rows
 
 
-def _windows_of(planned: PlannedRecording, incident: Incident) -> ComparisonWindows | None:
+def _find_windows(planned: PlannedRecording, incident: Incident) -> ComparisonWindows | None:
     """Return the windows by which an incident was judged when it was recorded; None without enough healthy time."""
     onset_ns, end_ns = incident.inject_start_ns, incident.recover_start_ns
     if onset_ns is None or end_ns is None or end_ns <= onset_ns:
@@ -243,8 +241,8 @@ def _windows_of(planned: PlannedRecording, incident: Incident) -> ComparisonWind
     if segment is None:
         return None
     ends = [truth.bounds(other)[1] for other in truth.incidents if (other.inject_start_ns or 0) < onset_ns]
-    start_ns = max([segment.start_ns, onset_ns - planned.before_ns, *ends])
-    if onset_ns - start_ns < LEAST_HEALTHY_SHARE * planned.before_ns:
+    start_ns = max([segment.start_ns, onset_ns - planned.baseline_ns, *ends])
+    if onset_ns - start_ns < LEAST_HEALTHY_SHARE * planned.baseline_ns:
         return None
     return ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
 
@@ -258,6 +256,6 @@ def _reason_not_applied(planned: PlannedRecording, incident: Incident, windows: 
             return "not applied, because another incident overlaps"
     if any(void.overlaps(windows.start_ns, windows.end_ns) for void in truth.void_stretches):
         return "not applied, because it overlaps void time"
-    if not planned.replaced_in(windows).isdisjoint(incident.targets):
+    if not planned.list_replaced_services(windows).isdisjoint(incident.targets):
         return "not applied, because a harmless change replaced the target's pods"
     return ""

@@ -25,7 +25,7 @@ from pydantic import ConfigDict
 from scipy import stats
 
 from faultset.collector.load.workloads.patterns import CONSTANT
-from faultset.collector.plans.plan import Plan, random_draws
+from faultset.collector.plans.plan import find_plan, random_draws
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import read_evidence, read_journal
@@ -162,10 +162,10 @@ class Calibration:
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:
             by_episode[window.episode].append(window.score)
-        return count_unseen(by_episode)
+        return cross_validate_limit(by_episode)
 
 
-def count_unseen(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
+def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
     exceeding = tested = 0
     for name, values in scores.items():
@@ -203,12 +203,10 @@ def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
             noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
             if dataset.label(episode).no_fault_kind != "plain" or noticed:
                 continue
-            notes = read_journal(dataset.path(episode))
-            args = next((record["args"] for record in notes if record.get("verb") == "plan"), None)
-            if args is None:
+            plan = find_plan(read_journal(dataset.path(episode)))
+            if plan is None:
                 # imported episodes have no plan and therefore no drawn onset
                 continue
-            plan = Plan.from_json(args)
             view = dataset.view(episode)
             rolled_out = rolled_out_services(evidence)
             onset_ns = view.window[0] + int(random_draws(plan).onset_s * 1e9)

@@ -11,13 +11,13 @@ import pandas as pd
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.incident_verdicts import (
-    HealthyTests,
+    IncidentCalibration,
     PlannedRecording,
-    by_settings,
+    find_planned_recordings,
+    group_by_settings,
     judge_incident,
-    planned_recordings,
 )
 from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations, rolled_out_services
 from faultset.collector.verdicts.verdict import LATENT, judge_episode
@@ -52,7 +52,7 @@ def judge_again(
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
       platform, step and load, and silent if not. Without a limit, it stays unknown.
     - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
-      settings; see `incident_verdicts`. The chunks in the new folder have other rows of incidents and evidence only.
+      settings; see `incident_verdicts`. Only rows of incidents and evidence change.
     - Accepted names of root causes of episodes are those of this release.
 
     Parameters
@@ -100,26 +100,25 @@ def judge_again(
 
 
 def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dict[str, Any]:
-    """Copy the recordings with new verdicts, and return what the version says about them."""
+    """Copy the recordings with new verdicts, and return the facts about them for the version."""
     for recording in dataset.recording_files:
         copy_unit(dataset, f"{RECORDINGS}/{recording}", folder)
         steps.add()
     alarms: list[dict[str, Any]] = []
     judged = 0
-    groups = by_settings(planned_recordings(dataset.recordings()))
+    groups = group_by_settings(find_planned_recordings(dataset.recordings()))
     for group in groups:
-        healthy = HealthyTests(group, steps.add)
-        alarms.append(asdict(healthy.false_alarms()))
-        judged += sum(_write_verdicts(planned, healthy, folder) for planned in group)
-    for _ in range(len(dataset.recording_files) - sum(map(len, groups))):
-        steps.add()
+        calibration = IncidentCalibration(group, steps.add)
+        alarms.append(asdict(calibration.false_alarms()))
+        judged += sum(_write_verdicts(planned, calibration, folder) for planned in group)
+    steps.finish()
     return {"incidents_judged": judged, FALSE_ALARMS: alarms}
 
 
-def _write_verdicts(planned: PlannedRecording, healthy: HealthyTests, folder: Path) -> int:
+def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration, folder: Path) -> int:
     """Write the new verdicts into the copy of a recording, and return their number."""
     recording, copy = planned.recording, folder / RECORDINGS / planned.recording.id
-    judgements = [judge_incident(planned, incident, healthy) for incident in recording.truth.incidents]
+    judgements = [judge_incident(planned, incident, calibration) for incident in recording.truth.incidents]
     rows = {incident.incident: evidence for incident, evidence in judgements if evidence}
     judged = {incident.incident: incident.as_row() for incident, _ in judgements if incident.incident in rows}
     truths = {chunk: chunk_truth(recording.path, chunk) for chunk in recording.view.chunks}
@@ -137,10 +136,9 @@ def _write_verdicts(planned: PlannedRecording, healthy: HealthyTests, folder: Pa
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
     """Return label and evidence of an episode by its messages and the given calibrations."""
-    record = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
-    if record is None:
+    plan = find_plan(read_journal(episode.path))
+    if plan is None:
         return episode.label, episode.evidence
-    plan = Plan.from_json(record)
     label, evidence = update_accepted_names(episode.label, plan), episode.evidence
     if label.inject_start_ns is None or label.verdict not in NOT_MANIFEST:
         return label, evidence
@@ -154,7 +152,7 @@ def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[
     if judgement.verdict == UNKNOWN or (label.verdict != UNKNOWN and judgement.verdict != "manifest"):
         return label, evidence
     rows = pd.DataFrame(judgement.evidence).assign(episode=episode.id).reindex(columns=evidence.columns)
-    others = evidence[~evidence["check"].isin(["sli", "sli-before", "latent"])]
+    others = evidence[~evidence["check"].isin(["sli", "sli-before", LATENT])]
     evidence = pd.concat([others, rows], ignore_index=True).astype(evidence.dtypes)
     return replace(label, verdict=judgement.verdict, first_manifest_ns=judgement.first_manifest_ns), evidence
 

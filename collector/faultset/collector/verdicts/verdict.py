@@ -132,7 +132,7 @@ LATENT = "latent"
 """Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """End of the detail of a latent test without a limit."""
-REPLACED = "not applied, because a harmless change replaced pods after the onset"
+_REPLACED = "not applied, because a harmless change replaced pods after the onset"
 """End of the detail of a latent test whose target got other pods."""
 
 
@@ -203,12 +203,12 @@ def judge_episode(
     is_replaced = any(rolled_out.get(target, 0) >= onset_ns for target in faulty)
     judgement = judge(
         view.requests(),
-        measured_by_platform(view.wide(plan.step_s), added),
+        drop_added_metrics(view.wide(plan.step_s), added),
         windows,
         messages=find_deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=None if is_replaced else limit,
-        missing_limit=REPLACED if is_replaced else UNCALIBRATED,
+        missing_limit=_REPLACED if is_replaced else UNCALIBRATED,
         load_varies=not plan.traffic.pattern.is_constant,
     )
     return replace(
@@ -216,7 +216,7 @@ def judge_episode(
     )
 
 
-def measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
+def drop_added_metrics(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
     """Drop metrics of added sources, so that the verdicts of all campaigns use the same metrics."""
     names = [str(metric).partition("{")[0] for _, metric in wide.columns]
     return wide.loc[:, [added.find(name) is None and added.role_of(name) == "other" for name in names]]
@@ -244,14 +244,14 @@ def judge(
     limit
         Score above which a service's telemetry counts as moved; None if the latent test does not apply.
     missing_limit
-        Why there is no limit.
+        Why `limit` is None.
     load_varies
         Whether the request rate changes, so that latencies are compared within strata of the load.
     """
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
     scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
-    moved = scores_of(targets, scores)
+    moved = select_scores(targets, scores)
     rows += [latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}") for score in moved]
     latent_fires = limit is not None and any(score.score > limit for score in moved)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
@@ -264,7 +264,7 @@ def judge(
     )
 
 
-def scores_of(services: Sequence[str], scores: Iterable[LatentScore]) -> list[LatentScore]:
+def select_scores(services: Sequence[str], scores: Iterable[LatentScore]) -> list[LatentScore]:
     """Return the scores of some services; 0 for one without telemetry."""
     by_service = {score.service: score for score in scores}
     return [by_service.get(name, LatentScore(service=name, score=0.0, series="")) for name in services]
@@ -280,7 +280,7 @@ def latent_evidence(
     limit
         Score above which its telemetry counts as moved; None if the test does not apply.
     rule
-        The limit in words, or why there is none.
+        Text about the limit, or why it is None.
     """
     return {
         "check": LATENT,

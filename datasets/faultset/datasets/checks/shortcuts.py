@@ -24,11 +24,12 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import needs_extra
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Episode
-from faultset.datasets.recordings.cuts import CutLengths, plan_fault_cuts, plan_healthy_cuts
+from faultset.datasets.recordings.cuts import CutLengths, plan_cuts
 from faultset.datasets.training.folds import get_cluster_key
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
+    from faultset.datasets.format.labels import Label
     from faultset.datasets.recordings.recording import Recording
     from faultset.datasets.views import EpisodeView
 
@@ -109,14 +110,15 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     steps = StepCounter(len(dataset) + len(dataset.recording_files), progress)
     for episode in dataset:
         label = episode.label
-        cluster = get_cluster_key(episode.id, episode.view.context.app, label.fault, label.targets)
-        cases += _read_cases([(episode, cluster)])
+        if _is_used(label):
+            cluster = get_cluster_key(episode.id, episode.view.context.app, label.fault, label.targets)
+            cases.append(_read_case(episode, label, cluster))
         steps.add()
-    lengths = _choose_lengths(dataset)
-    for recording in dataset.recordings():
+    recordings = dataset.recordings()
+    lengths = _choose_lengths(recordings)
+    for recording in recordings:
         if lengths is not None:
-            with tempfile.TemporaryDirectory(prefix="faultset-cuts-") as folder:
-                cases += _read_cases(_cut(recording, lengths, Path(folder)))
+            cases += _cut_cases(recording, lengths)
         steps.add()
     return [*_detection(cases, seed), *_localization(cases, seed)]
 
@@ -136,16 +138,21 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("rollout timing",)
-"""Tested only where pods became ready. That there was a rollout is a clue that the control `last-change` uses, too."""
+"""Kinds that are tested only where pods became ready; a rollout itself is a clue, which `last-change` uses too."""
 
 
-def _choose_lengths(dataset: Dataset) -> CutLengths | None:
+def _is_used(label: Label) -> bool:
+    """Return whether clients noticed the fault of an episode, or it has none."""
+    return label.fault is None or label.verdict == "manifest"
+
+
+def _choose_lengths(recordings: Iterable[Recording[Dataset]]) -> CutLengths | None:
     """Return lengths of cuts that fit into most incidents of the recordings; None without an incident that ended."""
     lengths_s = [
-        (incident.recover_start_ns - incident.inject_start_ns) / SECOND_NS
-        for recording in dataset.recordings()
+        incident.fault_ns / SECOND_NS
+        for recording in recordings
         for incident in recording.truth.incidents
-        if incident.inject_start_ns is not None and incident.recover_start_ns is not None
+        if incident.fault_ns is not None
     ]
     if not lengths_s:
         return None
@@ -153,28 +160,21 @@ def _choose_lengths(dataset: Dataset) -> CutLengths | None:
     return CutLengths(before_s=after_s / 2, after_s=after_s)
 
 
-def _cut(recording: Recording[Dataset], lengths: CutLengths, folder: Path) -> Iterator[tuple[Episode, tuple[str, ...]]]:
-    """Cut a recording into episodes, and yield each with the chunk in which it starts."""
-    truth, chunks = recording.truth, recording.view.chunks
-    if not [*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, None)]:
+def _cut_cases(recording: Recording[Dataset], lengths: CutLengths) -> Iterator[_Case]:
+    """Cut a recording into episodes, and yield their cases; the group is the chunk in which an episode starts."""
+    if not plan_cuts(recording.truth, lengths, None):
         return
-    for episode in recording.episodes(before_s=lengths.before_s, after_s=lengths.after_s, out=folder / "cuts"):
-        start_ns = episode.view.window[0]
-        number = next(chunk.number for chunk in chunks if chunk.start_ns <= start_ns < chunk.end_ns)
-        yield episode, (recording.id, str(number))
+    with tempfile.TemporaryDirectory(prefix="faultset-cuts-") as folder:
+        out = Path(folder) / "cuts"
+        for episode in recording.episodes(before_s=lengths.before_s, after_s=lengths.after_s, out=out):
+            label, (start_ns, _) = episode.label, episode.view.window
+            if _is_used(label):
+                chunk = next(chunk for chunk in recording.view.chunks if chunk.start_ns <= start_ns < chunk.end_ns)
+                yield _read_case(episode, label, (recording.id, str(chunk.number)))
 
 
-def _read_cases(episodes: Iterable[tuple[Episode, tuple[str, ...]]]) -> list[_Case]:
-    """Read the properties of episodes that clients noticed or that have no fault, each with its group."""
-    return [
-        _read_case(episode, cluster)
-        for episode, cluster in episodes
-        if episode.label.fault is None or episode.label.verdict == "manifest"
-    ]
-
-
-def _read_case(episode: Episode, cluster: tuple[str, ...]) -> _Case:
-    view, label = episode.view, episode.label
+def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Case:
+    view = episode.view
     tables = {name: view.table(name, columns) for name, columns in _COLUMNS.items()}
     pods = _pods(tables["objects"])
     end_ns = view.reference[1]

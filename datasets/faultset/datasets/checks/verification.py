@@ -222,9 +222,8 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
             _verification_finding(
                 "note",
                 "leak",
-                f"views of {len(dataset.episodes) - len(intact)} of "
-                f"{count_text(len(dataset.episodes), 'episode')} were not "
-                "searched, because their files are damaged",
+                f"views of {len(dataset.episodes) - len(intact)} of {count_text(len(dataset.episodes), 'episode')} "
+                "were not searched, because their files are damaged",
             )
         )
     return findings

@@ -13,7 +13,7 @@ from faultset.datasets.format.labels import GroundTruth, decoded_rows
 from faultset.datasets.format.recordings import TRUTH_JSON_FIELDS, Chunk
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, EpisodeId
 from faultset.datasets.format.storage import TRUTH_LIMITS, write_parquet
-from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file, truth_table
+from faultset.datasets.format.table_folders import JOURNAL_FILE, build_truth_table, table_file
 
 ANOMALY = "anomaly"
 """Name of the fault of an incident in an imported series that does not name it."""
@@ -38,6 +38,13 @@ class Incident(GroundTruth):
     def end_ns(self) -> int | None:
         """Time from which the system was healthy again; None if the recording ended before."""
         return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
+
+    @property
+    def fault_ns(self) -> int | None:
+        """Length from the injection until its undo began; None if either is unknown."""
+        if self.inject_start_ns is None or self.recover_start_ns is None:
+            return None
+        return self.recover_start_ns - self.inject_start_ns
 
     def __repr__(self) -> str:
         end = "no end" if self.end_ns is None else f"{(self.end_ns - self.start_ns) / 1e9:.0f} s"
@@ -67,7 +74,7 @@ def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable
     path, json_fields = recording_path / chunk.folder / table_file(table), TRUTH_JSON_FIELDS.get(table, ())
     title = f"chunk {chunk.number} of recording {chunk.recording}"
     schema = CHUNK_TRUTH_TABLES[table]
-    write_parquet(path, truth_table(table, schema, rows, json_fields, unit=chunk.recording, title=title))
+    write_parquet(path, build_truth_table(table, schema, rows, json_fields, unit=chunk.recording, title=title))
 
 
 def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:

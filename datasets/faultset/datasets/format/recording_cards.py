@@ -39,33 +39,33 @@ class FalseAlarms:
     windows: int
     """Number of healthy windows."""
     client_alarms: int
-    """Number of these in which the test of client requests fires."""
+    """Number of healthy windows in which the test of client requests fires."""
     client_interval: Interval | None
-    """95 % interval of their share; null without windows."""
+    """95 % interval of the share of these windows; None without windows."""
     service_windows: int
-    """Number of windows of services from which the limit of the latent test follows."""
+    """Number of scores behind the limit of the latent test, one for each service in each healthy window."""
     limit: float | None
-    """Limit of the latent test; None with too few windows."""
+    """Limit of the latent test; None with too few scores."""
     tested: int
-    """Number of windows of services that were compared with a limit of the other recordings."""
+    """Number of scores that were compared with the limit of the other recordings."""
     latent_alarms: int
-    """Number of these above that limit."""
+    """Number of scores above the limit of the other recordings."""
     latent_interval: Interval | None
-    """95 % interval of their share; None without windows."""
+    """95 % interval of the share of these scores; None if none was compared."""
 
     @property
-    def client_text(self) -> str:
+    def client_alarms_text(self) -> str:
         """Share of the windows in which the test of client requests fires."""
         return _share(self.client_alarms, self.windows, self.client_interval)
 
     @property
-    def latent_text(self) -> str:
-        """Share of the windows of services above the limit of the other recordings."""
+    def latent_alarms_text(self) -> str:
+        """Share of the scores above the limit of the other recordings."""
         return _share(self.latent_alarms, self.tested, self.latent_interval)
 
     @property
     def limit_text(self) -> str:
-        """The limit and the number of windows behind it."""
+        """The limit and the number of scores behind it."""
         limit = "none" if self.limit is None else f"{self.limit:.2f}"
         return f"{limit}, from {self.service_windows} windows of services"
 
@@ -124,18 +124,19 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
 |---|---|---|---|---|
 {splits}
 
-{_judged(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+{_judged_section(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
 
 """
 
 
-def _judged(version_file: VersionFile) -> str:
+def _judged_section(version_file: VersionFile) -> str:
     """Describe verdicts that were judged after the recording; empty if none was."""
     alarms = read_false_alarms(version_file.provenance)
     if not alarms:
         return ""
     rows = "\n".join(
-        f"| {cell(row.app)} | {row.recordings} | {row.client_text} | {cell(row.limit_text)} | {row.latent_text} |"
+        f"| {cell(row.app)} | {row.recordings} | {row.client_alarms_text} | {cell(row.limit_text)} "
+        f"| {row.latent_alarms_text} |"
         for row in alarms
     )
     return f"""## Verdicts judged after the recording

@@ -156,7 +156,7 @@ class TableFolderWriter:
 
         Times are UTC nanoseconds or aware datetimes.
         """
-        table = truth_table(name, schema, rows, json_fields, unit=self._unit, title=self.title)
+        table = build_truth_table(name, schema, rows, json_fields, unit=self._unit, title=self.title)
         with _Guard(self):
             compression = SMALLEST if self._smallest else QUICKEST if self._quick else SMALL
             write_parquet(self._folder / table_file(name), table, compression=compression)
@@ -195,7 +195,7 @@ class _Guard:
         return self._translation.__exit__(kind, error, trace)
 
 
-def truth_table(
+def build_truth_table(
     name: str,
     schema: pa.Schema,
     rows: Iterable[Mapping[str, Any]],

@@ -37,7 +37,7 @@ class NegativeAnswer(Exception):
         self.answer = answer
 
 
-def answer_text(text: str, cursor: int | None = None) -> ToolAnswer:
+def answer_ok(text: str, cursor: int | None = None) -> ToolAnswer:
     """Return an answer with the requested text."""
     return ToolAnswer(status="ok", text=text, cursor=cursor)
 
@@ -57,12 +57,12 @@ def answer_not_recorded(what: str) -> ToolAnswer:
     return ToolAnswer(status="not_recorded", text=f"Not recorded: {what}. This says nothing about the system.")
 
 
-def refuse(what: str) -> ToolAnswer:
+def answer_refused(what: str) -> ToolAnswer:
     """Return the answer that something is not supported."""
     return ToolAnswer(status="refused", text=f"Refused: {what}.")
 
 
-def reject(what: str) -> ToolAnswer:
+def answer_invalid(what: str) -> ToolAnswer:
     """Return the answer that a request cannot be parsed."""
     return ToolAnswer(status="invalid", text=f"Invalid: {what}")
 

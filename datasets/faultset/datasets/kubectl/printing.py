@@ -145,12 +145,12 @@ def field_line(label: str, value: object) -> str:
     return f"{label + ':':<18}{value}"
 
 
-def stamp(time_ns: int, precision: str = "milliseconds") -> str:
-    """Return a time as ISO 8601 in UTC.
+def stamp(time_ns: int) -> str:
+    """Return a time in milliseconds as ISO 8601 in UTC; see `rfc3339` for whole seconds.
 
     >>> stamp(1_795_313_371_250_000_000)
     '2026-11-22T02:09:31.250Z'
     """
     seconds, rest = divmod(int(time_ns), SECOND_NS)
     time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-    return time.isoformat(timespec=precision).replace("+00:00", "Z")
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

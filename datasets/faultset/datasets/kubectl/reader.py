@@ -13,10 +13,10 @@ from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_absent,
     answer_empty,
+    answer_invalid,
     answer_not_recorded,
-    answer_text,
-    refuse,
-    reject,
+    answer_ok,
+    answer_refused,
 )
 from faultset.datasets.kubectl.cluster_state import ClusterState, Usage
 from faultset.datasets.kubectl.commands import (
@@ -84,10 +84,10 @@ def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -
     except NegativeAnswer as negative:
         return negative.answer
     except ShellSyntaxError as error:
-        return refuse(str(error))
+        return answer_refused(str(error))
     except CommandError as error:
-        return reject(f"{error}.")
-    return answer_text(text) if text.strip() else answer_empty("no line passes the filters")
+        return answer_invalid(f"{error}.")
+    return answer_ok(text) if text.strip() else answer_empty("no line passes the filters")
 
 
 def read_command(verb: str, words: Sequence[str], *, has_filters: bool = False) -> KubectlCommand:
@@ -172,7 +172,7 @@ def _objects_by_kind(
 
 def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags or "--watch-only" in command.flags:
-        return refuse("watching is interactive; repeat the command later")
+        return answer_refused("watching is interactive; repeat the command later")
     if "--raw" in command.flags:
         return answer_not_recorded("raw requests to the API server")
     selected = _references(state, command)
@@ -186,7 +186,7 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     output = command.flags.get("--output", "")
     if output in ("", "wide"):
         rows = {kind: [_row(state, body) for body in bodies] for kind, bodies in by_kind.items()}
-        return answer_text(
+        return answer_ok(
             object_tables(
                 rows,
                 wide=output == "wide",
@@ -205,7 +205,7 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         text = document(objects, output, single=single, unknown=UNRECORDED if state.is_partial else None)
     except MissingFieldError as error:
         return answer_not_recorded(f"the field {error.path[:120]} of these objects")
-    return answer_text(f"{RECORDED_ONLY}\n{text}" if state.is_partial and form == "yaml" else text)
+    return answer_ok(f"{RECORDED_ONLY}\n{text}" if state.is_partial and form == "yaml" else text)
 
 
 def _row(state: ClusterState, body: Object) -> Cells:
@@ -232,7 +232,7 @@ def _describe(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if state.is_partial and all(_is_digest(body) for body in objects):
         return answer_not_recorded("the content of ConfigMaps; of these only digests were recorded")
     events = _events_of_objects(state)
-    return answer_text("\n\n\n".join(_description_with_events(state, body, events) for body in objects))
+    return answer_ok("\n\n\n".join(_description_with_events(state, body, events) for body in objects))
 
 
 def _events_of_objects(state: ClusterState) -> dict[tuple[str, str], list[Event]] | None:
@@ -259,7 +259,7 @@ def _description_with_events(
 
 def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags:
-        return refuse("watching is interactive; repeat the command later")
+        return answer_refused("watching is interactive; repeat the command later")
     if command.flags.get("--output", "") not in ("", "wide"):
         return answer_not_recorded("events as documents; list them as a table")
     events = state.events()
@@ -280,12 +280,12 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     header, rows = list(COLUMNS), [event_cells(event, state.now_ns) for event in events]
     if "--all-namespaces" in command.flags:
         header, rows = ["NAMESPACE", *header], [[state.namespace, *row] for row in rows]
-    return answer_text(in_columns(() if "--no-headers" in command.flags else header, rows))
+    return answer_ok(in_columns(() if "--no-headers" in command.flags else header, rows))
 
 
 def _logs(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--follow" in command.flags:
-        return refuse("following lines is interactive; repeat the command later")
+        return answer_refused("following lines is interactive; repeat the command later")
     pods, note = logged_pods(state, command)
     lines = [line for pod in pods for line in _lines_of_pod(state, command, pod)]
     if not lines:
@@ -293,7 +293,7 @@ def _logs(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     left_out = 0 if command.has_filters else max(0, len(lines) - MAX_LINES)
     if left_out:
         note += f"# {left_out} earlier lines are left out; use --tail, --since or grep\n"
-    return answer_text(note + "\n".join(lines[left_out:]))
+    return answer_ok(note + "\n".join(lines[left_out:]))
 
 
 def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str], str]:
@@ -398,7 +398,7 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         for usage in usages
     ]
     header = ["POD", "NAME"] if by_container else ["NAME"]
-    return answer_text(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
+    return answer_ok(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
 
 
 def _usage_by_pod(usages: Sequence[Usage]) -> list[Usage]:
@@ -418,22 +418,22 @@ def _api_resources(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         if kind.kind in (*state.kinds, "Event")
     ]
     note = "\n# recorded kinds only" if state.is_partial else ""
-    return answer_text(in_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
+    return answer_ok(in_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
 
 
 def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     words, name = command.arguments[:1], state.name
     if words == ["current-context"]:
-        return answer_text(name)
+        return answer_ok(name)
     if words == ["get-contexts"]:
         row = ("*", name, name, "observer", state.namespace)
-        return answer_text(in_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
+        return answer_ok(in_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
     if words == ["view"]:
-        return answer_text(
+        return answer_ok(
             f"apiVersion: v1\nkind: Config\ncontexts:\n- context:\n    cluster: {name}\n"
             f"    namespace: {state.namespace}\n    user: observer\n  name: {name}\ncurrent-context: {name}"
         )
-    return refuse("kubectl config supports only view, current-context and get-contexts")
+    return answer_refused("kubectl config supports only view, current-context and get-contexts")
 
 
 def _instant(text: str) -> int:

@@ -17,6 +17,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.cache import cached_path
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.incidents import Incident
+from faultset.datasets.format.labels import UNLABELLED
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.versions import create_version
@@ -101,11 +102,7 @@ def write_cuts(
     folder = (cached_path(views[0].folder.parent.parent, f"cuts-{key}") if out is None else Path(out)).absolute()
     if out is None and folder.is_dir() and any(folder.iterdir()):
         return folder
-    cuts = [
-        (view, truth, cut)
-        for view, truth in recordings
-        for cut in (*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, healthy))
-    ]
+    cuts = [(view, truth, cut) for view, truth in recordings for cut in plan_cuts(truth, lengths, healthy)]
     if not cuts:
         names = ", ".join(view.recording for view in views)
         raise DataError(
@@ -127,6 +124,11 @@ def _key(views: Sequence[RecordingView], lengths: CutLengths, healthy: int | Non
     chunks = [[view.recording, *map(asdict, view.chunks)] for view in views]
     identity = json.dumps([REVISION, chunks, [*hashes], asdict(lengths), healthy], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def plan_cuts(truth: RecordingTruth, lengths: CutLengths, healthy: int | None) -> list[Cut]:
+    """Return the windows of all episodes of a recording, at most `healthy` of them without a fault."""
+    return [*plan_fault_cuts(truth, lengths), *plan_healthy_cuts(truth, lengths, healthy)]
 
 
 def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]:
@@ -238,7 +240,7 @@ def cut_view(
             f"the window [{start_ns}, {end_ns}) must be in one segment of recording {view.recording}; choose another"
         )
     cut = Cut(start_ns=start_ns, end_ns=end_ns, reference_end_ns=reference_end_ns)
-    label = label_of_cut(view, cut) | {"no_fault_kind": "unlabelled", "verdict": "unknown"}
+    label = label_of_cut(view, cut) | {"no_fault_kind": UNLABELLED, "verdict": "unknown"}
     return EpisodeView(_write(view, cut, root, label, (), episode))
 
 

@@ -138,7 +138,7 @@ class Exemplar:
 
     @classmethod
     def parse(cls, item: Mapping[str, Any]) -> Exemplar:
-        """Return an exemplar of the API's answer."""
+        """Parse an exemplar of an API response."""
         time_ns = round(float(item["timestamp"]) * 1e3) * _NS_PER_MS
         return cls(time_ns=time_ns, value=float(item["value"]), labels=item.get("labels") or {})
 

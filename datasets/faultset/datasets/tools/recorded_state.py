@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.core.json_text import canonical_json
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import (
     UNRECORDED,
     NegativeAnswer,
     ToolAnswer,
     answer_absent,
     answer_not_recorded,
-    answer_text,
-    refuse,
+    answer_ok,
+    answer_refused,
 )
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, split_verb
@@ -30,7 +31,7 @@ from faultset.datasets.kubectl.kinds import (
     resource_name,
 )
 from faultset.datasets.kubectl.object_tables import Cells, Object
-from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences, memory_text, stamp
+from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences, memory_text
 from faultset.datasets.kubectl.reader import (
     READ_FLAGS,
     READ_VERBS,
@@ -81,13 +82,13 @@ def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAn
     verb, rest = split_verb(words, READ_FLAGS)
     verbs = ", ".join([*READ_VERBS, "rollout"])
     if verb == "help" or words in ([], ["--help"], ["-h"]):
-        return answer_text("read-only kubectl for a recording\nverbs: " + verbs)
+        return answer_ok("read-only kubectl for a recording\nverbs: " + verbs)
     if not verb:
         raise CommandError("kubectl needs a verb, for instance get, describe, logs, top or events")
     if verb in _CHANGES:
-        return refuse(f"kubectl {verb} changes the system, and this is a recording of it")
+        return answer_refused(f"kubectl {verb} changes the system, and this is a recording of it")
     if verb in _ACTS_INSIDE:
-        return refuse(f"kubectl {verb} acts inside the system, and this is a recording of it")
+        return answer_refused(f"kubectl {verb} acts inside the system, and this is a recording of it")
     if verb in _ASKS_ELSEWHERE:
         return answer_not_recorded(f"what kubectl {verb} asks for")
     if verb == "rollout":
@@ -98,7 +99,7 @@ def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAn
 def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
     action, rest = split_verb(words, READ_FLAGS)
     if action in ("restart", "undo", "pause", "resume"):
-        return refuse(f"kubectl rollout {action} changes the system, and this is a recording of it")
+        return answer_refused(f"kubectl rollout {action} changes the system, and this is a recording of it")
     if action != "status":
         return answer_not_recorded("the history of rollouts; replicasets and events show their traces")
     command = read_command("get", rest)
@@ -116,7 +117,7 @@ def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
             else f'Waiting for deployment "{name}" rollout to finish: '
             f"{available} of {replicas} updated replicas are available..."
         )
-    return answer_text("\n".join(lines))
+    return answer_ok("\n".join(lines))
 
 
 class RecordedState:
@@ -146,7 +147,7 @@ class RecordedState:
         if namespace == self.namespace:
             return
         if namespace in _INJECTOR_NAMESPACES:
-            raise NegativeAnswer(refuse(f"the namespace {namespace} does not belong to the application"))
+            raise NegativeAnswer(answer_refused(f"the namespace {namespace} does not belong to the application"))
         raise NegativeAnswer(
             answer_not_recorded(
                 f'the namespace "{namespace[:60]}"; the application runs in the namespace {self.namespace}'
@@ -157,7 +158,7 @@ class RecordedState:
         """Return the kind for a word; raise NegativeAnswer for a kind that was not recorded."""
         text = word.strip().lower()
         if text.partition(".")[0] in _INJECTOR_KINDS or "chaos" in text:
-            raise NegativeAnswer(refuse(f'objects of the kind "{word[:60]}" do not belong to the application'))
+            raise NegativeAnswer(answer_refused(f'objects of the kind "{word[:60]}" do not belong to the application'))
         kind = canonical_kind(word)
         if kind == "Event":
             return kind
@@ -317,7 +318,7 @@ class RecordedState:
         if standard_kind is not None and standard_kind.namespaced:
             metadata["namespace"] = self.namespace
         if record.get("created_ns") is not None:
-            metadata["creationTimestamp"] = stamp(record["created_ns"], "seconds")
+            metadata["creationTimestamp"] = rfc3339(record["created_ns"])
         metadata |= {key: state[key] for key in ("labels", "generation") if key in state}
         api_version = standard_kind.api_version if standard_kind else "v1"
         head = {"apiVersion": api_version, "kind": kind, "metadata": metadata}

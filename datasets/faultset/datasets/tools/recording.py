@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.core.errors import DataError, UsageError
+from faultset.core.times import rfc3339
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.kubectl.answers import ToolAnswer, answer_absent, answer_not_recorded
-from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.views import EpisodeView
 
@@ -69,7 +69,7 @@ class ViewClock:
         return max(self.start_ns, self.now_ns - round(min(max(seconds, 0.0), 1e9) * _SECOND_NS))
 
     def __str__(self) -> str:
-        return stamp(self.now_ns, "seconds")
+        return rfc3339(self.now_ns)
 
 
 _LONGEST_PATTERN = 200

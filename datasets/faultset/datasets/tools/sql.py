@@ -16,11 +16,11 @@ from faultset.datasets.format.schemas import time_column
 from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_empty,
+    answer_invalid,
     answer_not_recorded,
-    answer_text,
+    answer_ok,
+    answer_refused,
     format_folded_table,
-    refuse,
-    reject,
 )
 from faultset.datasets.tools.recording import VisibleTables
 
@@ -80,9 +80,9 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
             reason = f"the query took longer than {_SECONDS:g} s; query less data"
-        return reject(reason)
+        return answer_invalid(reason)
     except (UnicodeError, OverflowError, ValueError):
-        return reject("the query or its result contains text or numbers that cannot be shown")
+        return answer_invalid("the query or its result contains text or numbers that cannot be shown")
     finally:
         connection.close()
 
@@ -94,9 +94,9 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     [(text,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
     tree = json.loads(text)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
-        return refuse("only a single SELECT is allowed; tables are " + ", ".join(tables))
+        return answer_refused("only a single SELECT is allowed; tables are " + ", ".join(tables))
     if any(_OWN_WORKINGS.fullmatch(name) for name in _called_names(tree)):
-        return refuse("only the tables of the recording can be queried; they are " + ", ".join(tables))
+        return answer_refused("only the tables of the recording can be queried; they are " + ", ".join(tables))
     for name in used:
         connection.register(name, _rows(recording, name))
     _set_clock(connection, recording.clock.now_ns)
@@ -115,7 +115,7 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     text = format_folded_table(columns, rows[:MAX_ROWS], repeats_once=True)
     if len(rows) > MAX_ROWS:
         text += f"\n# more than {MAX_ROWS} rows; aggregate, or use LIMIT and OFFSET"
-    return answer_text(text)
+    return answer_ok(text)
 
 
 def _called_names(node: Any) -> Iterator[str]:

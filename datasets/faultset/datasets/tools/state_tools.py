@@ -10,10 +10,10 @@ from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_absent,
     answer_empty,
+    answer_invalid,
     answer_not_recorded,
-    answer_text,
+    answer_ok,
     format_folded_table,
-    reject,
 )
 from faultset.datasets.kubectl.kinds import canonical_kind
 from faultset.datasets.kubectl.printing import stamp
@@ -49,7 +49,7 @@ class StateTools:
             f"now: {stamp(clock.now_ns)}" + (f"; you can wait for {clock.left_s:g} s more" if clock.left_s else ""),
             f"recorded tables: {', '.join(tables)}",
         ]
-        return answer_text("\n".join(lines))
+        return answer_ok("\n".join(lines))
 
     def list_objects(self, kind: Kind, service: ServiceFilter = None, seconds_ago: At = None) -> ToolAnswer:
         """List the objects of a kind with their state."""
@@ -68,7 +68,7 @@ class StateTools:
         ]
         if not rows:
             return answer_empty(f"there is no {name}" + (f" of {service}" if service else ""))
-        return answer_text(format_folded_table(["NAME", "SERVICE", "STATE"], rows))
+        return answer_ok(format_folded_table(["NAME", "SERVICE", "STATE"], rows))
 
     def get_object(
         self,
@@ -87,11 +87,11 @@ class StateTools:
             changes = self.recording.history(canonical, name)
             if not changes:
                 return answer_absent(canonical, name, self.recording.objects(canonical))
-            return answer_text("\n".join(f"{stamp(change['time_ns'])}  {change['text']}" for change in changes))
+            return answer_ok("\n".join(f"{stamp(change['time_ns'])}  {change['text']}" for change in changes))
         states = self.recording.objects(canonical, self._at_ns(seconds_ago))
         if name not in states:
             return answer_absent(canonical, name, states)
-        return answer_text(f"# recorded fields only\n{yaml_text(states[name])}")
+        return answer_ok(f"# recorded fields only\n{yaml_text(states[name])}")
 
     def list_events(
         self,
@@ -107,7 +107,7 @@ class StateTools:
         if problem:
             return problem
         if type is not None and type.lower() not in ("normal", "warning"):
-            return reject(f'the type of events must be Normal or Warning, got "{type[:40]}"')
+            return answer_invalid(f'the type of events must be Normal or Warning, got "{type[:40]}"')
         since_ns = recording.clock.since_ns(since_s)
         rows = recording.frame("events", since_ns)
         if service is not None:
@@ -124,7 +124,7 @@ class StateTools:
             )
         ]
         more = cursor + limit if cursor + limit < len(rows) else None
-        return answer_text(format_folded_table(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
+        return answer_ok(format_folded_table(["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"], cells), more)
 
     def _at_ns(self, seconds_ago: float | None) -> int | None:
         return None if seconds_ago is None else self.recording.clock.since_ns(seconds_ago) + 1

@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from faultset.core.printable import count_text
+from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import (
     ToolAnswer,
     answer_absent,
     answer_empty,
-    answer_text,
+    answer_invalid,
+    answer_ok,
     format_folded_table,
     format_number,
-    reject,
 )
 from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.status_codes import is_error_code
@@ -54,7 +55,7 @@ class LogTools:
         if problem:
             return problem
         if level is not None and level.lower() not in LEVELS:
-            return reject(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
+            return answer_invalid(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
         since_ns = self.recording.clock.since_ns(since_s)
         lines = self.recording.frame("logs", since_ns)
         if pod is not None:
@@ -78,7 +79,7 @@ class LogTools:
         )
         if not text:
             return answer_empty(f"{count_text(len(lines), 'line')}, and the cursor skips all of them")
-        return answer_text(text, cursor + limit if end > limit else None)
+        return answer_ok(text, cursor + limit if end > limit else None)
 
     def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
         """Count log patterns (lines with masked numbers) per minute, in the healthy reference and after it."""
@@ -90,7 +91,7 @@ class LogTools:
             lines = lines.filter(pc.equal(lines["service"].cast(pa.string()), service))  # type: ignore[attr-defined]
         if not len(lines):
             return answer_empty("no log line" + (f" of {service}" if service else ""))
-        return answer_text(_pattern_table(lines, self.recording))
+        return answer_ok(_pattern_table(lines, self.recording))
 
 
 def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
@@ -150,7 +151,7 @@ class MetricTools:
         ]
         if not rows:
             return answer_empty(f"no metric of {service}")
-        return answer_text(format_folded_table(["METRIC", "ROLE", "SERVICES"], rows))
+        return answer_ok(format_folded_table(["METRIC", "ROLE", "SERVICES"], rows))
 
     def get_metric(
         self,
@@ -170,7 +171,7 @@ class MetricTools:
         samples = self.recording.metric([metric], service, since_ns)
         if not len(samples):
             return answer_empty(f"no sample of {metric}" + (f" of {service}" if service else ""))
-        return answer_text(_aggregate_steps(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
+        return answer_ok(_aggregate_steps(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
 
     def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """Rank series by the change of their level after the healthy reference, in robust standard deviations.
@@ -185,7 +186,7 @@ class MetricTools:
             return answer_empty("the healthy reference has not ended yet, so a later level is not available")
         if not rows:
             return answer_empty("no series has samples both in the reference and after it")
-        return answer_text(format_folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
+        return answer_ok(format_folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
 
     def _changes(self, service: str | None) -> list[tuple[str, str, str, str, str]] | None:
         context, clock = self.recording.context, self.recording.clock
@@ -254,7 +255,7 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
     frame = pd.DataFrame(columns).sort_index()
     rows = [
         (
-            stamp(start_ns + int(str(step)) * step_ns, "seconds"),
+            rfc3339(start_ns + int(str(step)) * step_ns),
             *("-" if np.isnan(v) else format_number(v) for v in values),
         )
         for step, values in zip(frame.index, frame.to_numpy(), strict=True)
@@ -310,7 +311,7 @@ class TraceTools:
         if not len(page):
             return answer_empty(f"{count_text(len(spans), 'span')}, and the cursor skips all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
-        return answer_text(
+        return answer_ok(
             format_folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more
         )
 
@@ -325,7 +326,7 @@ class TraceTools:
         spans = spans[spans["trace_id"] == trace_id.strip().lower()]
         if not len(spans):
             return answer_absent("trace", trace_id, [])
-        return answer_text(_tree(spans.head(_MAX_SPANS)))
+        return answer_ok(_tree(spans.head(_MAX_SPANS)))
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
         """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""
@@ -336,7 +337,7 @@ class TraceTools:
         spans = self.recording.frame("spans", since_ns)
         if not len(spans):
             return answer_empty(f"no span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
-        return answer_text(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
+        return answer_ok(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
 
 
 def _is_failed(spans: pd.DataFrame) -> pd.Series:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from faultset.core.errors import FaultsetError
 from faultset.core.printable import printable
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_text, reject
-from faultset.datasets.kubectl.printing import stamp
+from faultset.core.times import rfc3339
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok
 from faultset.datasets.tools.recorded_state import kubectl
 from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.sql import query, sql_is_installed
@@ -114,8 +114,8 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         """Advance the time, at most to the end of the recording, to see more of it."""
         waited_s = self.clock.wait(seconds)
         if not waited_s:
-            return answer_text("The recording has ended; waiting shows nothing more.")
-        return answer_text(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
+            return answer_ok("The recording has ended; waiting shows nothing more.")
+        return answer_ok(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
         """Call a tool and return its answer with the current time; wrong arguments also give an answer.
@@ -134,7 +134,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             self._call_keys.add(key)
         answer = self._answer(name, arguments)
         self.counts[answer.status] += 1
-        return replace(answer, text=f"{_cut(answer)}\n[{stamp(self.clock.now_ns, 'seconds')}]")
+        return replace(answer, text=f"{_cut(answer)}\n[{rfc3339(self.clock.now_ns)}]")
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return name, description and parameters (JSON Schema) of each tool."""
@@ -146,28 +146,28 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
     def _answer(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         tool = self.tools.get(name)
         if tool is None:
-            return reject(f'unknown tool "{printable(str(name)[:60])}"; choose one of {", ".join(self.tools)}.')
+            return answer_invalid(f'unknown tool "{printable(str(name)[:60])}"; choose one of {", ".join(self.tools)}.')
         try:
             values = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments or {})
             if not isinstance(values, dict):
-                return reject(f"the arguments of {name} must be a JSON object.")
+                return answer_invalid(f"the arguments of {name} must be a JSON object.")
             # some clients send null for omitted arguments
             optional = {key for key, field in tool.arguments.model_fields.items() if not field.is_required()}
             values = {key: value for key, value in values.items() if value is not None or key not in optional}
             checked = tool.arguments.model_validate(values)
         except ValidationError as error:
-            return reject(_validation_text(name, error))
+            return answer_invalid(_validation_text(name, error))
         except (ValueError, TypeError, RecursionError):
-            return reject(f"the arguments of {name} are not JSON.")
+            return answer_invalid(f"the arguments of {name} are not JSON.")
         try:
             with self.computing:
                 return tool.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
         except FaultsetError as error:
-            return reject(str(error))
+            return answer_invalid(str(error))
         except Exception:
             # A bug must neither reveal this program's code to an agent nor end the agent's run.
             _log.exception("tool %s", name)
-            return reject(f"{name} failed on these arguments; use different ones.")
+            return answer_invalid(f"{name} failed on these arguments; use different ones.")
 
 
 TOOL_NAMES = (

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, suffix_of
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, get_data_suffix
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, from_text, interpret_answer
 from faultset.agents.runs.record import STATUSES, TASKS, AgentRun, RunTruth
 from faultset.agents.trajectory import AgentIdentity, ToolCall, Trajectory, read_trajectory
@@ -107,7 +107,7 @@ class ATIFTrajectories:
 
     def files(self, path: Path) -> Sequence[Path]:
         """Return the files with "trajectory" in their name, or all JSON files if there are none."""
-        files = files_below(path, lambda file: suffix_of(file) == ".json", "a folder of ATIF files")
+        files = files_below(path, lambda file: get_data_suffix(file) == ".json", "a folder of ATIF files")
         return [file for file in files if "trajectory" in file.name] or files
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:

@@ -105,12 +105,12 @@ def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> li
     return sorted(files)
 
 
-def suffix_of(file: Path) -> str:
+def get_data_suffix(file: Path) -> str:
     """Return the suffix of a file, without that of gzip.
 
     Examples
     --------
-    >>> suffix_of(Path("run.json.gz")), suffix_of(Path("run.csv"))
+    >>> get_data_suffix(Path("run.json.gz")), get_data_suffix(Path("run.csv"))
     ('.json', '.csv')
     """
     return Path(file.stem).suffix if file.suffix == ".gz" else file.suffix

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, suffix_of
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, get_data_suffix
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, TrajectoryWriter, jsonable
@@ -115,7 +115,7 @@ class OpenRCAArchives:
 
     def files(self, path: Path) -> Sequence[Path]:
         """Return the archives."""
-        return files_below(path, lambda file: suffix_of(file) == ".csv", "a folder of OpenRCA's archives")
+        return files_below(path, lambda file: get_data_suffix(file) == ".csv", "a folder of OpenRCA's archives")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read the rows of one archive."""

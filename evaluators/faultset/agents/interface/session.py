@@ -9,8 +9,8 @@ from pydantic import Field
 
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.core.errors import UsageError
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_text, refuse, reject
-from faultset.datasets.kubectl.printing import stamp
+from faultset.core.times import rfc3339
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok, answer_refused
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, build_tool
 
@@ -37,11 +37,11 @@ ANSWER_TAKEN = "The answer is accepted."
 
 Fault = Annotated[bool, Field(description="Whether there is a fault.")]
 Services = Annotated[
-    list[str], Field(max_length=200, description="Root cause services, best first; empty if there is no fault.")
+    list[str], Field(max_length=200, description="Root cause services, best first; empty without a fault.")
 ]
 Ordered = Annotated[bool, Field(description="Whether the order matters; otherwise all are equally likely.")]
-Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null if there is no fault.")]
-Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null if there is no fault.")]
+Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null without a fault.")]
+Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null without a fault.")]
 
 
 class AgentSession:
@@ -92,7 +92,7 @@ class AgentSession:
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
         """Call a tool; refused after the answer."""
         if self.answer is not None:
-            return refuse("the session has ended with the answer")
+            return answer_refused("the session has ended with the answer")
         return self.tools.call(name, arguments)
 
     def report(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class AgentSession:
 
     def _done(self, answer: dict[str, Any]) -> ToolAnswer:
         self.answer, self.answered_ns = answer, self.tools.clock.now_ns
-        return answer_text(ANSWER_TAKEN)
+        return answer_ok(ANSWER_TAKEN)
 
     def _unknown(self, services: list[str]) -> ToolAnswer | None:
         unknown = [name for name in services if name not in self.candidates]
@@ -143,13 +143,13 @@ class AgentSession:
             return None
         self.retries += 1
         names = ", ".join(self.candidates)
-        return reject(f'"{unknown[0][:60]}" is not a candidate; answer again with names from: {names}.')
+        return answer_invalid(f'"{unknown[0][:60]}" is not a candidate; answer again with names from: {names}.')
 
     def _unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
         for word, allowed in ((level, SYSTEM_LEVELS), (fault_type, FAULT_TYPES)):
             if word is not None and word.strip().lower() not in allowed and self.retries < _RETRIES:
                 self.retries += 1
-                return reject(f'"{word[:60]}" is not allowed; answer again with one of: {", ".join(allowed)}.')
+                return answer_invalid(f'"{word[:60]}" is not allowed; answer again with one of: {", ".join(allowed)}.')
         return None
 
 
@@ -165,7 +165,7 @@ def task_instructions(task: RecordedTask) -> str:
 
 def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
     """Return the instructions with the alarm, if any, and the current time."""
-    alarm = "" if alarm_ns is None else f" An alarm was raised at {stamp(alarm_ns, 'seconds')}; it may be false."
+    alarm = "" if alarm_ns is None else f" An alarm was raised at {rfc3339(alarm_ns)}; it may be false."
     return f"{task_instructions(task)}{alarm} It is {clock} now."
 
 

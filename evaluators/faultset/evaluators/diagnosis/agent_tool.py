@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_text, reject
+from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import Tool, build_tool
 from faultset.datasets.views import EpisodeView
@@ -40,10 +40,10 @@ def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
     ) -> ToolAnswer:
         """Ask detectors and localization algorithms: alarms, suspects with evidence, how often they were right."""
         if clock.now_ns <= context.reference_end_ns:
-            return reject("the healthy reference has not ended yet; wait first.")
+            return answer_invalid("the healthy reference has not ended yet; wait first.")
         moment_ns = None if at is None else read_moment(at, context.view_start_ns)
         with TruncatedCopies(str(folder)) as copies:
             seen = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
-            return answer_text(analysis_text(analyse(seen, at_ns=moment_ns)))
+            return answer_ok(analysis_text(analyse(seen, at_ns=moment_ns)))
 
     return build_tool(diagnose)

@@ -14,7 +14,7 @@ from faultset.collector.apps.tidb.placement import (
     Placement,
     TimestampOracle,
     find_region,
-    list_region_rows,
+    get_row_range,
     physical_s,
 )
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def leaders(placement: Placement) -> Counter[str]:
-    return Counter(placement.region(list_region_rows(number)[0]).leader for number in range(REGIONS))
+    return Counter(placement.region(get_row_range(number)[0]).leader for number in range(REGIONS))
 
 
 def beat(placement: Placement, *stores: str, times: int = REGIONS) -> None:
@@ -39,9 +39,7 @@ def beat(placement: Placement, *stores: str, times: int = REGIONS) -> None:
 def test_every_row_lies_in_the_region_that_has_it() -> None:
     found = [find_region(row) for row in range(1, ROWS + 1)]
     assert found == sorted(found)
-    assert all(
-        list_region_rows(number)[0] <= row <= list_region_rows(number)[1] for row, number in enumerate(found, start=1)
-    )
+    assert all(get_row_range(number)[0] <= row <= get_row_range(number)[1] for row, number in enumerate(found, start=1))
 
 
 def test_timestamps_grow_while_the_clock_stands_still_or_goes_back() -> None:

@@ -117,7 +117,8 @@ def test_a_port_that_somebody_has_is_named(addresses):
 
 
 def test_no_address_is_given_twice(addresses):
-    given = [addresses.allocate_pod() for _ in range(600)] + [addresses.allocate_service() for _ in range(254)]
+    given = [addresses.allocate_pod_address() for _ in range(600)]
+    given += [addresses.allocate_service_address() for _ in range(254)]
     assert len(set(given)) == len(given)
     scraping = {addresses.relayed(address) for address in given[:600]}
     assert len(scraping) == 600
@@ -126,6 +127,6 @@ def test_no_address_is_given_twice(addresses):
 
 def test_too_many_services_are_refused(addresses):
     for _ in range(254):
-        addresses.allocate_service()
+        addresses.allocate_service_address()
     with pytest.raises(PlatformError, match="at most 254 Services"):
-        addresses.allocate_service()
+        addresses.allocate_service_address()

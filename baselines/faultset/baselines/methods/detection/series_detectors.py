@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 EXPECTED_RUN = 250.0
-MAX_WINDOW = 60
+MAX_RUN = 60
 RECENT = 5
 MIN_SPREAD = 0.1
 _CERTAIN = 1e-12
@@ -33,7 +33,7 @@ def run_lengths(
     *,
     expected_run: float = EXPECTED_RUN,
     prior_samples: float = 2.0,
-    longest: int = MAX_WINDOW,
+    longest: int = MAX_RUN,
 ) -> Matrix:
     """Return the posterior of the run length of each group of streams after each sample.
 

@@ -57,8 +57,10 @@ def explain(
 
     Parameters
     ----------
-    local, symptoms
-        Service -> strength of the evidence that no called service can explain, and of that which one can explain.
+    local
+        Service -> strength of evidence that no other service can explain.
+    symptoms
+        Service -> strength of symptoms that a called service may explain.
     calls
         (caller, callee) pairs.
     blind
@@ -72,8 +74,9 @@ def explain(
 
     Examples
     --------
-    >>> found = explain({"db": 3.0}, {"front": 4.0, "cart": 5.0, "ads": 1.0}, [("front", "cart"), ("cart", "db")])
-    >>> sorted(found.scores, key=found.scores.get, reverse=True), found.edges["front"][0]
+    >>> explanation = explain({"db": 3.0}, {"front": 4.0, "cart": 5.0, "ads": 1.0}, [("front", "cart"), ("cart", "db")])
+    >>> scores, edges = explanation.scores, explanation.edges
+    >>> sorted(scores, key=scores.get, reverse=True), edges["front"][0]
     (['db', 'cart', 'ads', 'front'], 'cart')
     """
     names = sorted({*local, *symptoms})

@@ -90,8 +90,8 @@ class BaroChangePoint(TrainingFreeBaseline):
 def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
     """Return latencies and errors of reference and test window, scaled by their range in the reference.
 
-    All metrics are used if there are no latencies and errors. If there are too many columns, they are replaced by the
-    mean |deviation| of each service.
+    Without latencies and errors, all metrics are used. More than `MAX_COLUMNS` columns are replaced by the mean
+    |deviation| of each service.
     """
     role = episode.catalogue.role_of
     named = [column for column, (_, metric) in enumerate(windows.series) if role(metric) in ROLES]

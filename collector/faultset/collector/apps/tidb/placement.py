@@ -45,10 +45,10 @@ def find_region(row: int) -> int:
     return min(REGIONS - 1, max(0, (row - 1) * REGIONS // ROWS))
 
 
-def list_region_rows(region: int) -> tuple[int, int]:
+def get_row_range(region: int) -> tuple[int, int]:
     """Return the first and the last row of a region.
 
-    >>> list_region_rows(1)
+    >>> get_row_range(1)
     (101, 200)
     """
     return region * ROWS // REGIONS + 1, (region + 1) * ROWS // REGIONS
@@ -99,7 +99,7 @@ class Placement:
         number = find_region(row)
         if number not in self._leaders:
             raise NoLeader(f"region {number} has no leader: no store is up")
-        return KeyRegion(number, *list_region_rows(number), self._leaders[number])
+        return KeyRegion(number, *get_row_range(number), self._leaders[number])
 
     def stores_up(self) -> list[str]:
         """Return the stores with recent heartbeats."""

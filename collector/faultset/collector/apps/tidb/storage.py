@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb.placement import list_region_rows
+from faultset.collector.apps.tidb.placement import get_row_range
 from faultset.collector.apps.tidb.rows import RowError, TransactionalRows
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.environment import environment
@@ -104,7 +104,7 @@ async def _read(rows: TransactionalRows, values: dict[str, Any]) -> Any:
 
 
 async def _sum(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    first, last = list_region_rows(int(values["region"]))
+    first, last = get_row_range(int(values["region"]))
     rows_read = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
     return {"rows": len(rows_read), "balance": sum(row["balance"] for row in rows_read if row)}
 

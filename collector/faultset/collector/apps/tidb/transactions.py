@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb.placement import list_region_rows
+from faultset.collector.apps.tidb.placement import get_row_range
 from faultset.collector.apps.tidb.sessions import (
     COMMIT,
     OF_PLACEMENT,
@@ -84,7 +84,7 @@ class SumRows(_Statement):
         async def handle(request: RequestContext) -> None:
             region = _row_number(read_region(request.values))
             version = await client.timestamp(request.trace)
-            row, _ = list_region_rows(region)
+            row, _ = get_row_range(region)
             reply = await client.send(region, row, SUM, {"version": version}, request.trace)
             request.values[self.save] = reply["result"]
 

@@ -38,7 +38,7 @@ class RecordedRates:
     mean_rps
         Mean rate over the whole file.
     shares
-        Pairs of a time in seconds and the rate since that time, as a multiple of the mean. The last pair marks the end.
+        Pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair marks the end.
     """
 
     mean_rps: float
@@ -144,7 +144,7 @@ class LoadPattern:
         Seconds after the beginning of the load over which the pattern extends: the length of a day or of a ramp, or
         the time within which the crowd arrives.
     rates
-        For `replay`: pairs of a time in seconds and the rate since that time, as a multiple of the mean. The last pair
+        For `replay`: pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair
         marks the end, where the pattern repeats.
     """
 

@@ -358,8 +358,8 @@ class LocalPlatform(JournaledPlatform):
             seed=self._seed,
             namespace=self.app.name,
             label_key=self.app.label_key,
-            service_address=addresses.allocate_service,
-            pod_address=addresses.allocate_pod,
+            service_address=addresses.allocate_service_address,
+            pod_address=addresses.allocate_pod_address,
             back_off_factor=self.back_off_factor,
         )
 

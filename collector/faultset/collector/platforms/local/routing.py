@@ -79,14 +79,14 @@ class AddressBlock:
         """Address for checking whether ports are free."""
         return f"127.{self.number}.250.4"
 
-    def allocate_service(self) -> str:
+    def allocate_service_address(self) -> str:
         """Return an unused address for a Service."""
         self._services += 1
         if self._services > 254:
             raise PlatformError("an application can have at most 254 Services; use one with fewer")
         return f"127.{self.number}.0.{self._services}"
 
-    def allocate_pod(self) -> str:
+    def allocate_pod_address(self) -> str:
         """Return a new address for a pod."""
         block, last = divmod(self._pods, 254)
         self._pods += 1

@@ -17,7 +17,7 @@ from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.processes import IsWanted, begin_work, end_work
 from faultset.collector.runtime.steps.step import compile_steps
-from faultset.collector.runtime.tracing import NO_PARENT, fail, get_ids, get_span_context
+from faultset.collector.runtime.tracing import NO_PARENT, build_trace_context, fail, format_ids
 from faultset.collector.spec.features.behaviour import BackgroundWork, Task
 
 Started = tuple[Span, Context]
@@ -54,7 +54,7 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
     async def run(values: dict[str, Any], started: Started | None) -> bool:
         span, context = started or (None, Context())
         if work.log:
-            service.log.trace(location, work.log if span is None else f"{work.log} {get_ids(span)}")
+            service.log.trace(location, work.log if span is None else f"{work.log} {format_ids(span)}")
         try:
             failure = await attempt(values, context)
             if failure is not None:
@@ -84,7 +84,7 @@ def _span(task: Task, service: ServiceContext) -> Started | None:
     if task.span is None:
         return None
     span = service.tracing.internal(task.span, NO_PARENT)
-    return span, get_span_context(span)
+    return span, build_trace_context(span)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

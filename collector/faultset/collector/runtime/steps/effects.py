@@ -17,7 +17,7 @@ from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.step import Step, compile_steps
 from faultset.collector.runtime.steps.stores import OnError
 from faultset.collector.runtime.stores.driver import StoreError
-from faultset.collector.runtime.tracing import build_headers, fail, get_span, get_span_context
+from faultset.collector.runtime.tracing import build_headers, build_trace_context, fail, get_span
 from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
@@ -108,7 +108,7 @@ class OpenSpan(Step):
 
         async def handle(request: RequestContext) -> None:
             span = service.tracing.internal(self.name, request.trace)
-            inner = replace(request, trace=get_span_context(span))
+            inner = replace(request, trace=build_trace_context(span))
             try:
                 await steps(inner)
             except RpcError as error:

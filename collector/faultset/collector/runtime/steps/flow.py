@@ -15,7 +15,7 @@ from faultset.collector.runtime.expressions import getter, number
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.basic import check_template, text_of
 from faultset.collector.runtime.steps.step import Step, compile_steps
-from faultset.collector.runtime.tracing import get_ids, get_span
+from faultset.collector.runtime.tracing import format_ids, get_span
 from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
@@ -198,7 +198,7 @@ class Fail(Step):
 
         def handle(request: RequestContext) -> None:
             if line is not None:
-                service.log.error(location, f"{line(request.values)} {get_ids(get_span(request.trace))}")
+                service.log.error(location, f"{line(request.values)} {format_ids(get_span(request.trace))}")
             raise RpcError(code, message(request.values))
 
         return handle
@@ -239,7 +239,7 @@ class WriteLine(Step):
         text = text_of(self.text)
 
         def handle(request: RequestContext) -> None:
-            service.log.write(self.level, location, f"{text(request.values)} {get_ids(get_span(request.trace))}")
+            service.log.write(self.level, location, f"{text(request.values)} {format_ids(get_span(request.trace))}")
 
         return handle
 

@@ -86,7 +86,7 @@ def container_problems(app: AppSpec, container: ContainerFields, place: Place) -
 
 def list_variables(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     """Return the names of a container's variables, without those that every container has."""
-    objects = list_referenced_objects(app)
+    objects = list_configuration_objects(app)
     grouped = (
         f"{group.prefix}{key}"
         for group in container.environment_from
@@ -97,7 +97,7 @@ def list_variables(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
 
 def list_mounted_files(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
     """Return the paths of the files that a container mounts with its field `files`."""
-    objects = list_referenced_objects(app)
+    objects = list_configuration_objects(app)
     return tuple(
         str(PurePosixPath(folder) / file)
         for folder, mounted in container.files.items()
@@ -105,7 +105,7 @@ def list_mounted_files(app: AppSpec, container: ContainerFields) -> tuple[str, .
     )
 
 
-def list_referenced_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
+def list_configuration_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
     """Return (kind, name) -> keys of the ConfigMaps and Secrets that containers may refer to."""
     objects: dict[tuple[str, str], Collection[str]] = {("ConfigMap", name): keys for name, keys in app.configs.items()}
     if app.flags is not None:
@@ -116,7 +116,7 @@ def list_referenced_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection
 def _references(app: AppSpec, place: Place, source: ConfigurationSource, keys: Collection[str]) -> Iterator[Found]:
     if source.optional:
         return
-    objects = list_referenced_objects(app)
+    objects = list_configuration_objects(app)
     names = sorted(name for kind, name in objects if kind == source.kind)
     if source.source not in names:
         yield place, f"unknown {source.kind} {source.source!r}, expected one of {', '.join(names) or 'none'}"

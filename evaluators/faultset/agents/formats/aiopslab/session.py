@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, find_changes_since, label_of, task_of
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, suffix_of
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, get_data_suffix
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable, plain_text
@@ -234,7 +234,7 @@ class AIOpsLabSessions:
 
     def files(self, path: Path) -> Sequence[Path]:
         """Return the session files."""
-        return files_below(path, lambda file: suffix_of(file) == ".json", "a folder of AIOpsLab's session files")
+        return files_below(path, lambda file: get_data_suffix(file) == ".json", "a folder of AIOpsLab's session files")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read one session."""

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from faultset.core.printable import count_text
-from faultset.core.times import SECOND_NS, clock_text, duration_text
+from faultset.core.times import SECOND_NS, duration_text, elapsed_text
 from faultset.datasets.format.stretches import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.scoring.alarms import Range
@@ -70,7 +70,10 @@ def _timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
         "shown": lanes[:SHOWN],
         "folded": lanes[SHOWN:],
         "ticks": [
-            (round(100 * number / _TICKS, 2), clock_text((facts.end_ns - facts.start_ns) * number / _TICKS / SECOND_NS))
+            (
+                round(100 * number / _TICKS, 2),
+                elapsed_text((facts.end_ns - facts.start_ns) * number / _TICKS / SECOND_NS),
+            )
             for number in range(_TICKS + 1)
         ],
     }
@@ -111,6 +114,6 @@ def _mark(facts: RecordingFacts, kind: str, interval: Range, meaning: str) -> di
         "kind": kind,
         "left": round(100 * (start - facts.start_ns) / total, 3),
         "width": round(max(_MIN_WIDTH, 100 * (end - start) / total), 3),
-        "title": f"{clock_text(seconds)} {meaning}",
+        "title": f"{elapsed_text(seconds)} {meaning}",
         "href": f"{EXPLORER_FILE}#{quote(facts.recording)}@{seconds:.0f}",
     }
