@@ -1,7 +1,7 @@
 """Starts processes that end with their parent, and serves requests in them.
 
 A child asks the kernel for SIGKILL at its parent's death and then checks that the parent still exists. It runs as
-`python -m faultset.collector.ipc.processes PARENT MODULE:FUNCTION ARGUMENTS`.
+`python -m faultset.collector.ipc.processes NAME PARENT MODULE:FUNCTION ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def environment() -> dict[str, str]:
     return env
 
 
-def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def launch(name: str, function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
     """Run `module:function(*arguments)` in a new process and session that die with the calling thread."""
-    command = python_command("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
+    command = python_command("-m", __name__, name, str(os.getpid()), function, json.dumps(list(arguments)))
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -184,11 +184,11 @@ def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | 
 
 def main() -> None:
     """Run the function named by the arguments in a process that dies with its parent."""
-    parent, function, arguments = sys.argv[1:]
+    name, parent, function, arguments = sys.argv[1:]
     die_with_parent(int(parent))
     # files may contain store passwords, so only this user may read them
     os.umask(0o077)
-    name_process(function.partition(":")[0].rpartition(".")[2])
+    name_process(name)
     call(function, json.loads(arguments))
 
 
@@ -219,7 +219,7 @@ class HelperProcess:
         self.socket = sockets / f"{name}.sock"
         self.socket.unlink(missing_ok=True)
         self._log = logs / f"{name}.log"
-        self._process = launch(function, [str(self.socket), *arguments], folder=logs, log=self._log)
+        self._process = launch(name, function, [str(self.socket), *arguments], folder=logs, log=self._log)
 
     def connect(self, *, timeout_s: float = 60.0) -> Channel:
         """Return a connection once the process serves; raise PlatformError if it ends or does not start in time."""
