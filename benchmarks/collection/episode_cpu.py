@@ -22,19 +22,20 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from faultset.collector.campaigns.episode_processes import EpisodeHost, EpisodeResult
+from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.local_executor import LocalExecutor
 from faultset.collector.episodes import actions, process, recording
-from faultset.collector.platforms.local.node.resource_usage import read_cpu_ns
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request
+from faultset.collector.platforms.local.node.resource_usage import read_cpu_ns
 
 ROOTS = ("collector", "datasets", "baselines", "evaluators")
 PARTS = ("episode", "node", "relay", "telemetry", "load", "stores", "services")
 COLUMNS = ("start", "deploy", "phases", "collect", "teardown")
 COLUMN_OF_PHASE = {"new": "start", "deploy": "deploy", "collect": "collect", "teardown": "teardown", "done": "teardown"}
 SAMPLE_S = 0.05
+PROGRAM_OF_EPISODE = (*PROGRAM[:-1], "episode_cpu:run_episode") if len(PROGRAM) == 3 else (__file__, "--episode")
 
 Use = dict[tuple[str, str], float]
 """CPU seconds by part and column."""
@@ -107,7 +108,7 @@ def measure(app: str, fault: str) -> None:
     (plan,) = plan_campaign(request)
     results: list[EpisodeResult] = []
     with tempfile.TemporaryDirectory(prefix="faultset-bench-") as folder:
-        executor = LocalExecutor(EpisodeHost(1), Path(folder), {}, program=(__file__, "--episode"))
+        executor = LocalExecutor(EpisodeHost(1), Path(folder), {}, program=PROGRAM_OF_EPISODE)
         episode = executor.start(WaitingEpisode(plan=plan))
         tree = ProcessTree(episode.process.pid)
         while not results:
@@ -121,7 +122,7 @@ def measure(app: str, fault: str) -> None:
 
 def start_measurement(checkout: Path, app: str, fault: str) -> subprocess.Popen[str]:
     """Measure one episode with the sources of a checkout."""
-    path = os.pathsep.join(str(checkout / root) for root in ROOTS)
+    path = os.pathsep.join([*(str(checkout / root) for root in ROOTS), str(Path(__file__).parent)])
     command = [sys.executable, __file__, "--measure", "--apps", app, "--fault", fault]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True)
 
@@ -139,20 +140,8 @@ def print_table(name: str, uses: list[Use]) -> float:
     return sum(row)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--apps", default="hotel,social,astronomy,tidb")
-    parser.add_argument("--fault", default="noop")
-    parser.add_argument("--repeat", type=int, default=1, help="episodes of each application")
-    parser.add_argument("--before", type=Path, help="checkout to compare with")
-    parser.add_argument("--episode", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.episode:
-        return run_episode()
-    if options.measure:
-        return measure(options.apps, options.fault)
+def compare(options: argparse.Namespace) -> None:
+    """Measure all episodes and print the tables."""
     checkouts = [*([options.before.resolve()] if options.before else []), Path(__file__).resolve().parents[2]]
     uses: dict[Path, list[Use]] = {checkout: [] for checkout in checkouts}
     for app in options.apps.split(",") * options.repeat:
@@ -168,6 +157,24 @@ def main() -> None:
     totals = [print_table(str(checkout), uses[checkout]) for checkout in checkouts]
     if options.before:
         print(f"\nratio: {totals[1] / totals[0]:.3f}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--apps", default="hotel,social,astronomy,tidb")
+    parser.add_argument("--fault", default="noop")
+    parser.add_argument("--repeat", type=int, default=1, help="episodes of each application")
+    parser.add_argument("--before", type=Path, help="checkout to compare with")
+    parser.add_argument("--episode", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.episode:
+        run_episode()
+    elif options.measure:
+        measure(options.apps, options.fault)
+    else:
+        compare(options)
 
 
 if __name__ == "__main__":
