@@ -2,8 +2,9 @@
 
     python benchmarks/external/effect_sizes.py DATASET... [--traces FOLDER] [--limit 60]
 
-A dataset is a folder that was collected or imported. `--traces` names the folder of the recording of HotelReservation
-in https://github.com/alessandrocornacchia/uview, which has durations of whole traces only, so only its entry is shown.
+A dataset is a folder that was collected or imported; the incidents of a recording are cut into episodes. `--traces`
+names the folder of the recording of HotelReservation in https://github.com/alessandrocornacchia/uview, which has
+durations of whole traces only, so only its entry is shown.
 
 Healthy values are those of the reference. Effects compare the time after the onset, for as long as the reference at
 most, with the reference: at the target, its callers, the entry, and services that neither reach the target nor are
@@ -205,11 +206,13 @@ def print_table(title: str, columns: list[str], rows: Mapping[str, list[str]]) -
         click.echo("\n".join(lines))
 
 
-def chosen_episodes(dataset: Dataset, limit: int) -> Iterable[Episode]:
-    """Yield episodes at equal distances, `limit` at most."""
+def choose_episodes(dataset: Dataset, limit: int) -> Iterable[Episode]:
+    """Yield episodes at equal distances, `limit` at most, and all incidents of recordings as episodes."""
     names = sorted(dataset.episodes)
     for position in np.unique(np.linspace(0, len(names) - 1, min(limit, len(names))).astype(int)):
         yield dataset[names[position]]
+    for recording in dataset.recordings():
+        yield from recording.episodes(before_s=120, after_s=60, healthy=0)
 
 
 def trace_effects(folder: Path) -> DatasetEffects:
@@ -236,14 +239,14 @@ def trace_effects(folder: Path) -> DatasetEffects:
 @click.command()
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--traces", type=click.Path(exists=True, path_type=Path), help="Folder of uview's recording.")
-@click.option("--limit", default=60, show_default=True, help="Largest number of episodes of a dataset and application.")
+@click.option("--limit", default=60, show_default=True, help="Largest number of collected episodes of a dataset.")
 def main(datasets: tuple[Path, ...], traces: Path | None, limit: int) -> None:
     """Print healthy values and effects of all datasets side by side."""
     measured: list[DatasetEffects] = []
     for path in datasets:
         dataset = open_dataset(path)
         by_app: dict[str, DatasetEffects] = {}
-        for episode in chosen_episodes(dataset, limit):
+        for episode in choose_episodes(dataset, limit):
             app = episode.view.context.app
             by_app.setdefault(app, DatasetEffects(f"{dataset.root.name} {app}")).add(episode)
         measured += by_app.values()
