@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 import click
@@ -127,6 +128,23 @@ def change(measure: str, before: float, after: float) -> float:
     return after / before if before > 0 else np.nan
 
 
+def effects_of(episode: Episode, tables: Tables | None = None) -> dict[tuple[str, str], list[float]]:
+    """Return the changes after the onset by group and measure, one of each service; empty without a fault."""
+    view, label, tables = episode.view, episode.label, tables or Tables(episode.view)
+    start_ns, middle_ns = view.reference
+    onset_ns = label.inject_start_ns
+    effects: dict[tuple[str, str], list[float]] = defaultdict(list)
+    if label.fault is None or onset_ns is None:
+        return effects
+    before = tables.values((start_ns, middle_ns))
+    after = tables.values((onset_ns, min(view.window[1], onset_ns + middle_ns - start_ns)))
+    for group, services in service_groups(view, label.targets, tables.serving).items():
+        for key in product(services, MEASURES):
+            if key in before and key in after:
+                effects[group, key[1]].append(change(key[1], before[key], after[key]))
+    return effects
+
+
 class DatasetEffects:
     """The measurements on the episodes of one dataset."""
 
@@ -138,21 +156,10 @@ class DatasetEffects:
 
     def add(self, episode: Episode) -> None:
         """Add one episode."""
-        view, label = episode.view, episode.label
-        tables, (start_ns, middle_ns, end_ns) = Tables(view), (*view.reference, view.window[1])
-        before = tables.values((start_ns, middle_ns))
-        self._add_healthy(view, tables, before)
-        onset_ns = label.inject_start_ns
-        if label.fault is None or onset_ns is None:
-            return
-        after = tables.values((onset_ns, min(end_ns, onset_ns + middle_ns - start_ns)))
-        for group, services in service_groups(view, label.targets, tables.serving).items():
-            for service in services:
-                for measure in MEASURES:
-                    key = (service, measure)
-                    if key in before and key in after:
-                        effect = change(measure, before[key], after[key])
-                        self.changes[family_of(label.fault), group, measure].append(effect)
+        tables = Tables(episode.view)
+        self._add_healthy(episode.view, tables, tables.values(episode.view.reference))
+        for (group, measure), effects in effects_of(episode, tables).items():
+            self.changes[family_of(episode.label.fault or ""), group, measure] += effects
 
     def _add_healthy(self, view: EpisodeView, tables: Tables, before: Values) -> None:
         start_ns, end_ns = view.reference
