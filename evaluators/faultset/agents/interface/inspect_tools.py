@@ -1,4 +1,4 @@
-"""Offer the tools of a session as Inspect tools; the session's report is sample_store in the sample's store."""
+"""Offer the tools of a session as Inspect tools; the session's report is kept in the sample's store."""
 
 from __future__ import annotations
 

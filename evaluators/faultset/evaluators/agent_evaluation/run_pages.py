@@ -25,14 +25,14 @@ _BEGINNING = 90
 
 @dataclass(frozen=True, kw_only=True)
 class PageText:
-    """A text of a step."""
+    """A section of a step: message, reasoning, call or result."""
 
     kind: str
     title: str
     content: str
-    rest: bool
-    """Whether it is collapsed."""
-    begins: str
+    collapsed: bool
+    beginning: str
+    """Start of a collapsed text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class PageStep:
 
 
 def write_run_page(trajectory: Trajectory, run: AgentRun | None, out: Path) -> None:
-    """Write the page of a run into a file; the facts of its record are shown if it has one."""
+    """Write the page of a run into a file; a record adds its status, answer and usage."""
     text = run_page(trajectory, run)
     with translate_write_errors(out):
         replace_text(out, text)
@@ -61,13 +61,13 @@ def run_page(trajectory: Trajectory, run: AgentRun | None) -> str:
         "agent_run.html.j2",
         title=printable(title),
         subtitle=printable(agent.model_name or ""),
-        facts=_facts(trajectory, run),
+        facts=_list_facts(trajectory, run),
         answer=_shown(answer),
-        steps=[_step(step) for step in trajectory.steps],
+        steps=[_build_step(step) for step in trajectory.steps],
     )
 
 
-def _facts(trajectory: Trajectory, run: AgentRun | None) -> list[tuple[str, str]]:
+def _list_facts(trajectory: Trajectory, run: AgentRun | None) -> list[tuple[str, str]]:
     facts = [("steps", f"{len(trajectory.steps):,}")]
     if run is None:
         return facts
@@ -87,32 +87,32 @@ def _facts(trajectory: Trajectory, run: AgentRun | None) -> list[tuple[str, str]
     return [(name, printable(value)) for name, value in facts]
 
 
-def _step(step: TrajectoryStep) -> PageStep:
+def _build_step(step: TrajectoryStep) -> PageStep:
     notes = [step.timestamp or "", step.model_name or ""]
     if step.metrics and step.metrics.completion_tokens is not None:
         notes.append(f"{step.metrics.completion_tokens:,} tokens")
     note = printable(" · ".join(filter(None, notes)))
-    return PageStep(number=step.step_id, source=step.source, note=note, texts=tuple(_texts(step)))
+    return PageStep(number=step.step_id, source=step.source, note=note, texts=tuple(_build_texts(step)))
 
 
-def _texts(step: TrajectoryStep) -> Iterator[PageText]:
+def _build_texts(step: TrajectoryStep) -> Iterator[PageText]:
     if step.reasoning_content:
-        yield _text("small", "reasoning", step.reasoning_content)
-    yield _text("", "", step.text)
+        yield _build_text("small", "reasoning", step.reasoning_content)
+    yield _build_text("", "", step.text)
     for call in step.tool_calls or ():
         arguments = json.dumps(call.arguments, ensure_ascii=False)
-        yield _text("call", "call", f"{call.function_name} {arguments}")
+        yield _build_text("call", "call", f"{call.function_name} {arguments}")
     for result in step.observation.results if step.observation else ():
         failed = bool(result.extra and result.extra.get("error"))
-        yield _text("bad" if failed else "", "error" if failed else "result", text_of(result.content))
+        yield _build_text("bad" if failed else "", "error" if failed else "result", text_of(result.content))
 
 
-def _text(kind: str, title: str, content: str) -> PageText:
-    rest = len(content) > FOLDED_CHARACTERS
-    begins = printable(content[:_BEGINNING].replace("\n", " ")) if rest else ""
-    if rest:
+def _build_text(kind: str, title: str, content: str) -> PageText:
+    collapsed = len(content) > FOLDED_CHARACTERS
+    beginning = printable(content[:_BEGINNING].replace("\n", " ")) if collapsed else ""
+    if collapsed:
         title = f"{title or 'message'}, {len(content):,} characters"
-    return PageText(kind=kind, title=title, content=_shown(content), rest=rest, begins=begins)
+    return PageText(kind=kind, title=title, content=_shown(content), collapsed=collapsed, beginning=beginning)
 
 
 def _shown(text: str) -> str:
@@ -139,7 +139,7 @@ class AgentRow:
     success: Estimate
     """Success rate by the source's current labels; runs with a harness error are misses."""
     success_without_harness_errors: Estimate
-    """`current` without the runs that had a harness error."""
+    """`success` without the runs that had a harness error."""
     value: Estimate
     """Mean of the partial scores."""
     control: str
@@ -176,7 +176,7 @@ def summarise_agents(scored: Sequence[ScoredRun]) -> list[AgentRow]:
     for result in scored:
         run = result.run
         groups.setdefault((run.format, run.agent, run.model or "", run.task), []).append(result)
-    return [_row(results) for _, results in sorted(groups.items())]
+    return [_build_row(results) for _, results in sorted(groups.items())]
 
 
 def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
@@ -190,20 +190,20 @@ def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifferenc
     return sorted(differences, key=lambda difference: (difference.source, -len(difference.runs), difference.reason))
 
 
-def _share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
+def _estimate_share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
     values = [(number, result.truth.cluster) for result in results if (number := value(result)) is not None]
     if not values:
         return unknown("not scored")
     return clustered_mean([float(number) for number, _ in values], [cluster for _, cluster in values])
 
 
-def _row(results: Sequence[ScoredRun]) -> AgentRow:
+def _build_row(results: Sequence[ScoredRun]) -> AgentRow:
     runs = [result.run for result in results]
     first = runs[0]
     without_errors = [result for result in results if result.run.status != _HARNESS]
     compared = [result for result in results if result.agrees is not None]
     tokens = [run.prompt_tokens for run in runs if run.prompt_tokens is not None]
-    control, control_success = _control(first.task, results)
+    control, control_success = _score_control(first.task, results)
     return AgentRow(
         source=first.format,
         agent=first.agent,
@@ -212,10 +212,10 @@ def _row(results: Sequence[ScoredRun]) -> AgentRow:
         runs=len(runs),
         statuses=dict(Counter(run.status for run in runs).most_common()),
         label_versions=tuple(sorted({result.truth.label_version for result in results if result.truth.label_version})),
-        recorded=_share(results, lambda result: result.truth.recorded_success),
-        success=_share(results, lambda result: result.success),
-        success_without_harness_errors=_share(without_errors, lambda result: result.success),
-        value=_share(results, lambda result: result.value),
+        recorded=_estimate_share(results, lambda result: result.truth.recorded_success),
+        success=_estimate_share(results, lambda result: result.success),
+        success_without_harness_errors=_estimate_share(without_errors, lambda result: result.success),
+        value=_estimate_share(results, lambda result: result.value),
         control=control,
         control_success=control_success,
         detected=_claim_rate(results, fault=True),
@@ -228,7 +228,7 @@ def _row(results: Sequence[ScoredRun]) -> AgentRow:
     )
 
 
-def _truth(result: ScoredRun) -> Mapping[str, Any]:
+def _get_truth(result: ScoredRun) -> Mapping[str, Any]:
     return (result.truth.truth or {}) if result.success is not None else {}
 
 
@@ -236,31 +236,31 @@ def _claim_rate(results: Sequence[ScoredRun], *, fault: bool) -> Estimate:
     """Return how often detection runs with (or without) a fault claim one."""
     if results[0].run.task != "detection":
         return unknown("only for detection")
-    chosen = [result for result in results if _truth(result).get("fault") is fault]
-    return _share(chosen, lambda result: (result.run.answer or {}).get("fault") is True)
+    chosen = [result for result in results if _get_truth(result).get("fault") is fault]
+    return _estimate_share(chosen, lambda result: (result.run.answer or {}).get("fault") is True)
 
 
-def _control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estimate]:
-    labelled = [result for result in results if _truth(result)]
+def _score_control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estimate]:
+    labelled = [result for result in results if _get_truth(result)]
     if task == "detection":
-        return "always-yes", _share(labelled, lambda result: _truth(result).get("fault") is True)
+        return "always-yes", _estimate_share(labelled, lambda result: _get_truth(result).get("fault") is True)
     if task == "diagnosis":
-        return "constant-pair", _share(labelled, lambda result: _score_constant_pair(result, labelled))
+        return "constant-pair", _estimate_share(labelled, lambda result: _score_constant_pair(result, labelled))
     return "", unknown("no control for this task")
 
 
-def _pair(result: ScoredRun) -> Pair:
-    truth = _truth(result)
+def _get_pair(result: ScoredRun) -> Pair:
+    truth = _get_truth(result)
     return str(truth.get("system_level", "")).lower(), str(truth.get("fault_type", "")).lower()
 
 
 def _score_constant_pair(result: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
     """Score the most frequent pair of all other clusters, averaged over ties; None if there is no other cluster."""
     cluster = result.truth.cluster
-    pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != cluster}
+    pairs = {other.truth.cluster: _get_pair(other) for other in labelled if other.truth.cluster != cluster}
     if not pairs:
         return None
     counts = Counter(pairs.values())
-    most = max(counts.values())
-    best = [pair for pair, count in counts.items() if count == most]
-    return float(_pair(result) in best) / len(best)
+    highest = max(counts.values())
+    best = [pair for pair, count in counts.items() if count == highest]
+    return float(_get_pair(result) in best) / len(best)

@@ -62,7 +62,7 @@ def mitigation(
     jobs
         Episodes that run at a time.
     """
-    pairs = list(product(_names(faults), _names(apps)))
+    pairs = list(product(_split_names(faults), _split_names(apps)))
     if not pairs:
         raise UsageError(
             "mitigation needs a fault and an application; give for example -T faults=target-port -T apps=hotel"
@@ -82,7 +82,7 @@ def mitigation(
     if injector is not None:
         shared += ["--injector", injector]
     if targets:
-        shared += ["--targets", ",".join(_names(targets))]
+        shared += ["--targets", ",".join(_split_names(targets))]
     samples = [
         Sample(
             id=f"{fault}@{app}",
@@ -240,6 +240,6 @@ def repaired(episodes: _LiveEpisodes) -> Scorer:
     return score
 
 
-def _names(value: Names) -> list[str]:
+def _split_names(value: Names) -> list[str]:
     names = value.split(",") if isinstance(value, str) else value
     return [name.strip() for name in names if name.strip()]

@@ -29,7 +29,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--at", "at_text", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20."
 )
-@click.option("--since", "since_s", type=DURATION, help="The same as a duration before the end of the telemetry.")
+@click.option("--since", "since_s", type=DURATION, help="Like --at, as a duration before the end of the telemetry.")
 @list_option(
     "--methods",
     help="Localizers to ask instead of the default panel.",
@@ -79,7 +79,7 @@ def diagnose(
         at=at_text,
     )
     with report_progress("MB read") as progress, opened_episode(source, progress) as opened:
-        analysis = analyse(opened, at_ns=_moment(opened, source, since_s), methods=methods)
+        analysis = analyse(opened, at_ns=_choose_moment(opened, source, since_s), methods=methods)
         size = None if html is None else _write_page(opened, html, analysis)
     if as_json:
         show_json(analysis.to_dict())
@@ -89,7 +89,7 @@ def diagnose(
         click.echo(f"{html}, {size / 1e6:.1f} MB. Open it in a browser.", err=True)
 
 
-def _moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
+def _choose_moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
     from faultset.core.times import SECOND_NS
     from faultset.evaluators.diagnosis.sources import incident_start
     from faultset.evaluators.diagnosis.times import read_moment
