@@ -31,7 +31,7 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
         ([*HOTEL, "--injector", "chaos-mesh"], "platform local does not support --injector"),
         ([*HOTEL, "--repairs", "none"], "needs a repair, but none is chosen. Give a file with --commands"),
-        ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a program that listens"),
+        ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a listening program"),
         ([*HOTEL, "--operator", "nowhere", "--within", "5s"], "healthy for at least 2 s of it"),
     ],
 )
