@@ -43,7 +43,7 @@ MEANINGS = {
 
 
 def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
-    """Group headline fault episodes by difficulty, judged by answers to the true onset if those exist."""
+    """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
     oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
     right = scores.compute_ranked_right(oracle) or scores.compute_ranked_right(detected)
     ac1 = {

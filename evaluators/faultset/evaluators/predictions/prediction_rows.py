@@ -164,9 +164,7 @@ class _FileRows:
             ranked = rows.dropna(subset=["service"])
             scores = dict(zip(ranked["service"].astype(str), ranked["score"].astype(float), strict=True))
             return check_ranking(Ranking(scores=scores), truth.candidates)
-        level, kind = (
-            rows[name].astype(object).where(rows[name].notna(), None).iloc[0] for name in ("level", "type")
-        )
+        level, kind = (rows[name].astype(object).where(rows[name].notna(), None).iloc[0] for name in ("level", "type"))
         return check_diagnosis(Diagnosis(system_level=level, fault_type=kind))
 
 
