@@ -145,8 +145,8 @@ def methods_page() -> str:
         ]
         specs.sort(key=lambda spec: (KINDS.index(spec.kind), spec.name))
         head = [
-            "| name | title | kind | reads | developed on | speed | cost | source |",
-            "|---|---|---|---|---|---|---|---|",
+            "| name | title | idea | kind | reads | developed on | speed | cost | source |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         parts += [f"## {title}", "\n".join([*head, *(f"| {' | '.join(_method_cells(spec))} |" for spec in specs)])]
     return "\n\n".join(parts) + "\n"
@@ -155,7 +155,8 @@ def methods_page() -> str:
 def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
     reads = ", ".join((*spec.tables, *sorted(spec.needs))) or "nothing"
     seen = "; ".join(spec.developed_on or ())
-    return f"`{spec.name}`", spec.title, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
+    idea = inspect.cleandoc(spec.factory.__doc__ or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    return f"`{spec.name}`", spec.title, idea, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
 
 
 def on_files(files: Any, config: Any) -> Any:
