@@ -19,7 +19,7 @@ from faultset.core.command_line.console import root
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
-GENERATED = {f"{folder}{name}.md" for folder in ("", "reference/") for name in ("cli", "methods", "steps")}
+GENERATED = {f"{folder}{name}.md" for folder in ("", "reference/") for name in ("cli", "faults", "methods", "steps")}
 GROUPS = [
     *"agent_formats apps baselines commands exporters faults importers load_drivers mitigators".split(),
     *"platforms scorers sources".split(),
