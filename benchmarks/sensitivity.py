@@ -114,6 +114,7 @@ SEEN: tuple[str, Values] = (
     {"10 s": ChangedDefault(seen_s=10), "20 s": ChangedDefault(seen_s=20), "all": ChangedDefault()},
 )
 """Seconds after the onset that a localizer sees."""
+SEEN_SETTING = "seen after the onset"
 OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-detector": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
@@ -145,7 +146,7 @@ def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
             if not (setting.startswith("floor") and spec.name in WITHOUT_FLOOR):
                 yield setting, default, values
     if spec.task == "localization":
-        yield "seen after the onset", *SEEN
+        yield SEEN_SETTING, *SEEN
 
 
 def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> EpisodeView:
@@ -202,6 +203,11 @@ class Measurement:
         usual = float(self.scores[self.default])
         return all(abs(float(value) - usual) < SMALL for value in self.scores.values())
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all methods have the setting."""
+        return self.setting in (*SHARED, SEEN_SETTING)
+
     def cell(self, value: str, text: str) -> str:
         """Return a text, bold for the default."""
         return f"**{text}**" if value == self.default else text
@@ -219,9 +225,9 @@ def measure(spec: BaselineSpec, dataset: Dataset, truths: Sequence[Truth], root:
 
 
 def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
-    """Yield the lines of the tables: a table for each shared setting, one for the others, and flat settings last."""
+    """Yield the lines of the tables: a table for each shared setting, one for the others, and flat parameters last."""
     changing = [measurement for measurement in measurements if not measurement.is_flat]
-    for setting in (*SHARED, "seen after the onset"):
+    for setting in (*SHARED, SEEN_SETTING):
         rows = [measurement for measurement in changing if measurement.setting == setting]
         if rows:
             values = [rows[0].cell(value, value) for value in rows[0].scores]
@@ -232,17 +238,16 @@ def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
     yield "| method | parameter | value: score |"
     yield "|---|---|---|"
     for row in changing:
-        if row.setting not in SHARED and row.setting != "seen after the onset":
+        if not row.is_shared:
             cells = [row.cell(value, f"{value}: {number}") for value, number in row.scores.items()]
             yield f"| `{row.method}` | {row.setting} | {', '.join(cells)} |"
     yield ""
-    yield "| method | default | changes of less than 0.1 |"
+    yield "| method | score | parameters that change it by less than 0.1 |"
     yield "|---|---:|---|"
     for method in dict.fromkeys(measurement.method for measurement in measurements):
-        flat = [measurement for measurement in measurements if measurement.method == method and measurement.is_flat]
-        if flat:
-            names = "; ".join(measurement.setting for measurement in flat)
-            yield f"| `{method}` | {flat[0].scores[flat[0].default]} | {names} |"
+        own = [row for row in measurements if row.method == method and row.is_flat and not row.is_shared]
+        if own:
+            yield f"| `{method}` | {own[0].scores[own[0].default]} | {', '.join(row.setting for row in own)} |"
 
 
 @click.command()
