@@ -70,6 +70,17 @@ def test_python_files_that_are_named_exist() -> None:
     assert not complaints(wrong)
 
 
+def test_journeys_name_files_that_exist_and_count_them() -> None:
+    text = TEXTS[ROOT / "docs" / "concepts" / "architecture.md"].partition("## Five journeys")[2]
+    paths = "\n".join(path.as_posix() for path in SOURCES) + "\nverdicts/calibration.json"
+    journeys = re.findall(r"^### ([^\n]+)\n+(\d+) files[^\n]*\n+```text\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert len(journeys) == 5
+    for title, count, body in journeys:
+        names = re.findall(r"[\w/]+\.(?:py|json)\b", body)
+        assert len(names) == int(count), title
+        assert not [name for name in names if not re.search(rf"/{re.escape(name)}$", paths, re.MULTILINE)], title
+
+
 def exists(name: str) -> bool:
     """Tell whether a dotted name is a module, or can be had from one."""
     module, _, attribute = name, "", ""
