@@ -13,6 +13,7 @@ from faultset.core.command_line.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import RecordedTask
+    from faultset.datasets.tools.toolset import EpisodeTools
 
 TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
 
@@ -62,21 +63,10 @@ def serve(
     from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
     from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
-    from faultset.datasets import EpisodeView
     from faultset.datasets.dataset import episode_folder
-    from faultset.datasets.tools.recording import ViewClock
-    from faultset.datasets.tools.toolset import EpisodeTools
 
     folder = episode_folder(dataset, episode_id, version)
-    view = EpisodeView(folder)
-    context = view.context
-    clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
-    tools = EpisodeTools(view, clock)
-    if diagnose:
-        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
-
-        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
-    session = AgentSession(tools, cast("RecordedTask", task))
+    session = AgentSession(_open_tools(folder, now_s, diagnose), cast("RecordedTask", task))
     _confine(folder, out)
 
     def save_report() -> None:
@@ -95,6 +85,23 @@ def serve(
         save_report()
         report = session.report()
         click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
+
+
+def _open_tools(folder: Path, now_s: float | None, diagnose: bool) -> EpisodeTools:
+    """Return the tools of an episode at a time, in seconds from the start of its view; by default at its end."""
+    from faultset.datasets import EpisodeView
+    from faultset.datasets.tools.recording import ViewClock
+    from faultset.datasets.tools.toolset import EpisodeTools
+
+    view = EpisodeView(folder)
+    context = view.context
+    clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
+    tools = EpisodeTools(view, clock)
+    if diagnose:
+        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
+
+        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
+    return tools
 
 
 def _read_token() -> str:
