@@ -13,7 +13,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
-from faultset.datasets.cache import cached_path
+from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.stretches import Stretch
@@ -140,7 +140,7 @@ class DetectionPlan:
     def _write(self, folder: Path, progress: Progress | None) -> None:
         steps = StepCounter(len(self.windows), progress)
         with translate_disk_full(folder.parent), translate_write_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_cache(folder)
             with new_folder(folder, "write windows") as scratch:
                 for window in self.windows.values():
                     recording = self.recordings[window.recording]
