@@ -159,16 +159,19 @@ class EvaluationCall:
 
     def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
         """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
-        asks_at_alarms = not dataset.episodes and any(
-            spec.task != "detection" and spec.task in self.settings.tasks for spec in specs
-        )
+        others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
+        if self.recorded and not dataset.episodes and not others:
+            raise UsageError(
+                "agents on recordings are compared with methods for localization or root causes, and none is chosen; "
+                "add one to --baselines or to --tasks"
+            )
         detected = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.create_engine() as engine:
             dataset.check_files(engine.workers)
             files = [file for file in self.files if is_about_recordings(file, dataset)]
-            detectors = self._choose_detectors(dataset, specs, alarms=asks_at_alarms)
+            detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
                 detected = detect_online(
