@@ -175,9 +175,9 @@ def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
     blocks = [f"### {block.strip()}" for block in former.split("### ")[1:]]
     texts = []
     for task, heading in HEADINGS.items():
-        kept = [block for block in blocks if block.startswith(f"### {heading}")]
+        former_tables = [block for block in blocks if block.startswith(f"### {heading}")]
         new = ["\n".join(lines).strip() for section, lines in tables.items() if section.task == task]
-        texts += new if task in new_tasks else kept
+        texts += new if task in new_tasks else former_tables
     content = "\n\n".join(text for text in texts if text)
     DOCUMENT.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
 

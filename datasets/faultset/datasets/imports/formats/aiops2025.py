@@ -221,7 +221,7 @@ def _find_days(root: Path) -> Mapping[str, list[Path]]:
 
 
 def _list_files(folders: Sequence[Path], kind: str, start_ns: int, end_ns: int) -> list[Path]:
-    """Return the files of a kind; of those for an hour, only the hours of the view."""
+    """Return the files of a kind, without those for hours outside the view."""
     files = [
         path for folder in folders if folder.name == f"{kind}-parquet" for path in sorted(folder.rglob("*.parquet"))
     ]

@@ -151,7 +151,7 @@ def _read_truth(path: Path) -> _Truth:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
         result = content["result"]
-        kind, slash, name = result["fault_object"].partition("/")
+        kind, slash, name = str(result["fault_object"]).partition("/")
         kind = {"service": "Service", "app": "Service", "node": "Node", "pod": "Pod"}.get(kind, kind)
         details = {name: content[name] for name in ("namespace", "difficulty") if name in content}
         truth = _Truth(
@@ -169,7 +169,7 @@ def _read_truth(path: Path) -> _Truth:
 
 
 def _read_first_alert(path: Path) -> int:
-    """Return the begin of the earliest alert."""
+    """Return the start of the earliest alert."""
     try:
         alerts = json.loads(path.read_text(encoding="utf-8-sig"))["alerts"]
         starts = [_local_ns(alert["time_range"].partition(" ~ ")[0]) for alert in alerts if alert.get("time_range")]
