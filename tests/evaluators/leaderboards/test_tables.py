@@ -403,7 +403,7 @@ def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_s
     table = board.tables[0]
     assert [entry.metrics["joint"].known for entry in table.entries] == [False, False]
     assert table.note.startswith(
-        "Too few episodes: no training episode has the label of a tested fault, from which forest, constant learn"
+        "Too few episodes: no training episode has the label of a tested fault and could teach forest, constant"
     )
     assert table.standing == ""
     assert markdown(board).count("| too few episodes |") >= 2

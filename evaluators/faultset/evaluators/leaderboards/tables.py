@@ -181,7 +181,7 @@ def _note(scores: EpisodeScores, selection: _Selection, scored: Collection[str])
         notes.append(f"Without {selection.verdict} fault episodes only false alarms can be judged.")
     unlearned = [name for name in scores.sort_methods(selection.baselines) if name not in scored]
     if selection.setting.task == "rca" and unlearned:
-        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, from which {', '.join(unlearned)} learn.")
+        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()} and could teach {', '.join(unlearned)}.")
     unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in selection.faulty)
     if unknown_verdicts:
         notes.append(f"{unknown_verdicts} of the fault episodes have no verdict and count as headline.")
