@@ -69,7 +69,7 @@ class EpisodeSize:
 STANDARD = EpisodeSize()
 
 LABEL: dict[str, Any] = {
-    "fault": "synthetic",
+    "fault": "slow-service",
     "targets": [SERVICES[TARGET]],
     "root_causes": [
         {

@@ -2,8 +2,9 @@
 
     python benchmarks/external/effect_sizes.py DATASET... [--traces FOLDER] [--limit 60]
 
-A dataset is a folder that was collected or imported. `--traces` names the folder of the recording of HotelReservation
-in https://github.com/alessandrocornacchia/uview, which has durations of whole traces only, so only its entry is shown.
+A dataset is a folder that was collected or imported; the incidents of a recording are cut into episodes. `--traces`
+names the folder of the recording of HotelReservation in https://github.com/alessandrocornacchia/uview, which has
+durations of whole traces only, so only its entry is shown.
 
 Healthy values are those of the reference. Effects compare the time after the onset, for as long as the reference at
 most, with the reference: at the target, its callers, the entry, and services that neither reach the target nor are
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 import click
@@ -126,6 +128,23 @@ def change(measure: str, before: float, after: float) -> float:
     return after / before if before > 0 else np.nan
 
 
+def effects_of(episode: Episode, tables: Tables | None = None) -> dict[tuple[str, str], list[float]]:
+    """Return the changes after the onset by group and measure, one of each service; empty without a fault."""
+    view, label, tables = episode.view, episode.label, tables or Tables(episode.view)
+    start_ns, middle_ns = view.reference
+    onset_ns = label.inject_start_ns
+    effects: dict[tuple[str, str], list[float]] = defaultdict(list)
+    if label.fault is None or onset_ns is None:
+        return effects
+    before = tables.values((start_ns, middle_ns))
+    after = tables.values((onset_ns, min(view.window[1], onset_ns + middle_ns - start_ns)))
+    for group, services in service_groups(view, label.targets, tables.serving).items():
+        for key in product(services, MEASURES):
+            if key in before and key in after:
+                effects[group, key[1]].append(change(key[1], before[key], after[key]))
+    return effects
+
+
 class DatasetEffects:
     """The measurements on the episodes of one dataset."""
 
@@ -137,21 +156,10 @@ class DatasetEffects:
 
     def add(self, episode: Episode) -> None:
         """Add one episode."""
-        view, label = episode.view, episode.label
-        tables, (start_ns, middle_ns, end_ns) = Tables(view), (*view.reference, view.window[1])
-        before = tables.values((start_ns, middle_ns))
-        self._add_healthy(view, tables, before)
-        onset_ns = label.inject_start_ns
-        if label.fault is None or onset_ns is None:
-            return
-        after = tables.values((onset_ns, min(end_ns, onset_ns + middle_ns - start_ns)))
-        for group, services in service_groups(view, label.targets, tables.serving).items():
-            for service in services:
-                for measure in MEASURES:
-                    key = (service, measure)
-                    if key in before and key in after:
-                        effect = change(measure, before[key], after[key])
-                        self.changes[family_of(label.fault), group, measure].append(effect)
+        tables = Tables(episode.view)
+        self._add_healthy(episode.view, tables, tables.values(episode.view.reference))
+        for (group, measure), effects in effects_of(episode, tables).items():
+            self.changes[family_of(episode.label.fault or ""), group, measure] += effects
 
     def _add_healthy(self, view: EpisodeView, tables: Tables, before: Values) -> None:
         start_ns, end_ns = view.reference
@@ -205,11 +213,13 @@ def print_table(title: str, columns: list[str], rows: Mapping[str, list[str]]) -
         click.echo("\n".join(lines))
 
 
-def chosen_episodes(dataset: Dataset, limit: int) -> Iterable[Episode]:
-    """Yield episodes at equal distances, `limit` at most."""
+def choose_episodes(dataset: Dataset, limit: int) -> Iterable[Episode]:
+    """Yield episodes at equal distances, `limit` at most, and all incidents of recordings as episodes."""
     names = sorted(dataset.episodes)
     for position in np.unique(np.linspace(0, len(names) - 1, min(limit, len(names))).astype(int)):
         yield dataset[names[position]]
+    for recording in dataset.recordings():
+        yield from recording.episodes(before_s=120, after_s=60, healthy=0)
 
 
 def trace_effects(folder: Path) -> DatasetEffects:
@@ -236,14 +246,14 @@ def trace_effects(folder: Path) -> DatasetEffects:
 @click.command()
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--traces", type=click.Path(exists=True, path_type=Path), help="Folder of uview's recording.")
-@click.option("--limit", default=60, show_default=True, help="Largest number of episodes of a dataset and application.")
+@click.option("--limit", default=60, show_default=True, help="Largest number of collected episodes of a dataset.")
 def main(datasets: tuple[Path, ...], traces: Path | None, limit: int) -> None:
     """Print healthy values and effects of all datasets side by side."""
     measured: list[DatasetEffects] = []
     for path in datasets:
         dataset = open_dataset(path)
         by_app: dict[str, DatasetEffects] = {}
-        for episode in chosen_episodes(dataset, limit):
+        for episode in choose_episodes(dataset, limit):
             app = episode.view.context.app
             by_app.setdefault(app, DatasetEffects(f"{dataset.root.name} {app}")).add(episode)
         measured += by_app.values()
