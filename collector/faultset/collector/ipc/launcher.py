@@ -139,7 +139,9 @@ class Launcher:
             except (OSError, ValueError) as error:
                 self.has_ended = True
                 os.close(reader)
-                raise PlatformError(f"the launcher of processes ended before it started {request.name}") from error
+                raise PlatformError(
+                    f"the launcher of processes ended before it started {request.name}; deploy again"
+                ) from error
             finally:
                 os.close(writer)
         return ForkedProcess(int(data), handle, reader)
