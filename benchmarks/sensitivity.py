@@ -150,7 +150,7 @@ def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
 
 
 def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> EpisodeView:
-    """Open an episode as seen under a change."""
+    """Return the view of an episode after a change of one default."""
     if truth.onset_ns is not None and math.isfinite(change.seen_s):
         copy = root / f"{truth.episode}-{change.seen_s:g}"
         end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
