@@ -20,7 +20,7 @@ from typing import Any
 import click
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.registry import baseline, get_baseline
 from faultset.baselines.methods.detection.pooled_detectors import PooledDetector
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.command_line.progress import report_progress
@@ -105,8 +105,11 @@ def forecast_next(pipeline: Any, windows: Matrix) -> Matrix:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 def main(dataset: str, weights: str, out: Path | None) -> None:
     """Print the figures of both detectors."""
-    load_pipeline(weights)
-    spec = ChronosResidual.spec  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        load_pipeline(weights)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    spec: Any = get_baseline("chronos-residual")
     chronos = replace(spec, factory=functools.partial(ChronosResidual, weights=weights))
     with report_progress("evaluating") as progress:
         done = evaluate(

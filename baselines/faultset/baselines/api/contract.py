@@ -12,7 +12,7 @@ Localizers and diagnosers may use the whole view. Their healthy data are `view.r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -114,12 +114,6 @@ class Detection:
         empty = np.empty(0)
         return cls.from_scores(empty.astype(np.int64), empty, threshold)
 
-    def at_threshold(self, threshold: float) -> Detection:
-        """Return the same scores with a different threshold."""
-        flags = np.asarray(self.scores > threshold)
-        alarm_ns = first_alarm(self.times_ns, flags, self.consecutive)
-        return replace(self, flags=flags, threshold=float(threshold), alarm_ns=alarm_ns)
-
 
 def first_alarm(
     times_ns: npt.NDArray[np.int64], flags: npt.NDArray[np.bool_], consecutive: int = CONSECUTIVE
@@ -182,8 +176,12 @@ class Ranking:
         return cls(
             scores=positive,
             evidence=tuple(item for item in evidence if item.service in positive),
-            metrics={key: float(score) for key, score in (metrics or {}).items() if _counts(key[0], score, positive)},
-            pods={pod: float(score) for (owner, pod), score in (pods or {}).items() if _counts(owner, score, positive)},
+            metrics={
+                key: float(score) for key, score in (metrics or {}).items() if _is_ranked(key[0], score, positive)
+            },
+            pods={
+                pod: float(score) for (owner, pod), score in (pods or {}).items() if _is_ranked(owner, score, positive)
+            },
         )
 
     @classmethod
@@ -202,8 +200,8 @@ class Ranking:
         return tuple(sorted(self.scores, key=lambda service: (-self.scores[service], service)))
 
 
-def _counts(service: str, score: float, kept: Mapping[str, float]) -> bool:
-    return service in kept and 0 < score < np.inf
+def _is_ranked(service: str, score: float, ranked: Mapping[str, float]) -> bool:
+    return service in ranked and 0 < score < np.inf
 
 
 @dataclass(frozen=True, kw_only=True)

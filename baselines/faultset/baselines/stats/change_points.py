@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
 from faultset.baselines.stats.scaling import Matrix
@@ -21,17 +20,12 @@ class RunLengths:
     probability: Matrix
     """[T, T + 1] row t, column r: probability that the run has r samples after t + 1 samples."""
 
-    @property
-    def most_likely(self) -> npt.NDArray[np.int64]:
-        """Return the most probable run length after each sample."""
-        return np.asarray(self.probability.argmax(axis=1), dtype=np.int64)
-
     def compute_start_probability(self, first: int) -> Matrix:
         """Return [T] the probability that the current run began at sample `first` or later and is not empty."""
         cumulated = np.cumsum(self.probability[:, 1:], axis=1)
         longest = np.arange(len(cumulated)) - first
-        taken = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
-        return np.where(longest >= 0, taken, 0.0)
+        selected = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
+        return np.where(longest >= 0, selected, 0.0)
 
 
 def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
@@ -122,8 +116,8 @@ def fit_pareto(excesses: Matrix) -> tuple[float, float]:
         likelihood[(gammas < -0.5) | ~np.isfinite(likelihood)] = -np.inf
         best = int(likelihood.argmax())
         fit = (float(likelihood[best]), float(gammas[best]), float(gammas[best] / candidates[best]))
-        left, right = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
-        candidates = np.linspace(left, right, 9)
+        lower, upper = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
+        candidates = np.linspace(lower, upper, 9)
         candidates = candidates[np.abs(candidates) > 1e-12]
     if fit[0] <= -1.0 or abs(fit[1]) < _MIN_GAMMA:
         return 0.0, mean

@@ -53,11 +53,13 @@ class AgentSession:
         Tools of the episode; the submission of the task is added to them.
     task
         The task.
+    situation
+        Sentences about the alarm and the time; see `describe_situation`.
 
     Attributes
     ----------
     instructions
-        Instructions for the agent.
+        Instructions for the agent, with the situation.
     submission
         Name of the tool that ends the session.
     answer
@@ -69,11 +71,14 @@ class AgentSession:
         Number of submissions that were rejected because of invalid names.
     """
 
-    def __init__(self, tools: EpisodeTools, task: RecordedTask = "all") -> None:
+    situation = ""
+
+    def __init__(self, tools: EpisodeTools, task: RecordedTask = "all", situation: str = "") -> None:
         if task not in SESSION_TASKS:
             raise UsageError(f'the task must be one of {", ".join(SESSION_TASKS)}, got "{task}"; choose one of them')
         self._begin(tools, task, _SUBMISSIONS[task])
-        self.instructions = task_instructions(task)
+        self.situation = situation
+        self.instructions = f"{task_instructions(task)} {situation}".rstrip()
 
     def _begin(self, tools: EpisodeTools, task: SessionTask, submission: str) -> None:
         self.tools = tools
@@ -90,7 +95,7 @@ class AgentSession:
         return self.tools.recording.context.services
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool; refused after the answer."""
+        """Call a tool; calls after the answer are refused."""
         if self.answer is not None:
             return answer_refused("the session has ended with the answer")
         return self.tools.call(name, arguments)
@@ -115,29 +120,33 @@ class AgentSession:
 
     def submit_detection(self, fault: Fault) -> ToolAnswer:
         """Submit whether there is a fault, and end the session."""
-        return self._done({"fault": fault})
+        return self._finish({"fault": fault})
 
     def submit_localization(self, services: Services, ordered: Ordered = True) -> ToolAnswer:
         """Submit the root cause services, and end the session."""
-        return self._unknown(services) or self._done({"services": services, "ordered": ordered})
+        return self._reject_unknown_services(services) or self._finish({"services": services, "ordered": ordered})
 
     def submit_rca(self, system_level: Level, fault_type: Type) -> ToolAnswer:
         """Submit the system level and the type of the fault, and end the session."""
-        return self._unknown_words(system_level, fault_type) or self._done(_pair(system_level, fault_type))
+        return self._reject_unknown_words(system_level, fault_type) or self._finish(
+            _pair_level_and_type(system_level, fault_type)
+        )
 
     def submit_all(
         self, fault: Fault, services: Services, system_level: Level, fault_type: Type, ordered: Ordered = True
     ) -> ToolAnswer:
         """Submit the complete answer, and end the session."""
-        problem = self._unknown(services) or self._unknown_words(system_level, fault_type)
-        answer = {"fault": fault, "services": services, "ordered": ordered} | _pair(system_level, fault_type)
-        return problem or self._done(answer)
+        problem = self._reject_unknown_services(services) or self._reject_unknown_words(system_level, fault_type)
+        answer = {"fault": fault, "services": services, "ordered": ordered} | _pair_level_and_type(
+            system_level, fault_type
+        )
+        return problem or self._finish(answer)
 
-    def _done(self, answer: dict[str, Any]) -> ToolAnswer:
+    def _finish(self, answer: dict[str, Any]) -> ToolAnswer:
         self.answer, self.answered_ns = answer, self.tools.clock.now_ns
         return answer_ok(ANSWER_TAKEN)
 
-    def _unknown(self, services: list[str]) -> ToolAnswer | None:
+    def _reject_unknown_services(self, services: list[str]) -> ToolAnswer | None:
         unknown = [name for name in services if name not in self.candidates]
         if not unknown or self.retries >= _RETRIES:
             return None
@@ -145,7 +154,7 @@ class AgentSession:
         names = ", ".join(self.candidates)
         return answer_invalid(f'"{unknown[0][:60]}" is not a candidate; answer again with names from: {names}.')
 
-    def _unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
+    def _reject_unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
         for word, allowed in ((level, SYSTEM_LEVELS), (fault_type, FAULT_TYPES)):
             if word is not None and word.strip().lower() not in allowed and self.retries < _RETRIES:
                 self.retries += 1
@@ -163,10 +172,20 @@ def task_instructions(task: RecordedTask) -> str:
     )
 
 
-def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
-    """Return the instructions with the alarm, if any, and the current time."""
-    alarm = "" if alarm_ns is None else f" An alarm was raised at {rfc3339(alarm_ns)}; it may be false."
-    return f"{task_instructions(task)}{alarm} It is {clock} now."
+def describe_situation(clock: ViewClock, alarm_ns: int | None = None, complaint: str | None = None) -> str:
+    """Return sentences about the alarm or the complaint, if any, and the current time.
+
+    Parameters
+    ----------
+    complaint
+        What a user says in place of the alarm; see `faultset.agents.interface.complaints.word_complaint`.
+    """
+    opening = ""
+    if complaint:
+        opening = f'A user complains: "{complaint}". The complaint may be wrong. '
+    elif alarm_ns is not None:
+        opening = f"An alarm was raised at {rfc3339(alarm_ns)}; it may be false. "
+    return f"{opening}It is {clock} now."
 
 
 def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
@@ -181,7 +200,7 @@ def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
     return ""
 
 
-def _pair(level: str | None, fault_type: str | None) -> dict[str, str | None]:
+def _pair_level_and_type(level: str | None, fault_type: str | None) -> dict[str, str | None]:
     return {"system_level": level, "fault_type": fault_type}
 
 
@@ -211,4 +230,4 @@ class MitigationSession(AgentSession):
 
     def submit_mitigation(self, summary: Summary = "") -> ToolAnswer:
         """Report that the repair is complete, and end the session."""
-        return self._done({"summary": summary})
+        return self._finish({"summary": summary})

@@ -1,4 +1,4 @@
-"""`faultset agents score` and `faultset agents page`."""
+"""`faultset agents score`: tables of imported runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, command
+from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
-    from faultset.evaluators.agent_evaluation.run_pages import AgentRow
+    from faultset.evaluators.agent_evaluation.recorded_runs import AgentRow
     from faultset.evaluators.statistics.intervals import Estimate
 
 _COLUMNS = {
@@ -47,28 +48,29 @@ def score_agents(folder: Path, as_json: bool) -> None:
       faultset agents score runs/
     """
     from faultset.agents import score_runs
-    from faultset.evaluators.agent_evaluation.run_pages import find_result_differences, summarise_agents
+    from faultset.evaluators.agent_evaluation.recorded_runs import find_result_differences, summarise_agents
 
     scored = score_runs(folder)
     rows, differences = summarise_agents(scored), find_result_differences(scored)
     if as_json:
         show_json(
             {
-                "rows": [_plain(row) for row in rows],
+                "rows": [_row_to_json(row) for row in rows],
                 "differences": [vars(difference) for difference in differences],
-                "runs": [_run(result) for result in scored],
+                "runs": [_run_to_json(result) for result in scored],
             }
         )
         return
     for source in dict.fromkeys(row.source for row in rows):
-        of_source = [row for row in rows if row.source == source]
-        versions = sorted({version for row in of_source for version in row.label_versions})
+        source_rows = [row for row in rows if row.source == source]
+        versions = sorted({version for row in source_rows for version in row.label_versions})
         title = f"{source}: labels {'; '.join(versions)}" if versions else f"{source}: no labels"
-        show_records([_shown(row) for row in of_source], columns=_COLUMNS, title=title)
+        show_records([_format_row(row) for row in source_rows], columns=_COLUMNS, title=title)
         for difference in differences:
             if difference.source == source:
-                names = f"{', '.join(difference.runs[:3])}{_more(difference.runs)}"
-                click.echo(f"Differs in {len(difference.runs)}: {difference.reason} ({names})")
+                names = f"{', '.join(difference.runs[:3])}{_count_more(difference.runs)}"
+                runs = count_text(len(difference.runs), "run")
+                click.echo(f"Differs from the recorded result in {runs}: {difference.reason} ({names})")
     broken = [result.run for result in scored if result.run.status == "harness_error"]
     if broken:
         click.echo("Harness errors:")
@@ -76,21 +78,23 @@ def score_agents(folder: Path, as_json: bool) -> None:
             click.echo(f"  {run.run}: {run.status_reason}")
 
 
-def _more(runs: tuple[str, ...]) -> str:
+def _count_more(runs: tuple[str, ...]) -> str:
     return f" and {len(runs) - 3} more" if len(runs) > 3 else ""
 
 
-def _shown(row: AgentRow) -> dict[str, Any]:
-    detection = "" if row.task != "detection" else f"{_counts(row.detected)} / {_counts(row.false_alarms)}"
+def _format_row(row: AgentRow) -> dict[str, Any]:
+    detection = (
+        "" if row.task != "detection" else f"{_format_counts(row.detected)} / {_format_counts(row.false_alarms)}"
+    )
     return {
         "agent": row.agent,
         "model": row.model,
         "task": row.task,
         "runs": row.runs,
-        "recorded": _counts(row.recorded),
-        "success": _interval(row.success),
-        "without_harness_errors": _interval(row.success_without_harness_errors),
-        "control": f"{row.control} {_counts(row.control_success)}".strip() if row.control else "",
+        "recorded": _format_counts(row.recorded),
+        "success": _format_interval(row.success),
+        "without_harness_errors": _format_interval(row.success_without_harness_errors),
+        "control": f"{row.control} {_format_counts(row.control_success)}".strip() if row.control else "",
         "detection": detection,
         "agreement": f"{row.agree}/{row.compared}" if row.compared else "-",
         "steps": row.steps,
@@ -99,34 +103,34 @@ def _shown(row: AgentRow) -> dict[str, Any]:
     }
 
 
-def _counts(estimate: Estimate) -> str:
+def _format_counts(estimate: Estimate) -> str:
     return f"{estimate.k:.4g}/{estimate.n}" if estimate.known and estimate.k is not None else "-"
 
 
-def _interval(estimate: Estimate) -> str:
+def _format_interval(estimate: Estimate) -> str:
     if not estimate.known:
         return "-"
     bounds = f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]" if estimate.interval_known else ""
-    return f"{_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
+    return f"{_format_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
 
 
-def _plain(row: AgentRow) -> dict[str, Any]:
+def _row_to_json(row: AgentRow) -> dict[str, Any]:
     from faultset.evaluators.statistics.intervals import Estimate
 
     record: dict[str, Any] = {}
     for name, value in vars(row).items():
-        record[name] = _estimate(value) if isinstance(value, Estimate) else value
+        record[name] = _estimate_to_json(value) if isinstance(value, Estimate) else value
     return record
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
     """Return an estimate for JSON, with null for unknown values."""
     numbers = {name: getattr(estimate, name) for name in ("value", "low", "high", "k")}
     record = {name: None if value is None or value != value else value for name, value in numbers.items()}
     return record | {"n": estimate.n, "method": estimate.method, "reason": estimate.reason}
 
 
-def _run(result: ScoredRun) -> dict[str, Any]:
+def _run_to_json(result: ScoredRun) -> dict[str, Any]:
     run = result.run
     return {
         "run": run.run,
@@ -145,24 +149,3 @@ def _run(result: ScoredRun) -> dict[str, Any]:
         "label_version": result.truth.label_version,
         "difference": result.difference,
     }
-
-
-@command("page", short_help="Write a run as an HTML page.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=OUTPUT_FILE, default=Path("run.html"), show_default=True, help="File to write.")
-def page(run: Path, out: Path) -> None:
-    """Write the trajectory file RUN as one self-contained HTML page, step by step.
-
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed.
-    "faultset dataset explore DATASET --episode ID" shows the telemetry of its episode.
-
-    \b
-    Example:
-      faultset agents page runs/trajectories/0647a98b-d4f8a010.json --out run.html
-    """
-    from faultset.agents import read_trajectory
-    from faultset.agents.runs.record import find_record
-    from faultset.evaluators.agent_evaluation.run_pages import write_run_page
-
-    write_run_page(read_trajectory(run), find_record(run), out)
-    click.echo(f"{out}: {out.stat().st_size:,} bytes.")

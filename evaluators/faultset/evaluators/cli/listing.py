@@ -17,8 +17,8 @@ from faultset.core.command_line.output import json_option, show_records
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, inputs, costs and departures.
 
-    The column core-1 has the figure on core-1: balanced accuracy, AC@1 or both right. "best" marks figures within the
-    interval of the best method, "above controls" those above every control.
+    The column core-1 has the result on core-1: balanced accuracy for detection, AC@1 for localization, level and type
+    for rca. "best" marks results within the interval of the best method, "above controls" those above every control.
 
     \b
     Example:

@@ -41,7 +41,7 @@ CONTROL = "loudest-log"
 
 
 def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
-    """Return localizers by name, the default panel if none is named.
+    """Return the named localizers, or the default panel if none is named.
 
     Raises
     ------
@@ -65,9 +65,8 @@ def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
 class Panel:
     """Methods for one episode, with shared tables and frames; use it as a context manager."""
 
-    def __init__(self, folder: Path, limits: RunLimits | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = str(folder.resolve())
-        self._limits = limits or RunLimits()
         self._worker = BaselineWorker(_peak_memory(), passed=(KeyboardInterrupt,))
         self._resources = ExitStack()
         self._runner: RunnerProcess | None = None
@@ -83,13 +82,13 @@ class Panel:
         return SharedView(self._folder, self._worker.cache, tables=frozenset(tables))
 
     def alarm(self, name: str) -> DetectorAlarm:
-        """Return the alarm of a detector that learned nothing from other episodes."""
+        """Return the alarm of a detector that was fitted without other episodes."""
         outcome = self._ask(get_baseline(name), "detect", 0)
         time_ns = None if outcome.answer is None else outcome.answer.alarm_ns
         return DetectorAlarm(detector=name, time_ns=time_ns, status=outcome.status, reason=outcome.reason)
 
     def answer(self, spec: BaselineSpec, moment_ns: int) -> PanelAnswer:
-        """Return the answer of a localizer that learned nothing from other episodes."""
+        """Return the answer of a localizer that was fitted without other episodes."""
         outcome = self._ask(spec, "localize", moment_ns)
         scores: dict[str, float] = {}
         evidence: list[dict[str, Any]] = []
@@ -107,7 +106,7 @@ class Panel:
         )
 
     def _ask(self, spec: BaselineSpec, action: Action, moment_ns: int) -> RunnerOutcome:
-        """Build the method, fit it on no episode, and run it."""
+        """Build the method, fit it without training episodes, and run it."""
         import cloudpickle
 
         code = method_code(spec)
@@ -140,7 +139,7 @@ class Panel:
             return self._worker.reply_to(request)
         if self._runner is None:
             self._runner = self._resources.enter_context(machine_pool().lend(self._folder))
-        return self._runner.run(request, self._limits)
+        return self._runner.run(request, RunLimits())
 
 
 @cache

@@ -8,7 +8,7 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,8 @@ def code_version() -> str:
         version = metadata.version("faultset")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    here = Path(__file__).resolve().parent
-    commit = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    folder = Path(__file__).resolve().parent
+    commit = _run_git(folder, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
     if commit.endswith("-dirty"):
         commit = f"{commit}.{own_digest()}"
     return f"{version}+{commit}" if commit else version
@@ -85,7 +85,7 @@ def identify_scorers() -> dict[str, str]:
     }
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _run_git(folder: Path, *arguments: str) -> str:
     # without this check, an installed copy would report the commit of the surrounding project
     root = folder.parents[3]
     if not (root / ".git").exists():
@@ -100,10 +100,10 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @functools.cache
-def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
+def library_versions() -> str:
     """Return the versions of libraries that can affect answers, as canonical JSON."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in names:
+    for name in (*_LIBRARIES, *_OPTIONAL):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
