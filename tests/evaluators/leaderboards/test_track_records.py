@@ -32,4 +32,4 @@ def test_new_records_of_a_dataset_replace_the_old_ones_and_keep_those_of_others(
     assert len(lines) == 1 + everything + 1
     replace_track_records(path, "core-1", [old])
     assert len(path.read_text("utf-8").splitlines()) == 2
-    assert str(replace(old, near_best=True, above_controls=True)) == "0.35 (best, above controls)"
+    assert str(replace(old, near_best=True, above_controls=True)) == "0.26 (best, above controls)"
