@@ -164,7 +164,7 @@ def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
 def faults_page() -> str:
     """Return the reference of the built-in faults as Markdown."""
     lines = [
-        "# Faults",
+        "# Fault effects",
         "",
         "For readers who choose a fault: every built-in one. [Faults](../concepts/faults.md) explains the terms.",
         "",
