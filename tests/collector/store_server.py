@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals import Metrics
 from faultset.collector.runtime.stores.driver import (
     Account,
     AdminAction,
-    ClientContext,
     Credentials,
     StoreAccess,
     StoreAddress,

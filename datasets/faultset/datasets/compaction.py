@@ -164,8 +164,7 @@ def compact_dataset(
         create_version(
             folder,
             provenance=provenance,
-            splits=dataset.version_file.splits,
-            recording_splits=dataset.version_file.recording_splits,
+            splits_of=dataset.version_file,
         )
     return open_dataset(out)
 

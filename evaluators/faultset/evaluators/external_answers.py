@@ -36,7 +36,6 @@ def score(
         Folder, URL, or opened dataset with the ground truth.
     answers
         Rows or a `results.parquet` of an earlier evaluation, or a frame with one row per answer and the columns
-
         - `episode`, `baseline` (name of the method), `task` (detection, localization or rca);
         - detection: `alarm_ns`, missing if no alarm was raised;
         - localization: `ranking`, a mapping from services to scores or a list of services, best first;
@@ -64,9 +63,8 @@ def score(
     """
     with open_source(dataset, version, workers=1) as read_source:
         source = read_source()
-    truths = {truth.episode: truth for truth in source.truths}
     return Evaluation(
-        rows=_read_answers(answers, truths, source),
+        rows=_read_answers(answers, source),
         dataset=None if source.url else source.folder,
         digest=source.digest,
         settings={"source": source.url or str(source.folder), "answers": "computed elsewhere"},
@@ -76,8 +74,9 @@ def score(
 
 
 def _read_answers(
-    answers: pd.DataFrame | Sequence[ResultRow] | str | Path, truths: Mapping[str, Truth], source: DatasetSource
+    answers: pd.DataFrame | Sequence[ResultRow] | str | Path, source: DatasetSource
 ) -> tuple[ResultRow, ...]:
+    truths = {truth.episode: truth for truth in source.truths}
     if isinstance(answers, str | Path):
         path = Path(answers)
         answers = read_rows(path / "results.parquet" if path.is_dir() else path)

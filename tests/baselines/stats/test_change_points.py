@@ -51,7 +51,7 @@ def test_a_change_of_level_is_dated_to_the_sample_and_nothing_before_it() -> Non
     runs = run_lengths(samples)
     assert (runs.compute_start_probability(40)[40:50] < 0.5).all()
     assert (runs.compute_start_probability(40)[52:] > 0.9).all()
-    assert runs.most_likely[70] == 71 - 50
+    assert runs.probability[70].argmax() == 71 - 50
 
 
 def test_what_comes_later_does_not_change_earlier_run_lengths() -> None:

@@ -17,6 +17,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.episodes import actions, fault_steps, health
 from faultset.collector.episodes.host_pressure import CpuPressure
+from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.faults.registry import get_fault
@@ -83,7 +84,7 @@ def runner(
         }
         for n in range(-100, 300)
     ]
-    return EpisodeRunner(plan, platform, platform.journal, folder / "data", clock=clock, **options)
+    return EpisodeRunner(plan, platform, platform.journal, folder / "data", EpisodeOptions(clock=clock, **options))
 
 
 def fake(subject: EpisodeRunner) -> FakePlatform:

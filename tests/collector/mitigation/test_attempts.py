@@ -12,6 +12,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.mitigation.repairs import MITIGATION_PHASES, build_repair_order
@@ -74,7 +75,9 @@ def run_mitigation(
     folder.mkdir(exist_ok=True)
     platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
     clock = VirtualClock(platform, spared_from_s)
-    runner = EpisodeRunner(plan, platform, platform.journal, folder / "data", repairs=orders, clock=clock)
+    runner = EpisodeRunner(
+        plan, platform, platform.journal, folder / "data", EpisodeOptions(repairs=orders, clock=clock)
+    )
     return runner.run(), platform
 
 
@@ -223,9 +226,7 @@ def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None
         platform,
         platform.journal,
         tmp_path / "data",
-        repairs=[order],
-        clock=clock,
-        interrupted=lambda: runner.machine.phase == "mitigate",
+        EpisodeOptions(repairs=[order], clock=clock, interrupted=lambda: runner.machine.phase == "mitigate"),
     )
     outcome = runner.run()
     assert outcome.failure == "interrupted during the repair"

@@ -13,6 +13,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.episodes import fault_steps, health
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recording_plan import PlannedIncident, RecordingPlan
 from faultset.collector.platforms.base import HostLoad
@@ -80,7 +81,7 @@ def record(
         for number in range(700)
     ]
     change(platform)
-    runner = RecordingRunner(plan, platform, platform.journal, folder / "data", clock=clock, **options)
+    runner = RecordingRunner(plan, platform, platform.journal, folder / "data", EpisodeOptions(clock=clock, **options))
     return runner.run(), platform
 
 

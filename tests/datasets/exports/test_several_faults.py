@@ -19,7 +19,6 @@ from faultset.datasets.imports.importer import import_dataset
 
 PAIRS = (("cpu-hog", "geo"), ("leak", "rate"))
 REFUSING = {
-    "aiopslab": "a problem of AIOpsLab has one fault, but the episode has several",
     "rcaeval": "a case of RCAEval has one target, but the episode has 2",
 }
 

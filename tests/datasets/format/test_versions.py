@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -17,7 +16,6 @@ from faultset.datasets.format.versions import (
     compare_versions,
     create_version,
     list_versions,
-    read_version,
     write_version_file,
 )
 
@@ -194,12 +192,6 @@ def test_a_new_card_keeps_the_notes_below_its_mark(write_episode, tmp_path):
     text = card.read_text()
     assert "version 1.1.0" in text
     assert text.endswith("is written again. -->\nCollected on a rainy day.\n")
-
-
-def test_the_time_of_a_version_can_be_given(write_episode, tmp_path):
-    write_episode("e1")
-    create_version(tmp_path, provenance={}, created=datetime(2026, 1, 2, tzinfo=UTC))
-    assert read_version(tmp_path).created == "2026-01-02T00:00:00+00:00"
 
 
 def test_a_version_that_could_not_be_read_again_is_not_written(example_copy, monkeypatch):

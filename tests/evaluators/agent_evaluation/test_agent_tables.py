@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from faultset.agents import ScoredRun, import_runs, score_runs
 from faultset.core.command_line.console import root
-from faultset.evaluators.agent_evaluation.run_pages import find_result_differences, summarise_agents
+from faultset.evaluators.agent_evaluation.recorded_runs import find_result_differences, summarise_agents
 from tests.agents.conftest import said, session_document
 
 YES, NO = said('submit("Yes")'), said('submit("No")')

@@ -16,6 +16,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, export_dataset, open_dataset
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from faultset.evaluators import EvaluationStart, evaluation_call
+from faultset.evaluators.cli.compare import compare
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.execution.baseline_choice import STRONGEST, choose_baselines
@@ -162,8 +163,10 @@ def test_baselines_are_listed_with_what_they_need():
     assert records["ksigma"]["task"] == "detection"
     assert records["sli-rule"]["needs"] == ["sli"]
     table = CliRunner().invoke(baselines, ["--task", "localization"]).stdout
-    assert "max-z" in table
     assert "ksigma" not in table
+    line = next(line for line in table.splitlines() if line.startswith("epsilon-diagnosis"))
+    for text in ("metrics", "instant", "above controls", "Shan et al., ε-Diagnosis, WWW 2019"):
+        assert text in line
     assert CliRunner().invoke(baselines, ["--task", "x"]).exit_code == 2
 
 
@@ -237,13 +240,13 @@ def test_relative_folders_may_have_a_colon(example_dataset: Path, tmp_path: Path
         result = invoke("run-10:00", "--baselines", "always-yes,max-z", "--workers", 1, "--out", out)
         assert result.exit_code == 0, result.stderr
     assert read_rows(Path("out:1/results.parquet")) == read_rows(tmp_path / "out:1" / "results.parquet")
-    assert invoke("--compare", "out:1", "out:2").exit_code == 0
+    assert CliRunner().invoke(compare, ["out:1", "out:2"]).exit_code == 0
 
 
 def test_episodes_without_a_label_are_left_out_or_refused(example_dataset: Path, tmp_path: Path):
-    export_dataset("openmetrics", example_dataset, tmp_path / "files")
+    export_dataset("wide-csv", example_dataset, tmp_path / "files")
     episode = next(iter(open_dataset(example_dataset)))
-    file = tmp_path / "files" / f"{episode.id}.om"
+    file = tmp_path / "files" / "features" / f"{episode.id}.csv"
     start_s = episode.context.view_start_ns / 10**9
     unlabelled = {"start": start_s + 15, "end": start_s + 30}
     healthy = {"start": start_s, "end": start_s + 14}

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.cli.evaluate import evaluate
+from faultset.evaluators.cli.compare import compare as compare_command
 from faultset.evaluators.comparison.formats import markdown
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.comparison.runs import read_run
@@ -39,7 +39,7 @@ def compared(old: list[ResultRow], new: list[ResultRow], tmp_path: Path, **setti
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(evaluate, [str(argument) for argument in arguments])
+    return CliRunner().invoke(compare_command, [str(argument) for argument in arguments])
 
 
 def test_six_wins_of_six_have_the_exact_p_of_two_in_sixty_four(make, tmp_path: Path):
@@ -143,12 +143,10 @@ def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
         (first, tmp_path / "empty"): "has no results",
     }
     for pair, words in messages.items():
-        result = invoke("--compare", *pair)
+        result = invoke(*pair)
         assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.stderr
-    assert invoke(tmp_path, "--compare", first, other).exit_code == 2
-    assert invoke().exit_code == 2
     (other / "leaderboard.json").write_text("{")
-    assert invoke("--compare", first, other).exit_code == 3
+    assert invoke(first, other).exit_code == 3
     with pytest.raises(UsageError, match="labels of all"):
         compare(
             read_run(first),
@@ -159,7 +157,7 @@ def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
 def test_the_command_prints_and_writes_text_json_and_a_page(make, tmp_path: Path):
     old = stored(load_run(make, [WRONG] * 6), tmp_path / "old")
     new = stored(load_run(make, [RIGHT] * 6, code="<i>2</i>"), tmp_path / "new")
-    result = invoke("--compare", old, new)
+    result = invoke(old, new)
     assert result.exit_code == 0, result.output
     assert "+1.00" in result.stdout
     assert "p=0.031" in result.stdout
@@ -169,7 +167,7 @@ def test_the_command_prints_and_writes_text_json_and_a_page(make, tmp_path: Path
     assert "+1.00" in (new / "comparison.md").read_text()
     content = json.loads((new / "comparison.json").read_text())
     assert content["tables"][0]["entries"][0]["differences"]["ac1"]["value"] == 1.0
-    elsewhere = invoke("--compare", old, new, "--out", tmp_path / "out", "--json")
+    elsewhere = invoke(old, new, "--out", tmp_path / "out", "--json")
     assert json.loads(elsewhere.stdout)["episodes"] == 6
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "comparison.json",

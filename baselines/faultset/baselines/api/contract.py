@@ -12,7 +12,7 @@ Localizers and diagnosers may use the whole view. Their healthy data are `view.r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -113,12 +113,6 @@ class Detection:
         """Return an answer without samples and without an alarm."""
         empty = np.empty(0)
         return cls.from_scores(empty.astype(np.int64), empty, threshold)
-
-    def at_threshold(self, threshold: float) -> Detection:
-        """Return the same scores with a different threshold."""
-        flags = np.asarray(self.scores > threshold)
-        alarm_ns = first_alarm(self.times_ns, flags, self.consecutive)
-        return replace(self, flags=flags, threshold=float(threshold), alarm_ns=alarm_ns)
 
 
 def first_alarm(

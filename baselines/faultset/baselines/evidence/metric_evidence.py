@@ -74,14 +74,8 @@ def metric_evidence(
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, gone)
-    # Ignore constant series, so that their number does not matter.
-    everything = np.vstack([windows.reference, windows.values])
-    present = np.isfinite(everything)
-    highest, lowest = (
-        np.where(present, everything, -np.inf).max(axis=0),
-        np.where(present, everything, np.inf).min(axis=0),
-    )
-    moves = (highest > lowest) & ~gone
+    # constant series are ignored, so that their number does not matter
+    moves = _find_moving_series(windows) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
@@ -102,6 +96,13 @@ def metric_evidence(
             if value > usual
         ]
     return evidence
+
+
+def _find_moving_series(windows: Windows) -> npt.NDArray[np.bool_]:
+    """Return [S] which series have more than one value."""
+    samples = np.vstack([windows.reference, windows.values])
+    present = np.isfinite(samples)
+    return np.where(present, samples, -np.inf).max(axis=0) > np.where(present, samples, np.inf).min(axis=0)
 
 
 def _remove_rollouts(

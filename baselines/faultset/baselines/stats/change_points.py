@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
 from faultset.baselines.stats.scaling import Matrix
@@ -20,11 +19,6 @@ class RunLengths:
 
     probability: Matrix
     """[T, T + 1] row t, column r: probability that the run has r samples after t + 1 samples."""
-
-    @property
-    def most_likely(self) -> npt.NDArray[np.int64]:
-        """Return the most probable run length after each sample."""
-        return np.asarray(self.probability.argmax(axis=1), dtype=np.int64)
 
     def compute_start_probability(self, first: int) -> Matrix:
         """Return [T] the probability that the current run began at sample `first` or later and is not empty."""

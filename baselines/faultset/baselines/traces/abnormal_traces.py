@@ -201,8 +201,7 @@ def compare_patterns(
     order = np.argsort(before, kind="stable")
     most_frequent[of_source[order]] = order
     shrink = count_effective(before_all, similarity) / np.maximum(before_all, 1.0)
-    best = np.zeros(len(example))
-    surprise = np.zeros(len(example))
+    best, surprise = np.zeros(len(example)), np.zeros(len(example))
     counts = np.zeros((len(example), 4))
     for window in windows:
         now, now_all = _count_by_source(code, source, window, of_source)

@@ -190,13 +190,10 @@ def run_episodes(
             report()
             for waiting, result in executor.wait(LOOK_EVERY_S):
                 del running[result.episode]
-                if result.failure:
-                    _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
-                tried = waiting.add_void(result.outcome)
-                if should_stop() or not queue.repeat(tried, result.outcome):
-                    result = replace(result, voids=tried.voids)
-                    results.append(result)
-                    queue.extend(take(result))
+                final = _repeat_or_end(queue, waiting, result, is_stopping=should_stop())
+                if final is not None:
+                    results.append(final)
+                    queue.extend(take(final))
             report()
     except ExecutorLost as error:
         done = sum(not result.failure for result in results)
@@ -205,6 +202,16 @@ def run_episodes(
             "again to continue"
         ) from error
     return results
+
+
+def _repeat_or_end(
+    queue: EpisodeQueue, waiting: WaitingEpisode, result: EpisodeResult, *, is_stopping: bool
+) -> EpisodeResult | None:
+    """Queue an episode again if that may help; otherwise return its final result."""
+    if result.failure:
+        _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
+    tried = waiting.add_void(result.outcome)
+    return replace(result, voids=tried.voids) if is_stopping or not queue.repeat(tried, result.outcome) else None
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:

@@ -174,42 +174,49 @@ def mitigate(
         with lock_folder(root, "mitigate", notify=notify) as lock:
             for sentence in remove_abandoned(root, lambda platform: host.here).left:
                 notify(sentence)
-            done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
-            due = [attempt for attempt in planned if attempt.id not in done]
-            jobs = host.episode_capacity()
+            attempts = _Attempts(root, planned, in_turn)
+            due, jobs = len(planned) - len(attempts.done), host.episode_capacity()
             notify(
-                f"{count_text(len(due), 'attempt')} to run, {len(done)} already done, at most {jobs} at a time, "
+                f"{count_text(due, 'attempt')} to run, {len(attempts.done)} already done, at most {jobs} at a time, "
                 f"into {root}"
             )
-            groups = _group_by_episode(due, in_turn)
-
-            def take(result: EpisodeResult) -> list[WaitingEpisode]:
-                group = groups[result.episode]
-                tried = _apply_outcome(group, result.outcome)
-                for attempt in tried:
-                    done[attempt.id] = attempt
-                    if not attempt.failure:
-                        _write(root, attempt)
-                rest = _group_by_episode(group[len(tried) :] if tried else [], in_turn)
-                groups.update(rest)
-                return [WaitingEpisode(plan=group[0].plan, repairs=_repairs(group)) for group in rest.values()]
-
             with host.open_executor(campaign="", jobs=jobs, lock=lock) as executor:
                 run_episodes(
-                    [group[0].plan for group in groups.values()],
+                    [group[0].plan for group in attempts.groups.values()],
                     executor,
                     progress=progress,
                     should_stop=should_stop,
-                    take=take,
-                    repairs={episode: _repairs(group) for episode, group in groups.items()},
+                    take=attempts.take,
+                    repairs={episode: _repairs(group) for episode, group in attempts.groups.items()},
                 )
             await_removal_or_notify(host.here, [attempt.id for attempt in planned], notify)
     return MitigationCampaign(
         root=root,
-        mitigations=tuple(done[attempt.id] for attempt in planned if attempt.id in done),
+        mitigations=tuple(attempts.done[attempt.id] for attempt in planned if attempt.id in attempts.done),
         interrupted=should_stop(),
         wall_s=time.monotonic() - began,
     )
+
+
+class _Attempts:
+    """The attempts of a folder: those that are done, by id, and groups of others that share an episode."""
+
+    def __init__(self, root: Path, planned: Sequence[Mitigation], in_turn: bool):
+        self._root, self._in_turn = root, in_turn
+        self.done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
+        self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.done], in_turn)
+
+    def take(self, result: EpisodeResult) -> list[WaitingEpisode]:
+        """Write the attempts that an episode made, and return episodes for the rest of its group."""
+        group = self.groups[result.episode]
+        tried = _apply_outcome(group, result.outcome)
+        for attempt in tried:
+            self.done[attempt.id] = attempt
+            if not attempt.failure:
+                _write(self._root, attempt)
+        rest = _group_by_episode(group[len(tried) :] if tried else [], self._in_turn)
+        self.groups.update(rest)
+        return [WaitingEpisode(plan=group[0].plan, repairs=_repairs(group)) for group in rest.values()]
 
 
 def _open_host(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:

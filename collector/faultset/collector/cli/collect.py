@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -19,7 +20,10 @@ from faultset.collector.cli.cluster import (
 )
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option
-from faultset.core.printable import count_text
+
+if TYPE_CHECKING:
+    from faultset.collector.plans.plan import Plan
+    from faultset.collector.plans.requests import CampaignRequest
 
 
 def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -120,19 +124,13 @@ def collect(
         options["faults"] = ("all",)
     _check_source(as_in, options)
     from faultset.collector.campaigns.collection import collect as collect_campaign
-    from faultset.collector.cli.output import default_jobs, print_summary, show_plans, show_progress
-    from faultset.collector.plans.campaign_plans import plan_campaign
-    from faultset.collector.plans.recorded_plans import read_recorded_plans, select_repeatable
+    from faultset.collector.cli.output import default_jobs, print_summary, raise_interrupted, show_plans, show_progress
     from faultset.collector.plans.requests import make_request
 
     campaign = request_options(options)
     request = None if as_in else make_request(**campaign)
     if dry_run:
-        plans, objections = (
-            select_repeatable(read_recorded_plans(as_in)) if as_in else (plan_campaign(make_request(**campaign)), ())
-        )
-        for sentence in objections:
-            click.echo(sentence, err=True)
+        plans = _plan(request, as_in)
         show_plans(plans, jobs or default_jobs(plans[0].platform, scheduler), as_json=as_json)
         return
     with interrupts() as received, show_progress() as progress:
@@ -149,15 +147,23 @@ def collect(
             should_stop=lambda: bool(received),
         )
     if result.interrupted:
-        finished = sum(not episode.failure for episode in result.episodes)
-        click.echo(
-            f"stopped with {finished} of {count_text(len(result.plans), 'episode')}. Run the same command again "
-            "to continue",
-            err=True,
-        )
-        raise KeyboardInterrupt
+        raise_interrupted(sum(not episode.failure for episode in result.episodes), len(result.plans), "episode")
     print_summary(result, as_json=as_json)
     result.raise_for_failures()
+
+
+def _plan(request: CampaignRequest | None, as_in: Path | None) -> Sequence[Plan]:
+    """Return the plans of a request, or those in `as_in` that can be repeated."""
+    from faultset.collector.plans.campaign_plans import plan_campaign
+    from faultset.collector.plans.recorded_plans import read_recorded_plans, select_repeatable
+
+    if as_in is None:
+        assert request is not None
+        return plan_campaign(request)
+    plans, objections = select_repeatable(read_recorded_plans(as_in))
+    for sentence in objections:
+        click.echo(sentence, err=True)
+    return plans
 
 
 def _check_source(as_in: Path | None, options: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations
-    from faultset.collector.cli.output import show_progress
+    from faultset.collector.cli.output import raise_interrupted, show_progress
 
     repairs = {name: options.pop(name) for name in ("commands", "operator", "repairs", "within", "sustain")}
     request = request_options(options)
@@ -119,12 +119,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
             should_stop=lambda: bool(received),
         )
     if campaign.interrupted:
-        done = sum(not attempt.failure for attempt in campaign.mitigations)
-        click.echo(
-            f"stopped with {done} of {count_text(len(planned), 'attempt')}. Run the same command again to continue",
-            err=True,
-        )
-        raise KeyboardInterrupt
+        raise_interrupted(sum(not attempt.failure for attempt in campaign.mitigations), len(planned), "attempt")
     _show(campaign, as_json)
     campaign.raise_for_failures()
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -289,6 +289,12 @@ def remaining_s(state: CampaignProgress, now_s: float) -> float:
 def time_left(state: CampaignProgress, now_s: float) -> str:
     """Return a campaign's remaining time in words; empty at its end."""
     return f"about {duration_text(remaining_s(state, now_s))} left" if state.running or state.waiting else ""
+
+
+def raise_interrupted(done: int, total: int, unit: str) -> NoReturn:
+    """Print how far a campaign came before Ctrl-C, and end the command."""
+    click.echo(f"stopped with {done} of {count_text(total, unit)}. Run the same command again to continue", err=True)
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,10 @@ from faultset.collector.cli.cluster import platform_settings
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.printable import count_text
+
+if TYPE_CHECKING:
+    from faultset.collector.campaigns.output_folder import RemovalResult
+    from faultset.collector.platforms.hosts import PlatformHost
 
 
 def _is_named(option: str) -> bool:
@@ -46,11 +52,9 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
       faultset recover --platform kubernetes
     """
     from faultset.collector.campaigns.destinations import open_destination
-    from faultset.collector.campaigns.output_folder import RemovalResult, check_output_folder, remove_abandoned
+    from faultset.collector.campaigns.output_folder import RemovalResult, check_output_folder
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
-    from faultset.core.files import translate_resource_errors
-    from faultset.core.locks import lock_folder
     from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))
@@ -58,24 +62,14 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     folder = destination.folder
     check_output_folder(folder)
     removal, refusal = RemovalResult(), None
-
-    def say(sentence: str) -> None:
-        click.echo(sentence, err=True)
-
-    try:
-        if folder.exists():
-            with (
-                translate_resource_errors(folder),
-                lock_folder(folder, "recover", take_over=break_lock, notify=say),
-            ):
-                removal = remove_abandoned(
-                    folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
-                )
-        elif platform == "local" and destination.is_shared and _is_named("out"):
-            # on a cluster, orphans are removed even if the folder is missing
-            refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
-    except DataError as error:
-        refusal = error
+    if folder.exists():
+        try:
+            removal = _clean_folder(folder, platform, host, break_lock=break_lock)
+        except DataError as error:
+            refusal = error
+    elif platform == "local" and destination.is_shared and _is_named("out"):
+        # on a cluster, orphans are removed even if the folder is missing
+        refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):
@@ -89,6 +83,22 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
         raise refusal
     if removal.left:
         raise DataError("; ".join(removal.left))
+
+
+def _clean_folder(folder: Path, platform: str, host: PlatformHost, *, break_lock: bool) -> RemovalResult:
+    """Remove what killed runs left in the folder of a dataset, and on the platforms of their episodes."""
+    from faultset.collector.campaigns.output_folder import remove_abandoned
+    from faultset.collector.platforms.hosts import open_host
+    from faultset.core.files import translate_resource_errors
+    from faultset.core.locks import lock_folder
+
+    def notify(sentence: str) -> None:
+        click.echo(sentence, err=True)
+
+    with translate_resource_errors(folder), lock_folder(folder, "recover", take_over=break_lock, notify=notify):
+        return remove_abandoned(
+            folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
+        )
 
 
 def _print_removal(episodes: Sequence[str], orphans: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,12 @@ from faultset.collector.cli.cluster import (
 )
 from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
+
+if TYPE_CHECKING:
+    from faultset.collector.episodes.trial import FaultTrial
+    from faultset.collector.faults.registry import FaultSpec
+    from faultset.collector.platforms.hosts import PlatformHost
+    from faultset.collector.spec.app import AppSpec
 
 
 @command("try-fault")
@@ -46,60 +52,76 @@ def try_fault(
       faultset try-fault slow-store --app hotel
       faultset try-fault http-abort --app social --target text-service
     """
-    import numpy as np
-
     from faultset.collector.apps import load_app
-    from faultset.collector.episodes.trial import try_on_platform
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.plans.chosen_stores import check_stores, with_stores
-    from faultset.collector.plans.fault_choice import unavailable_reason
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
-    from faultset.collector.platforms.journal import Journal
     from faultset.core.errors import PlatformError, UsageError
-    from faultset.core.suggestions import unknown_name
 
     choice = parse_stores(stores, platform)
     spec, loaded = get_fault(name), with_stores(load_app(app), choice, platform)
-    if reason := unavailable_reason(spec, loaded):
-        raise UsageError(f"fault {name} {reason}; choose another application with --app")
-    possible = spec.targets(loaded)
-    if target is not None and target not in possible:
-        raise unknown_name(f"target of {name} in {loaded.name}", target, possible)
-    settings = platform_settings(**options)
-    host = open_host(platform, settings)
+    chosen = _choose_target(spec, loaded, target, seed)
+    host = open_host(platform, platform_settings(**options))
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be injected on platform {platform}: {reason}; choose another fault")
     host.check()
     for sentence in check_stores(host, [loaded]) if choice else ():
         click.echo(sentence, err=True)
-    chosen = target or str(np.random.default_rng(seed).choice(possible))
-    trial_name = f"try-{seed}"
-    with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
-        journal = Journal(Path(folder) / "journal.jsonl")
-        trial_platform = host.create_platform(loaded, Path(folder), journal, episode=trial_name, seed=seed, step_s=1.0)
-        try:
-            trial = try_on_platform(
-                spec, chosen, trial_platform, seed=seed, say=lambda sentence: click.echo(sentence, err=True)
-            )
-        finally:
-            trial_platform.teardown()
-            journal.close()
-            host.await_removal([trial_name])
-    failed, sent = trial.failed
-    row = {
-        "fault": name,
-        "target": chosen,
-        "parameters": trial.parameters,
-        "in effect after": None if trial.confirmed_s is None else f"{trial.confirmed_s:g} s",
-        "evidence": trial.evidence or "",
-        "failed requests": f"{failed} of {sent}",
-        "ready again after": f"{trial.recovered_s:g} s",
-    }
+    trial = _run_trial(spec, chosen, host, loaded, seed)
+    row = _describe_trial(name, trial)
     show_records([row], columns=list(row), as_json=as_json)
     if trial.evidence is None:
         raise PlatformError(
             f"fault {name} on {chosen} was injected and undone, but its check did not confirm it; correct the fault's "
             "check, or try another target with --target"
         )
+
+
+def _choose_target(spec: FaultSpec, app: AppSpec, target: str | None, seed: int) -> str:
+    """Return the target, drawn by default; raise UsageError if the fault cannot be applied to it."""
+    import numpy as np
+
+    from faultset.collector.plans.fault_choice import unavailable_reason
+    from faultset.core.errors import UsageError
+    from faultset.core.suggestions import unknown_name
+
+    if reason := unavailable_reason(spec, app):
+        raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")
+    possible = spec.targets(app)
+    if target is not None and target not in possible:
+        raise unknown_name(f"target of {spec.name} in {app.name}", target, possible)
+    return target or str(np.random.default_rng(seed).choice(possible))
+
+
+def _describe_trial(fault: str, trial: FaultTrial) -> dict[str, Any]:
+    failed, sent = trial.failed
+    return {
+        "fault": fault,
+        "target": trial.target,
+        "parameters": trial.parameters,
+        "in effect after": None if trial.confirmed_s is None else f"{trial.confirmed_s:g} s",
+        "evidence": trial.evidence or "",
+        "failed requests": f"{failed} of {sent}",
+        "ready again after": f"{trial.recovered_s:g} s",
+    }
+
+
+def _run_trial(spec: FaultSpec, target: str, host: PlatformHost, app: AppSpec, seed: int) -> FaultTrial:
+    """Try the fault in a temporary folder, and remove everything at the end."""
+    from faultset.collector.episodes.trial import try_on_platform
+    from faultset.collector.platforms.journal import Journal
+
+    name = f"try-{seed}"
+    with tempfile.TemporaryDirectory(prefix="faultset-try-") as folder, raised_interrupts():
+        journal = Journal(Path(folder) / "journal.jsonl")
+        platform = host.create_platform(app, Path(folder), journal, episode=name, seed=seed, step_s=1.0)
+        try:
+            return try_on_platform(
+                spec, target, platform, seed=seed, say=lambda sentence: click.echo(sentence, err=True)
+            )
+        finally:
+            platform.teardown()
+            journal.close()
+            host.await_removal([name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,12 @@ from faultset.collector.episodes.health import (
     requests_between,
     unready_workloads,
 )
-from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.episodes.live_faults import build_live_fault
+from faultset.collector.episodes.live_faults import RepairWaits, build_live_fault
+from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.recording import LiveRecording, read_early, write_episode
-from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
-from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
-from faultset.collector.mitigation.messages import MitigationResult
+from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
+from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Phase
+from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.journal import Journal
@@ -74,25 +74,37 @@ class EpisodeActions:
         platform: EpisodePlatform,
         journal: Journal,
         root: Path,
+        options: EpisodeOptions,
         *,
-        sources: SourceRecorder,
-        interrupted: Callable[[], bool],
-        pressure: CpuPressure,
         watchdog: EpisodeWatchdog,
-        attempt: MitigationAttempt | None = None,
-        clock: EpisodeClock,
     ):
         self.record, self.plan = record, record.plan
         self.machine, self.draws, self.platform, self.journal, self.root = machine, draws, platform, journal, root
-        self.sources = sources
+        self.sources = options.sources or SourceRecorder((), root)
         self.judgement: Judgement | None = None
         self.mitigations: tuple[MitigationResult, ...] = ()
-        self._attempt = attempt
-        self._steps = FaultSteps(record, platform, clock)
-        self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
+        self._attempt = _create_attempt(options.repairs, platform) if options.repairs else None
+        self._steps = FaultSteps(record, platform, options.clock)
+        self._interrupted, self._pressure, self._clock = options.interrupted, options.pressure, options.clock
+        self._watchdog = watchdog
         self._decoys = DecoySchedule(
             platform, draws.decoys, onset_s=draws.onset_s, faults={fault.target: fault.spec for fault in record.faults}
         )
+
+    def handlers(self) -> dict[Command, Callable[[], None]]:
+        """Return the action of every command."""
+        return {
+            Command.DEPLOY: self.deploy,
+            Command.START_LOAD: self.start_load,
+            Command.CHECK_WARM: self.check_warm,
+            Command.CHECK_REFERENCE: self.check_reference,
+            Command.DECOY: self.make_decoys,
+            Command.INJECT: self.inject,
+            Command.MITIGATE: self.mitigate,
+            Command.UNDO: self.undo,
+            Command.COLLECT: self.collect,
+            Command.TEARDOWN: self.teardown,
+        }
 
     def deploy(self) -> None:
         """Deploy the application and wait until it is ready."""
@@ -186,16 +198,14 @@ class EpisodeActions:
         if self.record.unconfirmed:
             raise self._unconfirmed(self.record.unconfirmed[0])
         recording = LiveRecording(self.record, self.platform, self._bounds, self.journal.path.parent)
-        live = build_live_fault(
-            self.record,
-            self.machine,
-            self.platform,
+        waiting = RepairWaits(
+            self._clock,
+            self.record.faults[0].spec.repeat_s,
             inject=self.inject,
             interrupted=self._interrupted,
             watchdog=self._watchdog,
-            clock=self._clock,
-            recording=recording,
         )
+        live = build_live_fault(self.record, self.machine, self.platform, waiting, recording)
         _log.info("the repair begins")
         try:
             self.mitigations = self._attempt.run(live)
@@ -285,3 +295,10 @@ class EpisodeActions:
         """Close the sources and remove the application."""
         self.sources.close()
         self.platform.teardown()
+
+
+def _create_attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
+    # few episodes need these slow imports
+    from faultset.collector.mitigation.attempts import MitigationAttempt
+
+    return MitigationAttempt(repairs, platform)

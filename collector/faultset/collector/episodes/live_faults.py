@@ -21,26 +21,21 @@ def build_live_fault(
     record: EpisodeRecord,
     machine: EpisodeMachine,
     platform: EpisodePlatform,
-    *,
-    inject: Callable[[], None],
-    interrupted: Callable[[], bool],
-    watchdog: EpisodeWatchdog,
-    clock: EpisodeClock,
+    waits: RepairWaits,
     recording: LiveRecording,
 ) -> LiveFault:
     """Return the injected fault at the end of an episode's view.
 
     Parameters
     ----------
-    inject
-        Injects a repeating fault again.
-    interrupted
-        Returns whether the episode must end.
+    waits
+        Waits during the repair.
     recording
         Recording of the episode so far.
     """
     (fault,) = record.faults
     assert record.inject_start_ns is not None
+    clock = record.clock
     end_ns = min(clock.time_ns(), machine.view_end_ns)
     windows = ComparisonWindows(
         start_ns=machine.view_start_ns,
@@ -49,23 +44,9 @@ def build_live_fault(
         end_ns=end_ns,
     )
     tests = sli_tests(requests_between(platform, machine.view_start_ns, end_ns), windows)
-    repetition = _Repetition(clock, fault.spec.repeat_s)
-
-    def sleep(seconds: float) -> None:
-        until_ns = clock.monotonic_ns() + round(seconds * SECOND_NS)
-        while True:
-            if interrupted():
-                raise PlatformError("interrupted during the repair")
-            watchdog.check()
-            if repetition.is_due():
-                inject()
-            left_ns = until_ns - clock.monotonic_ns()
-            if left_ns <= 0:
-                return
-            clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))
 
     def undo() -> None:
-        repetition.end()
+        waits.stop_repetition()
         platform.undo()
 
     return LiveFault(
@@ -79,24 +60,53 @@ def build_live_fault(
             platform, start_ns, end_ns, record.plan.least_rate_rps, now_ns=clock.time_ns()
         ),
         undo=undo,
-        sleep=sleep,
+        sleep=waits.sleep,
         clock=clock.time_ns,
         recorded=lambda: recording.up_to(clock.time_ns()),
     )
 
 
-class _Repetition:
-    """Schedule of a repeating injection."""
+class RepairWaits:
+    """Waits during a repair, which notice an interrupt and a disturbed host, and repeat the injection when it is due.
 
-    def __init__(self, clock: EpisodeClock, repeat_s: float | None):
+    Parameters
+    ----------
+    repeat_s
+        Seconds between injections; None for a fault that is injected once.
+    inject
+        Injects a repeating fault again.
+    interrupted
+        Returns whether the episode must end.
+    """
+
+    def __init__(
+        self,
+        clock: EpisodeClock,
+        repeat_s: float | None,
+        *,
+        inject: Callable[[], None],
+        interrupted: Callable[[], bool],
+        watchdog: EpisodeWatchdog,
+    ):
         self._clock, self._pause_ns = clock, round((repeat_s or 0.0) * SECOND_NS)
         self._next_ns = clock.monotonic_ns() + self._pause_ns if repeat_s else None
+        self._inject, self._interrupted, self._watchdog = inject, interrupted, watchdog
 
-    def is_due(self) -> bool:
-        if self._next_ns is None or self._clock.monotonic_ns() < self._next_ns:
-            return False
-        self._next_ns = self._clock.monotonic_ns() + self._pause_ns
-        return True
+    def sleep(self, seconds: float) -> None:
+        """Wait; raise PlatformError if the episode must end."""
+        until_ns = self._clock.monotonic_ns() + round(seconds * SECOND_NS)
+        while True:
+            if self._interrupted():
+                raise PlatformError("interrupted during the repair")
+            self._watchdog.check()
+            if self._next_ns is not None and self._clock.monotonic_ns() >= self._next_ns:
+                self._next_ns = self._clock.monotonic_ns() + self._pause_ns
+                self._inject()
+            left_ns = until_ns - self._clock.monotonic_ns()
+            if left_ns <= 0:
+                return
+            self._clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))
 
-    def end(self) -> None:
+    def stop_repetition(self) -> None:
+        """Inject no more."""
         self._next_ns = None

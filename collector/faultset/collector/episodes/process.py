@@ -24,6 +24,7 @@ from faultset.collector.episodes.messages import (
     PhaseReport,
     write_message,
 )
+from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
@@ -141,12 +142,14 @@ def _run(
         platform,
         journal,
         assignment.root,
-        sources=sources,
-        report=report,
-        interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
-        parallel=assignment.parallel,
-        repairs=assignment.repairs,
-        store_servers=servers,
+        EpisodeOptions(
+            sources=sources,
+            report=report,
+            interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
+            parallel=assignment.parallel,
+            repairs=assignment.repairs,
+            store_servers=servers,
+        ),
     )
     try:
         return runner.run()

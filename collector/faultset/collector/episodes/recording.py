@@ -294,26 +294,13 @@ def write_episode(
     """
     plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
-    for rows in added:
-        record.add_evidence(
-            "source", rows.spec.name, not rows.failure, rows.failure or count_text(len(rows.rows), "row")
-        )
     added_tables = [rows.spec.added_table for rows in added if rows.spec.added_table]
     with EpisodeWriter(root, plan.episode, added_tables=added_tables) as writer:
         times = _write_telemetry(writer, bounds, platform, added)
-        for table, source in platform.sources.items():
-            for note in source.notes if isinstance(source, NotingSource) else ():
-                record.add_evidence("source", table, False, note)
+        _add_source_evidence(record, platform, added)
         writer.write_context(build_context(record, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
-        judgement = judge_episode(
-            view,
-            plan,
-            onset_ns=record.inject_start_ns or bounds.end_ns,
-            limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
-            rolled_out=record.rolled_out_services,
-            services_reached=services_reached(platform.app),
-        )
+        judgement = _judge(view, record, bounds, platform)
         if reason := reason_to_discard(judgement, is_busy=is_busy):
             raise UnexplainedRequestChange(plan.title, reason)
         label = build_label(record, bounds, platform, judgement)
@@ -323,6 +310,29 @@ def write_episode(
         writer.commit()
     _log.info("written, verdict %s", label["verdict"])
     return judgement
+
+
+def _judge(view: EpisodeView, record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform) -> Judgement:
+    plan = record.plan
+    return judge_episode(
+        view,
+        plan,
+        onset_ns=record.inject_start_ns or bounds.end_ns,
+        limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
+        rolled_out=record.rolled_out_services,
+        services_reached=services_reached(platform.app),
+    )
+
+
+def _add_source_evidence(record: EpisodeRecord, platform: EpisodePlatform, added: Sequence[SourceRows]) -> None:
+    """Add what sources recorded, and what they noted while being read."""
+    for rows in added:
+        record.add_evidence(
+            "source", rows.spec.name, not rows.failure, rows.failure or count_text(len(rows.rows), "row")
+        )
+    for table, source in platform.sources.items():
+        for note in source.notes if isinstance(source, NotingSource) else ():
+            record.add_evidence("source", table, False, note)
 
 
 def _write_telemetry(

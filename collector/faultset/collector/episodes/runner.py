@@ -3,56 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
 from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
-from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import OTHER_FAILURE, EpisodeOutcome
-from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord
+from faultset.collector.episodes.options import EpisodeOptions
+from faultset.collector.episodes.records import EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.platforms.base import CannotStart, EpisodePlatform
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import UndoFailed
 from faultset.collector.platforms.objects import ObjectNotFound
-from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    from faultset.collector.mitigation.attempts import MitigationAttempt
 
 FELT_S = 15
 """Seconds between the effect of a fault and its repair, so that clients feel the fault."""
 
 
 class EpisodeRunner:
-    """Runs one planned episode on a platform and writes it into a dataset.
-
-    Parameters
-    ----------
-    sources
-        Sources that the campaign adds.
-    report
-        Called with each new phase and its expected end (ns).
-    interrupted
-        Called several times a second; once it returns True, the episode undoes its changes and ends.
-    parallel
-        Maximum number of concurrent episodes of the campaign.
-    pressure
-        Measures CPU shortage; by default, of this machine.
-    repairs
-        Repairs of the fault, in an episode that is not written.
-    clock
-        Clock of the episode.
-    store_servers
-        Server that runs each store, for the context.
-    """
+    """Runs one planned episode on a platform and writes it into a dataset."""
 
     machine_type: ClassVar[type[EpisodeMachine]] = EpisodeMachine
     actions_type: ClassVar[type[EpisodeActions]] = EpisodeActions
@@ -63,45 +37,29 @@ class EpisodeRunner:
         platform: EpisodePlatform,
         journal: Journal,
         root: Path,
-        *,
-        sources: SourceRecorder | None = None,
-        report: Callable[[Phase, int | None], None] = lambda phase, end: None,
-        interrupted: Callable[[], bool] = lambda: False,
-        parallel: int = 1,
-        pressure: CpuPressure | None = None,
-        repairs: Sequence[RepairOrder] = (),
-        clock: EpisodeClock = SYSTEM_CLOCK,
-        store_servers: Mapping[str, str] | None = None,
+        options: EpisodeOptions | None = None,
     ):
+        options = options or EpisodeOptions()
         self.plan, self.platform, self.journal = plan, platform, journal
-        self.sources = sources or SourceRecorder((), root)
-        draws = random_draws(plan, has_decoys=not repairs)
+        draws = random_draws(plan, has_decoys=not options.repairs)
         faults = tuple(
             FaultRecord(spec=get_fault(planned.fault), target=planned.target, rng=rng, course=course)
             for planned, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
         )
         self.record = EpisodeRecord(
-            plan=plan, faults=faults, parallel=parallel, clock=clock, store_servers=store_servers or {}
+            plan=plan,
+            faults=faults,
+            parallel=options.parallel,
+            clock=options.clock,
+            store_servers=options.store_servers,
         )
         repeats_s = tuple(fault.spec.repeat_s for fault in faults if fault.spec.repeat_s is not None)
-        self.machine = self.machine_type(plan=plan, draws=draws, repeats_s=repeats_s)
-        self.machine.mitigates = bool(repairs)
-        self._report, self._interrupted, self._clock = report, interrupted, clock
-        self._pressure = pressure or CpuPressure()
-        self._watchdog = EpisodeWatchdog(platform, clock)
-        self._actions = actions = self.actions_type(
-            self.record,
-            self.machine,
-            draws,
-            platform,
-            journal,
-            root,
-            sources=self.sources,
-            interrupted=interrupted,
-            pressure=self._pressure,
-            watchdog=self._watchdog,
-            attempt=_create_attempt(repairs, platform) if repairs else None,
-            clock=clock,
+        self.machine = self.machine_type(plan=plan, draws=draws, repeats_s=repeats_s, mitigates=bool(options.repairs))
+        self._report, self._interrupted, self._clock = options.report, options.interrupted, options.clock
+        self._pressure = options.pressure
+        self._watchdog = EpisodeWatchdog(platform, options.clock)
+        self._actions = self.actions_type(
+            self.record, self.machine, draws, platform, journal, root, options, watchdog=self._watchdog
         )
         self._next_check_ns = 0
         self._exit_code = 0
@@ -109,18 +67,7 @@ class EpisodeRunner:
         self._spoiled_by_host = False
         self._needs_recovery = False
         self._void_cause = ""
-        self._handlers: dict[Command, Callable[[], None]] = {
-            Command.DEPLOY: actions.deploy,
-            Command.START_LOAD: actions.start_load,
-            Command.CHECK_WARM: actions.check_warm,
-            Command.CHECK_REFERENCE: actions.check_reference,
-            Command.DECOY: actions.make_decoys,
-            Command.INJECT: actions.inject,
-            Command.MITIGATE: actions.mitigate,
-            Command.UNDO: actions.undo,
-            Command.COLLECT: actions.collect,
-            Command.TEARDOWN: actions.teardown,
-        }
+        self._handlers = self._actions.handlers()
 
     def run(self) -> EpisodeOutcome:
         """Run the episode; raise unexpected exceptions only after everything was undone and removed."""
@@ -154,7 +101,7 @@ class EpisodeRunner:
             durations_s=self.record.durations_s,
             sli_fires=bool(judgement and judgement.impact.is_manifest),
             latent_fires=bool(judgement and judgement.latent_fires),
-            source_failures=self.sources.failures,
+            source_failures=self._actions.sources.failures,
             mitigations=self._actions.mitigations,
         )
 
@@ -202,10 +149,3 @@ class EpisodeRunner:
                 if self.machine.mitigates and seen_ns and now_ns >= seen_ns + FELT_S * SECOND_NS:
                     return Event(now_ns=now_ns, enough=True)
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
-
-
-def _create_attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
-    # few episodes need these slow imports
-    from faultset.collector.mitigation.attempts import MitigationAttempt
-
-    return MitigationAttempt(repairs, platform)

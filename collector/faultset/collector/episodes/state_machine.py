@@ -96,7 +96,6 @@ class EpisodeMachine:
     deadline_ns: int | None = None
     failure: str = ""
     interrupted: bool = False
-    _injected: bool = False
     _warm_since_ns: int = 0
     _scheduled: list[tuple[int, Command]] = field(default_factory=list)
 
@@ -195,10 +194,8 @@ class EpisodeMachine:
             return self._mitigate() if self.mitigates else self._undo()
         due = [command for at_ns, command in self._scheduled if at_ns <= event.now_ns]
         self._scheduled = [(at_ns, command) for at_ns, command in self._scheduled if at_ns > event.now_ns]
-        if Command.INJECT in due:
-            self._injected = True
-            if self.phase is Phase.BASELINE:
-                self.phase = Phase.INJECT
+        if Command.INJECT in due and self.phase is Phase.BASELINE:
+            self.phase = Phase.INJECT
         self.deadline_ns = min([at_ns for at_ns, _ in self._scheduled[:1]] + [self.view_end_ns])
         return due
 

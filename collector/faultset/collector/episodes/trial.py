@@ -17,6 +17,7 @@ from faultset.core.errors import PlatformError
 WARM_S = 6.0
 CONFIRM_S = 25.0
 RECOVER_S = 40.0
+_RATE_RPS = 10.0
 _FAILED = ("http_error", "refused", "timeout")
 
 
@@ -50,7 +51,6 @@ def try_on_platform(
     platform: EpisodePlatform,
     *,
     seed: int,
-    rate_rps: float = 10.0,
     say: Callable[[str], None] = lambda sentence: None,
     warm_s: float = WARM_S,
     confirm_s: float = CONFIRM_S,
@@ -70,7 +70,7 @@ def try_on_platform(
     platform.wait(
         lambda: not unready_workloads(platform), timeout_s=platform.ready_timeout_s, what="the application to be ready"
     )
-    platform.start_load(seed=seed, rate_rps=rate_rps, mix=platform.app.default_mix)
+    platform.start_load(seed=seed, rate_rps=_RATE_RPS, mix=platform.app.default_mix)
     say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
     time.sleep(warm_s)
     before = spec.state_before(platform, target)

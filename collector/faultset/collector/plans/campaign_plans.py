@@ -67,13 +67,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
         injected = draw(chosen[app.name], app, request.targets, rng)
         drafts += [(app, None, faults) for faults in injected]
-        count = request.normal
-        if count is None:
-            count = default_no_fault_count(len(injected))
-        elif count == 0 and NOOP in request.faults:
-            count = request.repeat
-        kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
-        drafts.extend((app, kind, ()) for kind in kinds)
+        drafts.extend((app, kind, ()) for kind in _list_no_fault_kinds(request, len(injected)))
     campaign = campaign_id(request)
     if request.recording_s is not None:
         recordings = _plan_recordings(request, list(apps.values()), chosen, rng)
@@ -93,6 +87,16 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         plan = _plan(request, drafts[position], index, traffic, files)
         plans.append(replace(plan, episode=opaque_id(campaign, index, run)))
     return tuple(plans)
+
+
+def _list_no_fault_kinds(request: CampaignRequest, faulty: int) -> list[NoFaultKind]:
+    """Return the kinds of the episodes of one application without a fault, besides `faulty` ones with a fault."""
+    count = request.normal
+    if count is None:
+        count = default_no_fault_count(faulty)
+    elif count == 0 and NOOP in request.faults:
+        count = request.repeat
+    return [request.no_fault[number % len(request.no_fault)] for number in range(count)]
 
 
 def _plan_recordings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from faultset.collector.episodes.actions import LARGEST_DELAY_MS, EpisodeActions
 from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S
 from faultset.collector.episodes.harmless_changes import DecoySchedule
 from faultset.collector.episodes.recording import describe_system
+from faultset.collector.episodes.state_machine import Command
 from faultset.collector.plans.campaign_plans import LATE_S
 from faultset.collector.plans.recording_plan import draw_recording_decoys
 from faultset.collector.platforms.journaled import UndoFailed
@@ -47,6 +49,10 @@ class RecordingActions(EpisodeActions):
         self._worst_ms = 0.0
         self._load_start_ns = 0
         self._recover_until_ns: int | None = None
+
+    def handlers(self) -> dict[Command, Callable[[], None]]:
+        """See `EpisodeActions`."""
+        return {**super().handlers(), Command.RECORD: self.record_step}
 
     def start_load(self) -> None:
         """See `EpisodeActions`."""

@@ -30,7 +30,7 @@ from faultset.collector.runtime.environment import (
     list_missing_variables,
     read_defects,
 )
-from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
+from faultset.collector.runtime.http.caller import Breakers, Caller, CallSettings, ClientContext, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
@@ -44,7 +44,6 @@ from faultset.collector.runtime.request_handlers import (
 )
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
-from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.runtime.tracing import NO_PARENT, Tracing
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
@@ -145,7 +144,7 @@ class _RunningService:
         stores = store_clients(app, service, clients, database_port=defects.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
         start_log.report("connecting")
-        self.caller = caller = self._create_caller()  # `end` closes it
+        self.caller = caller = self._create_caller(clients)  # `end` closes it
         context = ServiceContext(
             caller=caller,
             stores=stores,
@@ -164,23 +163,23 @@ class _RunningService:
         self._begin_background(context)
         await self._register()
 
-    def _create_caller(self) -> Caller:
+    def _create_caller(self, context: ClientContext) -> Caller:
         app, service, settings, defects = self.app, self.service, self.settings, self.defects
+        pool = None
+        if defects.pool_size:
+            pool = ConnectionPool(defects.pool_size, kept_share=defects.kept_share, kept_s=defects.kept_s)
         return Caller(
+            context,
             ports={name: other.port for name, other in app.services.items()},
-            names=self.names,
-            local=settings.address,
             tracing=self.tracing,
-            metrics=self.metrics,
-            texts=self.persona,
+            settings=CallSettings(
+                max_age_s=self.persona.connection_age_s,
+                timeout_s=settings.call_timeout_s,
+                retries=settings.call_retries,
+                pool=pool,
+                hasty_share=app.background_errors.hasty_calls,
+            ),
             spans=self.persona.spans,
-            max_age_s=self.persona.connection_age_s,
-            timeout_s=settings.call_timeout_s,
-            retries=settings.call_retries,
-            pool=ConnectionPool(defects.pool_size, kept_share=defects.kept_share, kept_s=defects.kept_s)
-            if defects.pool_size
-            else None,
-            hasty_share=app.background_errors.hasty_calls,
             report_retry=lambda callee, error: self.log.warning(
                 service.location or service.name, f"call to {callee} failed, trying again: {error}"
             ),

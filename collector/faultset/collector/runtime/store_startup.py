@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from faultset.collector.runtime.context import DocumentIndex
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.persona import StartLog
-from faultset.collector.runtime.stores.driver import Account, ClientContext, StoreAddress, StoreClient, StoreError
+from faultset.collector.runtime.stores.driver import Account, StoreAddress, StoreClient, StoreError
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.users import read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec

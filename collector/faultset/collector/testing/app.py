@@ -12,12 +12,11 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.app_code import load_persona, read_app
 from faultset.collector.runtime.background.work import compile_round
 from faultset.collector.runtime.context import FlagValues, ServiceContext
-from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.caller import Caller, ClientContext
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.request_handlers import compile_operation
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import store_clients
-from faultset.collector.runtime.stores.driver import ClientContext
 from faultset.collector.runtime.tracing import Tracing
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
@@ -108,8 +107,8 @@ async def _check_operations(app: AppSpec) -> None:
             continue
         tracing = Tracing()
         ports = {name: other.port for name, other in app.services.items()}
-        caller = Caller(ports=ports, names=names, local=None, tracing=tracing, metrics=metrics, texts=persona)
         clients = ClientContext(names=names, local=None, metrics=metrics, texts=persona)
+        caller = Caller(clients, ports=ports, tracing=tracing)
         stores = store_clients(app, service, clients, database_port=None, password_of=lambda store: "none")
         context = ServiceContext(caller=caller, stores=stores, indexes={}, tracing=tracing, **common)
         for operation in service.operations:

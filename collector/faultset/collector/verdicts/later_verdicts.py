@@ -73,30 +73,35 @@ def judge_again(
     DataError
         The dataset is damaged, or `out` is not empty.
     """
-    calibrations = tuple(load_calibrations() if calibrations is None else calibrations)
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "judging") as folder:
         steps = StepCounter(len(dataset.episodes) + 2 * len(dataset.recording_files), progress)
-        judged = 0
-        for name in dataset.episodes:
-            episode = dataset[name]
-            label, evidence = judge_later(episode, calibrations)
-            judged += label.verdict != episode.label.verdict
-            copy_episode(episode, folder, label=label, evidence=evidence)
-            steps.add()
-        source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "judged": judged}
-        if dataset.recording_files:
-            source |= _judge_recordings(dataset, folder, steps)
+        judged = _judge_episodes(dataset, folder, calibrations, steps)
+        source = {"version": dataset.version, "created": dataset.created, "judged": judged}
+        source |= _judge_recordings(dataset, folder, steps) if dataset.recording_files else {}
         create_version(
             folder,
             provenance=dict(dataset.provenance) | {JUDGED_FROM: source},
-            splits=dataset.version_file.splits,
+            splits_of=dataset.version_file,
             recordings=dataset.recorded_chunks,
-            recording_splits=dataset.recording_splits,
         )
     return open_dataset(out)
+
+
+def _judge_episodes(
+    dataset: Dataset, folder: Path, calibrations: Iterable[Calibration] | None, steps: StepCounter
+) -> int:
+    """Copy every episode with its new verdict into a folder; return the number of changed verdicts."""
+    calibrations = tuple(load_calibrations() if calibrations is None else calibrations)
+    changed = 0
+    for episode in dataset:
+        label, evidence = judge_later(episode, calibrations)
+        changed += label.verdict != episode.label.verdict
+        copy_episode(episode, folder, label=label, evidence=evidence)
+        steps.add()
+    return changed
 
 
 def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dict[str, Any]:

@@ -193,17 +193,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     """
     root = Path(root)
     dataset = Dataset(root, read_version(root, version))
-    findings: list[Finding] = []
-    intact: list[str] = []
-    steps = StepCounter(len(dataset.episodes), progress)
-    for episode in dataset.episodes:
-        of_episode = list(_file_findings(root, episode, dataset.files[episode]))
-        if not any(finding.severity == "error" for finding in of_episode):
-            of_episode += _content_findings(root, episode)
-        if all(finding.check in ("label", "window", "journal") for finding in of_episode):
-            intact.append(episode)
-        findings += of_episode
-        steps.add()
+    intact, findings = _check_episodes(root, dataset, StepCounter(len(dataset.episodes), progress))
     labels = {episode: dataset.label(episode) for episode in intact}
     views = {episode: dataset.view(episode) for episode in intact}
     journals = {episode: dataset[episode].journal for episode in intact}
@@ -227,6 +217,21 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
             )
         )
     return findings
+
+
+def _check_episodes(root: Path, dataset: Dataset, steps: StepCounter) -> tuple[list[str], list[Finding]]:
+    """Check files and content of every episode; also return the episodes whose files are intact."""
+    findings: list[Finding] = []
+    intact: list[str] = []
+    for episode in dataset.episodes:
+        of_episode = list(_file_findings(root, episode, dataset.files[episode]))
+        if not any(finding.severity == "error" for finding in of_episode):
+            of_episode += _content_findings(root, episode)
+        if all(finding.check in ("label", "window", "journal") for finding in of_episode):
+            intact.append(episode)
+        findings += of_episode
+        steps.add()
+    return intact, findings
 
 
 def _recordings_findings(root: Path, dataset: Dataset) -> list[Finding]:

@@ -183,7 +183,7 @@ MAX_GB = 2
     "--as", "name", metavar="LAYOUT", required=True, help=f"One of {', '.join(plugins('faultset.exporters'))}."
 )
 @version_option
-@click.option("--step", type=DURATION, default="1s", help="Step of wide tables.")
+@click.option("--step", "step_s", type=DURATION, default="1s", help="Step of wide tables.")
 @list_option("--roles", help="Only metrics with these roles, for instance cpu,latency.", show_default="all")
 @click.option("--per-service", is_flag=True, help="Write windows per service, with the same columns in all apps.")
 @click.option("--yes", is_flag=True, help=f"Allow more than {MAX_GB} GB.")
@@ -194,12 +194,10 @@ def export(
     out: Path,
     name: str,
     version: str | None,
-    step: float,
-    roles: tuple[str, ...],
-    per_service: bool,
     yes: bool,
     dry_run: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Write DATASET to the new folder OUT in a different layout.
 
@@ -220,13 +218,14 @@ def export(
         if dry_run:
             raise click.exceptions.Exit(0)
 
+    options["roles"] = options["roles"] or None
     with report_progress("episodes") as progress:
         result = export_dataset(
             name,
             dataset,
             out,
             version=version,
-            options=ExportOptions(step_s=step, roles=roles or None, per_service=per_service),
+            options=ExportOptions(**options),
             progress=progress,
             max_bytes=None if yes else MAX_GB * 1_000_000_000,
             announce=announce,

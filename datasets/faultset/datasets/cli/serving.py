@@ -42,13 +42,12 @@ MAX_SERVED_S = 6 * 3600
 def serve(
     dataset: Path,
     episode_id: str | None,
-    start: str | None,
-    end: str | None,
     now_s: float | None,
     live: bool,
     port: int | None,
     version: str | None,
     as_json: bool,
+    **part: str | None,
 ) -> None:
     """Serve the telemetry of episodes and recordings on this machine, as monitoring systems would, until Ctrl-C.
 
@@ -72,7 +71,7 @@ def serve(
 
     live_since_ns = time.time_ns() if live else None
     is_single = episode_id is not None or is_episode(dataset)
-    find_view = find_views(dataset, version, start, end)
+    find_view = find_views(dataset, version, **part)
 
     def open_episode(episode: str) -> tuple[EpisodeView, ServedClock]:
         view = find_view(episode or episode_id)
@@ -93,7 +92,7 @@ def serve(
 
 
 def find_views(
-    dataset: Path, version: str | None, start: str | None, end: str | None
+    dataset: Path, version: str | None, start: str | None = None, end: str | None = None
 ) -> Callable[[str | None], EpisodeView]:
     """Return a function that opens the view of an episode, or of a part of a recording; None is the only episode."""
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset

@@ -321,7 +321,7 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 @command()
 @dataset_argument
 @list_option("--episodes", metavar="IDS", help="Episodes and recordings to show.", show_default="all")
-@click.option("--out", type=OUTPUT_FILE, help="File to write.", show_default="explorer.html")
+@click.option("--out", type=OUTPUT_FILE, help="File to write.", default="explorer.html", show_default=True)
 @click.option(
     "--results",
     metavar="FOLDER",
@@ -336,13 +336,12 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 def explore(
     dataset: Path,
     episodes: tuple[str, ...],
-    out: Path | None,
-    results: Path | None,
-    without_truth: bool,
+    out: Path,
     serve: bool,
     port: int | None,
     version: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Write an HTML page that shows the episodes of DATASET; it needs no network.
 
@@ -355,7 +354,6 @@ def explore(
       faultset dataset explore faultset-data/
       faultset dataset explore faultset-data/ --episodes 01084746c57a --results results/faultset-data
     """
-    from faultset.core.command_line.progress import report_progress
     from faultset.datasets import open_dataset
     from faultset.datasets.explorer.answers import read_answers
 
@@ -364,27 +362,37 @@ def explore(
     if port is not None and not serve:
         raise UsageError("--port needs --serve; add --serve, or leave out --port")
     opened = open_dataset(dataset, version)
-    answers = None if results is None else read_answers(results)
+    results = options["results"]
+    content = {
+        "truth": not options["without_truth"],
+        "answers": None if results is None else read_answers(results),
+    }
     if serve:
-        import asyncio
+        _serve_pages(opened, port or 0, as_json=as_json, **content)
+    else:
+        _write_pages(opened, out, episodes, as_json=as_json, **content)
 
-        from faultset.datasets.explorer.server import serve as run
 
-        def print_address(address: str) -> None:
-            if as_json:
-                show_json({"address": address})
-                return
-            click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
+def _serve_pages(opened: Dataset, port: int, *, as_json: bool, **content: Any) -> None:
+    import asyncio
 
-        asyncio.run(run(opened, port=port or 0, truth=not without_truth, answers=answers, started=print_address))
-        return
+    from faultset.datasets.explorer.server import serve
+
+    def print_address(address: str) -> None:
+        if as_json:
+            show_json({"address": address})
+            return
+        click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
+
+    asyncio.run(serve(opened, port=port, started=print_address, **content))
+
+
+def _write_pages(opened: Dataset, out: Path, episodes: Sequence[str], *, as_json: bool, **content: Any) -> None:
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.explorer.page import write_page
 
-    out = out or Path("explorer.html")
     with report_progress("episodes") as progress:
-        size = write_page(
-            opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
-        )
+        size = write_page(opened, out, episodes=episodes or None, progress=progress, **content)
     shown = sorted(set(episodes)) if episodes else [*opened.episodes, *opened.recording_files]
     if as_json:
         show_json({"file": str(out), "bytes": size, "episodes": shown})

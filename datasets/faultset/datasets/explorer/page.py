@@ -82,19 +82,22 @@ def write_page(
     check_recording_files(dataset.root, {name: dataset.recording_files[name] for name in recordings})
     steps = StepCounter(len(chosen) + len(recordings), progress)
     blocks = [_block("dataset", pack_content(dataset_content(dataset, chosen, recordings, truth=truth)))]
-    size = len(blocks[0])
-    contents = chain(
-        (episode_content(dataset[episode], truth=truth, answers=answers) for episode in chosen),
-        (recording_content(dataset.recording(name), truth=truth, answers=answers) for name in recordings),
+    options: dict[str, Any] = {"truth": truth, "answers": answers}
+    units = chain(
+        ((f"episode-{i}", episode_content(dataset[name], **options)) for i, name in enumerate(chosen)),
+        (
+            (f"recording-{i}", recording_content(dataset.recording(name), **options))
+            for i, name in enumerate(recordings)
+        ),
     )
-    for number, (content, name) in enumerate(zip(contents, [*chosen, *recordings], strict=True)):
-        kind, position = ("episode", number) if number < len(chosen) else ("recording", number - len(chosen))
-        blocks.append(_block(f"{kind}-{position}", pack_content(content)))
+    size = len(blocks[0])
+    for name, content in units:
+        blocks.append(_block(name, pack_content(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
-                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {name}, number {number + 1} "
-                f"of {len(chosen) + len(recordings)}; choose fewer with --episodes, or use --serve"
+                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {len(blocks) - 1} of "
+                f"{len(names)} episodes and recordings; choose fewer with --episodes, or use --serve"
             )
         steps.add()
     return _write(out, blocks)

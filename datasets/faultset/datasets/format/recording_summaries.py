@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from faultset.datasets.format.incidents import Incident, read_incidents, read_tr
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch, find_time_at, skip_intervals
-from faultset.datasets.format.version_files import RecordingSplit
+from faultset.datasets.format.version_files import RecordingSplit, shuffle_key
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
@@ -91,7 +90,7 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
         sides = _deal_recordings(groups, seed)
         pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
         splits["by-recording"] = _build("recording", pairs)
-        apps = sorted(groups, key=lambda name: _sort_key(name, seed))
+        apps = sorted(groups, key=lambda name: shuffle_key(name, seed))
         if len(apps) > 1:
             of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
             pairs = [
@@ -120,8 +119,8 @@ def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str
     """
     sides: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for app in sorted(groups, key=lambda name: (-len(groups[name]), _sort_key(name, seed))):
-        for number, recording in enumerate(sorted(groups[app], key=lambda name: _sort_key(name, seed))):
+    for app in sorted(groups, key=lambda name: (-len(groups[name]), shuffle_key(name, seed))):
+        for number, recording in enumerate(sorted(groups[app], key=lambda name: shuffle_key(name, seed))):
             side = _SIDES[number % len(_SIDES)]
             if len(groups[app]) == 1:
                 side = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])
@@ -169,8 +168,3 @@ def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
             stretch = segment.within(first_ns, last_ns)
             if stretch is not None:
                 yield stretch, side
-
-
-def _sort_key(name: str, seed: int) -> str:
-    """Return a key that shuffles names reproducibly when they are sorted by it."""
-    return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()

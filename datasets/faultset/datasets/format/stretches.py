@@ -32,8 +32,8 @@ class Stretch(NamedTuple):
         return Stretch(self.recording, start_ns, end_ns) if start_ns < end_ns else None
 
 
-def without(stretches: Iterable[Stretch], removed: Iterable[Interval]) -> list[Stretch]:
-    """Return stretches without some intervals."""
+def remove_intervals(stretches: Iterable[Stretch], removed: Iterable[Interval]) -> list[Stretch]:
+    """Return the parts of stretches outside of some intervals."""
     removed = list(removed)
     return [
         Stretch(stretch.recording, *interval)

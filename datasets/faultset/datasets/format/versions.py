@@ -25,8 +25,6 @@ from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.version_files import (
     LIMIT_BYTES,
     VERSIONS,
-    RecordingSplit,
-    Split,
     VersionFile,
     make_splits,
     read_version_file,
@@ -108,10 +106,8 @@ def create_version(
     bump: Bump = "minor",
     provenance: Mapping[str, Any],
     split_seed: int = 0,
-    splits: Mapping[str, Split] | None = None,
+    splits_of: VersionFile | None = None,
     recordings: Mapping[str, Collection[int]] | None = None,
-    recording_splits: Mapping[str, RecordingSplit] | None = None,
-    created: datetime | None = None,
 ) -> str:
     """Write a new version and return its name: first 1.0.0, later the newest with `bump` applied.
 
@@ -129,14 +125,10 @@ def create_version(
         Origin of the data; JSON values.
     split_seed
         Seed of the train/test splits.
-    splits
-        Splits of another version with the same episodes; computed by default.
+    splits_of
+        Another version with the same episodes and recordings, whose splits are kept; computed by default.
     recordings
         Recording -> numbers of its chunks; by default all complete ones in the folder.
-    recording_splits
-        Splits of the recordings; computed by default.
-    created
-        Time stamp of the version; now by default.
 
     Raises
     ------
@@ -161,14 +153,12 @@ def create_version(
     version_file = VersionFile(
         schema_version=SCHEMA_VERSION,
         version=version,
-        created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         provenance=dict(provenance),
         episodes={episode: summary.files for episode, summary in contents.items()},
-        splits=make_splits(labels, apps, seed=split_seed) if splits is None else splits,
+        splits=splits_of.splits if splits_of else make_splits(labels, apps, seed=split_seed),
         recordings={recording: summary.files for recording, summary in recorded.items()},
-        recording_splits=make_recording_splits(recorded, seed=split_seed)
-        if recording_splits is None
-        else recording_splits,
+        recording_splits=splits_of.recording_splits if splits_of else make_recording_splits(recorded, seed=split_seed),
     )
     write_version_file(root, version_file)
     added = {table.name: table for summary in contents.values() for table in summary.added_tables}

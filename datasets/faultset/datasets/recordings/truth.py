@@ -11,7 +11,7 @@ from faultset.datasets.format.incidents import Incident, read_incidents, read_tr
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.recordings import Chunk
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
-from faultset.datasets.format.stretches import Stretch, without
+from faultset.datasets.format.stretches import Stretch, remove_intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ class RecordingTruth:
         """Stretches without an incident or a void; none crosses the end of a segment. They may contain decoys."""
         incidents = [self._changed(incident) for incident in self.incidents]
         voids = [(void.start_ns, void.end_ns) for void in self.void_stretches]
-        return tuple(without(self._segments, [*incidents, *voids]))
+        return tuple(remove_intervals(self._segments, [*incidents, *voids]))
 
     def _changed(self, incident: Incident) -> tuple[int, int]:
         """Return the time from the first change of an injection until health."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.stretches import Stretch, without
+from faultset.datasets.format.stretches import Stretch, remove_intervals
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.window_view import WindowView
 from faultset.datasets.training.columns import FeatureColumns
@@ -154,7 +154,7 @@ def usable_stretches(
     """
     truth = recording.truth
     voids = [(void.start_ns, void.end_ns) for void in truth.void_stretches]
-    usable = truth.healthy_stretches if healthy else without(recording.view.segments, voids)
+    usable = truth.healthy_stretches if healthy else remove_intervals(recording.view.segments, voids)
     chosen = [Stretch(recording.id, *recording.view.window)] if stretches is None else stretches
     return [
         piece

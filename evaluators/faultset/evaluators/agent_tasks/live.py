@@ -67,35 +67,10 @@ def mitigation(
         raise UsageError(
             "mitigation needs a fault and an application; give for example -T faults=target-port -T apps=hotel"
         )
-    shared = [
-        "--platform",
-        platform,
-        "--within",
-        within,
-        "--sustain",
-        sustain,
-        "--rate",
-        str(rate),
-        "--seed",
-        str(seed),
-    ]
-    if injector is not None:
-        shared += ["--injector", injector]
-    if targets:
-        shared += ["--targets", ",".join(_split_names(targets))]
-    samples = [
-        Sample(
-            id=f"{fault}@{app}",
-            input=INSTRUCTIONS,
-            target="repaired",
-            metadata={
-                QUESTION: AskedQuestion(task="mitigation").model_dump(),
-                CLUSTER: f"{app}/{fault}",
-                _ARGUMENTS: ["--faults", fault, "--apps", app, *shared],
-            },
-        )
-        for fault, app in pairs
-    ]
+    options = {"platform": platform, "within": within, "sustain": sustain, "rate": rate, "seed": seed}
+    options |= {"injector": injector, "targets": ",".join(_split_names(targets)) or None}
+    shared = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    samples = [_build_sample(fault, app, shared) for fault, app in pairs]
     episodes = _LiveEpisodes(jobs)
     return Task(
         dataset=MemoryDataset(samples, name="mitigation"),
@@ -104,6 +79,20 @@ def mitigation(
         scorer=repaired(episodes),
         cleanup=episodes.end,
         message_limit=message_limit,
+    )
+
+
+def _build_sample(fault: str, app: str, arguments: Sequence[str]) -> Sample:
+    """Return the task of one episode; `arguments` are further ones of `faultset mitigate`."""
+    return Sample(
+        id=f"{fault}@{app}",
+        input=INSTRUCTIONS,
+        target="repaired",
+        metadata={
+            QUESTION: AskedQuestion(task="mitigation").model_dump(),
+            CLUSTER: f"{app}/{fault}",
+            _ARGUMENTS: ["--faults", fault, "--apps", app, *arguments],
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""`faultset agents score` and `faultset agents page`."""
+"""`faultset agents score`: tables of imported runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, command
+from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
-    from faultset.evaluators.agent_evaluation.run_pages import AgentRow
+    from faultset.evaluators.agent_evaluation.recorded_runs import AgentRow
     from faultset.evaluators.statistics.intervals import Estimate
 
 _COLUMNS = {
@@ -48,7 +48,7 @@ def score_agents(folder: Path, as_json: bool) -> None:
       faultset agents score runs/
     """
     from faultset.agents import score_runs
-    from faultset.evaluators.agent_evaluation.run_pages import find_result_differences, summarise_agents
+    from faultset.evaluators.agent_evaluation.recorded_runs import find_result_differences, summarise_agents
 
     scored = score_runs(folder)
     rows, differences = summarise_agents(scored), find_result_differences(scored)
@@ -149,24 +149,3 @@ def _run_to_json(result: ScoredRun) -> dict[str, Any]:
         "label_version": result.truth.label_version,
         "difference": result.difference,
     }
-
-
-@command("page", short_help="Write a run as an HTML page.")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=OUTPUT_FILE, default=Path("run.html"), show_default=True, help="File to write.")
-def page(run: Path, out: Path) -> None:
-    """Write the trajectory file RUN as one self-contained HTML page, step by step.
-
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed.
-    "faultset dataset explore DATASET --episode ID" shows the telemetry of its episode.
-
-    \b
-    Example:
-      faultset agents page runs/trajectories/0647a98b-d4f8a010.json --out run.html
-    """
-    from faultset.agents import read_trajectory
-    from faultset.agents.runs.record import find_record
-    from faultset.evaluators.agent_evaluation.run_pages import write_run_page
-
-    write_run_page(read_trajectory(run), find_record(run), out)
-    click.echo(f"{out}: {out.stat().st_size:,} bytes.")

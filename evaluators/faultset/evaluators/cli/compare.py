@@ -1,4 +1,4 @@
-"""`faultset compare`, `evaluate --compare` and `faultset systems`: compare results."""
+"""`faultset compare` and `faultset systems`: compare results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -91,29 +90,23 @@ CONDITION_MET = 1
 """Exit code when a condition of `--fail-on` holds."""
 
 
-def gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--fail-on` and `--significance` to a command."""
-    fail_on = click.option(
-        "--fail-on",
-        multiple=True,
-        metavar="CONDITION",
-        help='Exit with code 1 if it holds: "METRIC drops|rises [by X] [for METHOD]". Repeatable.',
-    )
-    significance = click.option(
-        "--significance",
-        type=click.FloatRange(0, 1, min_open=True),
-        metavar="P",
-        help="Only differences with a corrected p below P meet a condition.  [default: all]",
-    )
-    return fail_on(significance(function))
-
-
 @command("compare", short_help="Compare two evaluations, method by method on the same episodes.")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the comparison.  [default: NEW]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the intervals.")
-@gate_options
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="CONDITION",
+    help='Exit with code 1 if it holds: "METRIC drops|rises [by X] [for METHOD]". Repeatable.',
+)
+@click.option(
+    "--significance",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="P",
+    help="Only differences with a corrected p below P meet a condition.  [default: all]",
+)
 @json_option
 def compare(
     old: Path,
@@ -134,20 +127,6 @@ def compare(
       faultset compare results-before/ results/data/ --fail-on "ac@1 drops by 0.05"
       faultset compare results-before/ results/data/ --json
     """
-    compare_folders(old, new, out, seed=seed, fail_on=fail_on, significance=significance, as_json=as_json)
-
-
-def compare_folders(
-    old: Path,
-    new: Path,
-    out: Path | None,
-    *,
-    seed: int,
-    fail_on: Sequence[str] = (),
-    significance: float | None = None,
-    as_json: bool,
-) -> None:
-    """Compare two folders, write the comparison and print it; exit with 1 if a condition holds."""
     from faultset.evaluators.comparison import conditions, files
     from faultset.evaluators.comparison.pairing import compare as compare_results
     from faultset.evaluators.leaderboards.formats import to_json

@@ -26,9 +26,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--incident", metavar="NAME", help="Incident by its name in the incident file.")
 @click.option("--incidents", type=EXISTING_FILE, help="Incident file, for telemetry files.")
 @click.option("--mapping", type=EXISTING_FILE, help="Mapping file, for telemetry files.")
-@click.option(
-    "--at", "at_text", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20."
-)
+@click.option("--at", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20.")
 @click.option("--since", "since_s", type=DURATION, help="Like --at, as a duration before the end of the telemetry.")
 @list_option(
     "--methods",
@@ -37,19 +35,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--html", type=OUTPUT_FILE, help="Also write a page that shows suspects and telemetry on one time axis.")
 @json_option
-def diagnose(
-    paths: tuple[str, ...],
-    episode: str | None,
-    version: str | None,
-    incident: str | None,
-    incidents: Path | None,
-    mapping: Path | None,
-    at_text: str | None,
-    since_s: float | None,
-    methods: tuple[str, ...],
-    html: Path | None,
-    as_json: bool,
-) -> None:
+def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None, as_json: bool, **options: Any) -> None:
     """Ask detectors and a panel of localizers about one incident, and show what changed for each suspect.
 
     SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
@@ -67,17 +53,9 @@ def diagnose(
     from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
     from faultset.evaluators.diagnosis.text import analysis_text
 
-    if at_text is not None and since_s is not None:
+    source = IncidentSource(**options)
+    if source.at is not None and since_s is not None:
         raise UsageError("--at and --since both say when the incident began; leave out one of them")
-    source = IncidentSource(
-        paths=paths,
-        episode=episode,
-        version=version,
-        incident=incident,
-        incidents=incidents,
-        mapping=mapping,
-        at=at_text,
-    )
     with report_progress("MB read") as progress, opened_episode(source, progress) as opened:
         analysis = analyse(opened, at_ns=_choose_moment(opened, source, since_s), methods=methods)
         size = None if html is None else _write_page(opened, html, analysis)

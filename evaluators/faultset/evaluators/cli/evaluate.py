@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,7 +16,7 @@ from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
 from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
-from faultset.evaluators.cli.compare import gate_options, text_console, wrap
+from faultset.evaluators.cli.compare import text_console, wrap
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation
@@ -40,10 +40,9 @@ EVIDENCE = "10,30,60"
     more={
         "Settings": "--protocol --alarm --delays --evidence --thresholds --train --seed",
         "Execution": "--timeout --memory-limit --scheduler",
-        "Comparison": "--compare --fail-on --significance",
     },
 )
-@click.argument("dataset", required=False)
+@click.argument("dataset")
 @click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
 @click.option(
     "--baselines",
@@ -122,44 +121,11 @@ EVIDENCE = "10,30,60"
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler, for example tcp://host:8786.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of stochastic methods.")
-@click.option("--timeout", type=DURATION, default="60s", help="Maximum time for one answer.")
+@click.option("--timeout", "timeout_s", type=DURATION, default="60s", help="Maximum time for one answer.")
 @click.option("--memory-limit", default="2GiB", help="Maximum memory for one answer.")
 @click.option("--fresh", is_flag=True, help="Ignore the results of an earlier run.")
-@click.option(
-    "--compare",
-    nargs=2,
-    type=click.Path(path_type=Path),
-    metavar="OLD NEW",
-    help="Only compare two folders of results, method by method on the same episodes.",
-)
-@gate_options
 @json_option
-def evaluate(
-    dataset: str | None,
-    version: str | None,
-    names: tuple[str, ...],
-    tasks: tuple[str, ...],
-    protocol: Literal["detected", "oracle", "both"],
-    alarm: str | None,
-    delays: str | None,
-    evidence: str | None,
-    thresholds: tuple[str, ...],
-    split: str | None,
-    train: str | None,
-    predictions: tuple[str, ...],
-    agents: tuple[str, ...],
-    out: Path | None,
-    workers: int | None,
-    scheduler: str | None,
-    seed: int,
-    timeout: float,
-    memory_limit: str,
-    fresh: bool,
-    compare: tuple[Path, Path] | None,
-    fail_on: tuple[str, ...],
-    significance: float | None,
-    as_json: bool,
-) -> None:
+def evaluate(dataset: str, out: Path | None, as_json: bool, **options: Any) -> None:
     """Score detection, localization and root cause methods on every episode and recording of DATASET.
 
     DATASET is a folder or a URL that fsspec supports. Writes results.parquet (one row per answer), leaderboard.json,
@@ -171,49 +137,45 @@ def evaluate(
       evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       evaluate faultset-data/ --split by-episode --predictions usad.parquet
     """
-
-    if compare and dataset is None:
-        from faultset.evaluators.cli.compare import compare_folders
-
-        compare_folders(*compare, out, seed=seed, fail_on=fail_on, significance=significance, as_json=as_json)
-        return
-    if fail_on or significance is not None:
-        raise UsageError("--fail-on and --significance need --compare OLD NEW; add it or leave them out")
-    if compare or dataset is None:
-        raise UsageError("evaluate needs either a DATASET or --compare OLD NEW, not both; give one of them")
     from faultset.evaluators import evaluation_call
-    from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
-    if predictions and split is None and train is None:
+    if options["predictions"] and options["split"] is None and options["train"] is None:
         click.echo(wrap(TRAINING_WARNING), err=True)
+    methods = comma_separated(*options.pop("names"))
     with ExitStack() as stack:
-        progress = _Progress(stack, default_choice=not names)
+        progress = _Progress(stack, default_choice=not methods)
         evaluation = evaluation_call.evaluate(
             dataset,
-            comma_separated(*names),
-            predictions=predictions,
-            agents=agents,
+            methods,
             out=folder,
             started=progress.start,
             progress=progress.show,
-            version=version,
-            tasks=comma_separated(*tasks) or TASKS,
-            protocol=protocol,
-            split=split,
-            train=train,
-            alarm=alarm,
-            delays=parse_seconds(delays),
-            evidence=parse_seconds(evidence or (None if names else EVIDENCE), "an evidence budget"),
-            thresholds=comma_separated(*thresholds),
-            workers=workers,
-            scheduler=scheduler,
-            seed=seed,
-            timeout_s=timeout,
-            memory_limit_bytes=parse_memory(memory_limit),
-            fresh=fresh,
+            **_parse_options(**options, default_choice=not methods),
         )
     _show(evaluation, folder, dataset, as_json)
+
+
+def _parse_options(
+    *,
+    tasks: Sequence[str],
+    delays: str | None,
+    evidence: str | None,
+    thresholds: Sequence[str],
+    memory_limit: str,
+    default_choice: bool,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the arguments of `evaluate` for texts from the command line."""
+    from faultset.evaluators.results.rows import TASKS
+
+    return options | {
+        "tasks": comma_separated(*tasks) or TASKS,
+        "delays": parse_seconds(delays),
+        "evidence": parse_seconds(evidence or (EVIDENCE if default_choice else None), "an evidence budget"),
+        "thresholds": comma_separated(*thresholds),
+        "memory_limit_bytes": parse_memory(memory_limit),
+    }
 
 
 class _Progress:
@@ -221,7 +183,7 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
-        self._done, self._label = 0, "views of recordings"
+        self._done, self._label = 0, "recordings or their views"
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:

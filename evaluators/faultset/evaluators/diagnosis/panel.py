@@ -65,9 +65,8 @@ def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
 class Panel:
     """Methods for one episode, with shared tables and frames; use it as a context manager."""
 
-    def __init__(self, folder: Path, limits: RunLimits | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = str(folder.resolve())
-        self._limits = limits or RunLimits()
         self._worker = BaselineWorker(_peak_memory(), passed=(KeyboardInterrupt,))
         self._resources = ExitStack()
         self._runner: RunnerProcess | None = None
@@ -140,7 +139,7 @@ class Panel:
             return self._worker.reply_to(request)
         if self._runner is None:
             self._runner = self._resources.enter_context(machine_pool().lend(self._folder))
-        return self._runner.run(request, self._limits)
+        return self._runner.run(request, RunLimits())
 
 
 @cache

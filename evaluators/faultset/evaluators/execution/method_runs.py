@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.plan import make_plan
+from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
 from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.output_folder import FILES, RECORDING_FILES, writing
@@ -91,20 +91,7 @@ def run_methods(
     client = engine.connect(scope.source)
     plan = make_plan(scope, specs, engine.workers, reusable=reusable, hidden=hidden)
     if started is not None:
-        started(
-            EvaluationStart(
-                baselines=tuple(spec.name for spec in plan.specs),
-                episodes=len(scope.source.truths),
-                faulty=sum(truth.faulty for truth in scope.source.truths),
-                answers=plan.answers,
-                workers=engine.workers,
-                expected_s=plan.expected_s(engine.workers),
-                expected_bytes=plan.expected_bytes,
-                reused=len(plan.reused),
-                changed=changed,
-                dashboard=find_dashboard(client),
-            )
-        )
+        started(_describe_start(plan, engine.workers, changed, find_dashboard(client)))
 
     def keep(rows: list[ResultRow]) -> None:
         if checkpoint is not None:
@@ -119,13 +106,36 @@ def run_methods(
     steps = StepCounter(plan.steps + 1, progress)
     isolation = describe_isolation(client)
     rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
-    cached = Counter(name for name, is_cached in fits if is_cached)
-    by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
     return MethodAnswers(
         rows=rows,
         specs=plan.specs,
         damage=damage,
         isolation=isolation,
-        reused_fits=f"{cached.total()} of {len(fits)} ({by_method})" if cached else "",
+        reused_fits=_describe_fits(fits),
         steps=steps,
     )
+
+
+def _describe_start(
+    plan: EvaluationPlan, workers: int, changed: tuple[str, ...], dashboard: str | None
+) -> EvaluationStart:
+    truths = plan.scope.source.truths
+    return EvaluationStart(
+        baselines=tuple(spec.name for spec in plan.specs),
+        episodes=len(truths),
+        faulty=sum(truth.faulty for truth in truths),
+        answers=plan.answers,
+        workers=workers,
+        expected_s=plan.expected_s(workers),
+        expected_bytes=plan.expected_bytes,
+        reused=len(plan.reused),
+        changed=changed,
+        dashboard=dashboard,
+    )
+
+
+def _describe_fits(fits: Sequence[tuple[str, bool]]) -> str:
+    """Count the fits from the cache, in all and by method; empty for none."""
+    cached = Counter(name for name, is_cached in fits if is_cached)
+    by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
+    return f"{cached.total()} of {len(fits)} ({by_method})" if cached else ""

@@ -256,46 +256,26 @@ def make_plan(
     hidden
         Files that methods must not read.
     """
-    settings, truths = scope.settings, scope.truths
+    truths = scope.truths
     chosen = scope.choose_answerable(specs)
-    runs, scored, alarms = build_runs(chosen, settings)
-    alarm_runs = {
-        truth.episode: alarms.get(scope.choose_alarm_detector(truth.episode)) for truth in scope.source.truths
-    }
+    runs, scored, alarms = build_runs(chosen, scope.settings)
     locations = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
-    context = RunContext(
-        dataset=scope.source.name,
-        version=scope.source.version,
-        split=scope.split,
-        code=code_version(),
-        libraries=library_versions(),
-        settings=settings,
-        runs=runs,
-        fits_bytes=fits_limit(),
-        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
-        online_alarms=scope.online_alarms,
-        majority_labels=majority_labels(scope),
-        training_diagnoses=training_diagnoses(scope),
-    )
+    context = _build_context(scope, runs, hidden)
     answered = {row.key: row for row in reusable}
     reused: dict[Key, ResultRow] = {}
     batches, fits = [], []
-    tested = sum(len(fold.test) for fold in scope.folds)
-    pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
+    pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / sum(len(fold.test) for fold in scope.folds)))
     for fold in scope.folds:
         inside = inner_folds(fold, truths)
         of_fold = []
         for batch in (
-            *_test_batches(fold, scored, locations, truths, alarm_runs, index_own_detectors(runs)),
+            *_test_batches(fold, scored, locations, scope, alarms, index_own_detectors(runs)),
             *_calibration_batches(fold, inside, scored, context, locations, truths),
         ):
-            missing = []
-            for number in batch.runs:
-                keys = _keys(batch, runs[number], context)
-                if keys and all(key in answered for key in keys):
-                    reused |= {key: answered[key] for key in keys}
-                elif keys:
-                    missing.append(number)
+            keys = {number: _keys(batch, runs[number], context) for number in batch.runs}
+            done = {number for number in keys if all(key in answered for key in keys[number])}
+            reused |= {key: answered[key] for number in done for key in keys[number]}
+            missing = [number for number in keys if keys[number] and number not in done]
             of_fold += [replace(batch, runs=group) for group in divide(missing, pieces)]
         batches += of_fold
         for fitted_fold in (fold, *inside):
@@ -311,12 +291,29 @@ def make_plan(
     )
 
 
+def _build_context(scope: EvaluationScope, runs: tuple[BaselineRun, ...], hidden: Iterable[Path]) -> RunContext:
+    return RunContext(
+        dataset=scope.source.name,
+        version=scope.source.version,
+        split=scope.split,
+        code=code_version(),
+        libraries=library_versions(),
+        settings=scope.settings,
+        runs=runs,
+        fits_bytes=fits_limit(),
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
+        online_alarms=scope.online_alarms,
+        majority_labels=majority_labels(scope),
+        training_diagnoses=training_diagnoses(scope),
+    )
+
+
 def _test_batches(
     fold: Fold,
     scored: Sequence[int],
     locations: Mapping[str, EpisodeLocation],
-    truths: Mapping[str, Truth],
-    alarms: Mapping[str, int | None],
+    scope: EvaluationScope,
+    alarms: Mapping[str, int],
     own_detectors: Mapping[str, int],
 ) -> Iterator[EpisodeBatch]:
     """Run all scored baselines on the test episodes of a fold."""
@@ -324,9 +321,9 @@ def _test_batches(
         yield EpisodeBatch(
             fold=fold.number,
             location=locations[episode],
-            truth=truths[episode],
+            truth=scope.truths[episode],
             runs=tuple(scored),
-            alarm_run=alarms[episode],
+            alarm_run=alarms.get(scope.choose_alarm_detector(episode)),
             own_detector_runs=own_detectors,
         )
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 KIND = "external"
 """Kind of an external model."""
-MISSING = "missing"
-"""Status of an episode without a prediction."""
 
 
 def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) -> list[ResultRow]:

@@ -8,7 +8,7 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,10 +100,10 @@ def _run_git(folder: Path, *arguments: str) -> str:
 
 
 @functools.cache
-def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
+def library_versions() -> str:
     """Return the versions of libraries that can affect answers, as canonical JSON."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in names:
+    for name in (*_LIBRARIES, *_OPTIONAL):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

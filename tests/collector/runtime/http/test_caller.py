@@ -17,6 +17,8 @@ from faultset.collector.runtime.http.caller import (
     Breaker,
     Breakers,
     Caller,
+    CallSettings,
+    ClientContext,
     ConnectionPool,
     header_value,
     now,
@@ -48,9 +50,11 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
         hosts = folder / "hosts.json"
         hosts.write_text(json.dumps({"echo": "127.0.0.1", "closed": "127.0.0.1"}))
         tracing = Tracing()
-        given = {"names": Names(str(hosts)), "local": None, "tracing": tracing, "metrics": Metrics(), **options}
+        common = {"names": Names(str(hosts)), "metrics": Metrics()}
+        common |= {name: options.pop(name) for name in tuple(common) if name in options}
         with closed_port() as closed:
-            caller = Caller(ports={"echo": port, "closed": closed}, texts=ErrorTexts(), **given)
+            context = ClientContext(local=None, texts=ErrorTexts(), **common)
+            caller = Caller(context, ports={"echo": port, "closed": closed}, tracing=tracing, **options)
             try:
                 return await work(caller, tracing)
             finally:
@@ -119,7 +123,7 @@ def test_a_call_that_gets_no_answer_in_time_is_repeated_as_often_as_the_process_
         with pytest.raises(RpcError, match="DeadlineExceeded"):
             await caller.call("echo", "/hang", {}, context, span="/hang")
 
-    with_caller(tmp_path, work, timeout_s=0.02, retries=3)
+    with_caller(tmp_path, work, settings=CallSettings(timeout_s=0.02, retries=3))
     assert len(made) == 4
 
 
@@ -131,7 +135,7 @@ def test_a_call_waits_for_a_connection_of_the_pool_and_fails_when_none_is_given_
             await caller.call("echo", "/x", {}, context)
         assert caught.value.code == Code.UNAVAILABLE
 
-    with_caller(tmp_path, work, pool=ConnectionPool(1, kept_share=1.0, kept_s=30.0))
+    with_caller(tmp_path, work, settings=CallSettings(pool=ConnectionPool(1, kept_share=1.0, kept_s=30.0)))
 
 
 def test_a_host_in_place_of_a_service_is_told_when_nobody_has_it(tmp_path: Path) -> None:

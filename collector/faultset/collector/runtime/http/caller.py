@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from opentelemetry.context import Context
@@ -236,6 +237,47 @@ _HASTY_S = (0.0005, 0.003)
 """Shortest and longest timeout of a hasty call."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClientContext:
+    """State that clients of services and stores share with their process.
+
+    Attributes
+    ----------
+    local
+        Address to connect from; None for any.
+    """
+
+    names: Names
+    local: str | None
+    metrics: Metrics
+    texts: ErrorTexts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSettings:
+    """How a service calls others.
+
+    Attributes
+    ----------
+    max_age_s
+        Age in seconds after which a connection is not reused.
+    timeout_s
+        Timeout of calls that specify none; None for no limit.
+    retries
+        Number of immediate retries if a call times out or does not reach its callee.
+    pool
+        Limits the number of concurrent calls; None for no limit.
+    hasty_share
+        Share of the calls that time out after about a millisecond and are repeated.
+    """
+
+    max_age_s: float = MAX_AGE_S
+    timeout_s: float | None = None
+    retries: int = 0
+    pool: ConnectionPool | None = None
+    hasty_share: float = 0.0
+
+
 class Caller:
     """Calls operations of other services by name.
 
@@ -245,50 +287,35 @@ class Caller:
         Port of every service.
     spans:
         Attributes and status of the spans of calls.
-    max_age_s:
-        Age in seconds after which a connection is not reused.
-    timeout_s:
-        Timeout of calls that specify none; None for no limit.
-    retries:
-        Number of immediate retries if a call times out or does not reach its callee.
-    pool:
-        Limits the number of concurrent calls; None for no limit.
     breakers:
         Circuit breakers of callees.
-    hasty_share:
-        Share of the calls that time out after about a millisecond and are repeated.
     report_retry:
         Called with the callee and the failure of a hasty call.
     """
 
     def __init__(
         self,
+        context: ClientContext,
         *,
         ports: Mapping[str, int],
-        names: Names,
-        local: str | None,
         tracing: Tracing,
-        metrics: Metrics,
-        texts: ErrorTexts,
+        settings: CallSettings | None = None,
         spans: SpanStyle | None = None,
-        max_age_s: float = MAX_AGE_S,
-        timeout_s: float | None = None,
-        retries: int = 0,
-        pool: ConnectionPool | None = None,
         breakers: Breakers | None = None,
-        hasty_share: float = 0.0,
         report_retry: Callable[[str, RpcError], None] = lambda callee, error: None,
     ):
-        self._hasty_share, self._report_retry = hasty_share, report_retry
-        self._breakers = breakers or Breakers({}, metrics, lambda callee, state: None)
-        self._timeout_s, self._retries, self._pool = timeout_s, retries, pool
+        self._settings = settings or CallSettings()
+        self._report_retry = report_retry
+        self._breakers = breakers or Breakers({}, context.metrics, lambda callee, state: None)
         self._spans = spans or SpanStyle()
-        self._texts = texts
-        self._ports = ports
-        self.names = names
-        self._tracing = tracing
-        self._metrics = metrics
-        self._client = HttpClient(local=local, names=names, dial_timeout_s=_DIAL_TIMEOUT_S, max_age_s=max_age_s)
+        self._ports, self._tracing = ports, tracing
+        self.names, self._texts, self._metrics = context.names, context.texts, context.metrics
+        self._client = HttpClient(
+            local=context.local,
+            names=context.names,
+            dial_timeout_s=_DIAL_TIMEOUT_S,
+            max_age_s=self._settings.max_age_s,
+        )
 
     async def call(
         self,
@@ -317,8 +344,8 @@ class Caller:
         deadline
             Time of the event loop's clock at which the call is cancelled; the callee receives the remaining time.
         """
-        effective_timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if random.random() < self._hasty_share:
+        effective_timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if random.random() < self._settings.hasty_share:
             hasty_s = random.uniform(*_HASTY_S)
             try:
                 return await self._call(service, operation, body, context, span, hasty_s, at, deadline)
@@ -326,7 +353,7 @@ class Caller:
                 if error.code != Code.DEADLINE_EXCEEDED or not may_repeat(error, deadline):
                     raise
                 self._report_retry(service, error)
-        for _ in range(self._retries):
+        for _ in range(self._settings.retries):
             try:
                 return await self._call(service, operation, body, context, span, effective_timeout_s, at, deadline)
             except RpcError as error:
@@ -394,14 +421,14 @@ class Caller:
             if (left_s := deadline - now()) <= 0:
                 raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
             headers[HEADER] = header_value(left_s)
-        if self._pool is None and timeout_at is None and deadline is None:
+        if self._settings.pool is None and timeout_at is None and deadline is None:
             return await self._post(service, operation, body, headers)
         limit = asyncio.timeout_at(earliest(timeout_at, deadline))
         try:
             async with limit:
-                if self._pool is None:
+                if self._settings.pool is None:
                     return await self._post(service, operation, body, headers)
-                async with self._pool.connection():
+                async with self._settings.pool.connection():
                     return await self._post(service, operation, body, headers)
         except PoolExhaustedError:
             raise RpcError(Code.UNAVAILABLE, self._texts.pool_exhausted()) from None

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Never, Protocol, TypeVar, get_args
 
-from faultset.collector.runtime.http.client import MAX_AGE_S, Names
-from faultset.collector.runtime.http.status import ErrorTexts
-from faultset.collector.runtime.signals import Metrics
+from faultset.collector.runtime.http.caller import ClientContext
+from faultset.collector.runtime.http.client import MAX_AGE_S
 from faultset.core.errors import PlatformError
 
 
@@ -117,22 +116,6 @@ class StoreAddress:
     database: str
     account: Account
     connect_timeout_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientContext:
-    """State that clients of stores share with their process.
-
-    Attributes
-    ----------
-    local
-        Address to connect from; None for any.
-    """
-
-    names: Names
-    local: str | None
-    metrics: Metrics
-    texts: ErrorTexts
 
 
 class StoreDriver(ABC):

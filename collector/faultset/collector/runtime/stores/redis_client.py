@@ -15,10 +15,10 @@ from typing import Any
 import redis.exceptions
 from redis.asyncio.connection import Connection
 
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.stores.driver import (
     BrokerMessage,
-    ClientContext,
     StoreAddress,
     StoreClient,
     StoreDriver,

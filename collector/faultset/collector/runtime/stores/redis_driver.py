@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.stores.driver import (
-    ClientContext,
     Credentials,
     StoreAccess,
     StoreAddress,

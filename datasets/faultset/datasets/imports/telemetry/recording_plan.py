@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.stretches import Stretch, without
+from faultset.datasets.format.stretches import Stretch, remove_intervals
 from faultset.datasets.imports.contract import build_cause
 from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
@@ -97,7 +97,7 @@ def plan_recording(
     covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
     chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
     labelled = [*healthy, *((window.start_ns, window.end_ns) for window in incidents)]
-    rest = without([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
+    rest = remove_intervals([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
     return TelemetryRecordingPlan(
         stretches=list(stretches),
         chunk_ns=chunk_ns,

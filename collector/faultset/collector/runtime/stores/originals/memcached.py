@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.stores.driver import (
     AdminAction,
-    ClientContext,
     Credentials,
     StoreAccess,
     StoreAddress,

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.stores.driver import (
-    ClientContext,
     Credentials,
     StoreAccess,
     StoreAddress,

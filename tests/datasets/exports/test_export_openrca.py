@@ -1,8 +1,7 @@
-"""Exports in the CSV layouts of OpenRCA and AIOpsLab, and what their importers give back."""
+"""The export in the CSV layout of OpenRCA, and what its importer gives back."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import export_dataset
 from faultset.datasets.format.versions import create_version
@@ -50,20 +48,6 @@ def as_openrca(two, tmp_path_factory) -> Path:
 def from_openrca(as_openrca, tmp_path_factory) -> Dataset:
     out = tmp_path_factory.mktemp("openrca") / "back"
     import_dataset("openrca", as_openrca, out, workers=1)
-    return open_dataset(out)
-
-
-@pytest.fixture(scope="module")
-def as_aiopslab(two, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("aiopslab") / "exports"
-    export_dataset("aiopslab", two.root, out)
-    return out
-
-
-@pytest.fixture(scope="module")
-def from_aiopslab(as_aiopslab, tmp_path_factory) -> Dataset:
-    out = tmp_path_factory.mktemp("aiopslab") / "back"
-    import_dataset("aiopslab", as_aiopslab / FAULTY, out, workers=1)
     return open_dataset(out)
 
 
@@ -117,56 +101,3 @@ def test_openrcas_judge_finds_what_each_of_the_seven_tasks_asks_for(two, as_open
         assert found == {kind: [right[kind]] if kind in ASKED[task] else [] for kind in POINTS}
         assert "2026, from 10:00 to 10:30 (UTC+8)" in instruction
         assert not any(word in instruction for word in right.values())
-
-
-def test_aiopslab_gives_the_samples_of_pods_back_exactly(two, from_aiopslab):
-    (episode,) = from_aiopslab.episodes
-    wanted, found = two.view(FAULTY).metrics(), from_aiopslab.view(episode).metrics()
-    keys = ["time", "service", "pod", "metric"]
-    wanted = wanted[wanted["pod"].notna() & wanted["labels"].isin(["{}", '{"interface":"eth0"}', '{"cpu":"total"}'])]
-    merged = wanted.merge(found, on=keys, suffixes=("", "_back"))
-    assert len(merged) == len(wanted) == len(found)
-    assert (merged["value"] == merged["value_back"]).all()
-    assert (merged["kind"].astype(str) == merged["kind_back"].astype(str)).all()
-    network = merged[merged["metric"].str.contains("network")]
-    assert len(network)
-    assert (network["labels"].astype(str) == network["labels_back"].astype(str)).all()
-
-
-def test_aiopslab_gives_spans_log_lines_and_the_truth_back(two, from_aiopslab):
-    (episode,) = from_aiopslab.episodes
-    view, back = two.view(FAULTY), from_aiopslab.view(episode)
-    spans = view.spans()
-    merged = spans.merge(back.spans(), on=["trace_id", "span_id"], suffixes=("", "_back"))
-    assert len(merged) == len(spans)
-    assert (stamps(merged) // 1_000 == merged["time_back"].astype("int64") // 1_000).all()
-    for column in ("service", "operation", "parent_span_id", "status_code"):
-        assert merged[column].astype(object).equals(merged[f"{column}_back"].astype(object)), column
-    wanted, found = view.logs(), back.logs()
-    assert (stamps(wanted).to_numpy() == stamps(found).to_numpy()).all()
-    assert (wanted["pod"].astype(str).to_numpy() == found["pod"].astype(str).to_numpy()).all()
-    texts = wanted["level"].astype(str) + ": " + wanted["message"]
-    assert (texts.to_numpy() == found["message"].to_numpy()).all()
-    known = wanted["level"] != "trace"
-    assert (wanted["level"].astype(str)[known].to_numpy() == found["level"].astype(str)[known.to_numpy()]).all()
-    label, truth = from_aiopslab.label(episode), two.label(FAULTY)
-    assert (label.fault, label.targets) == (truth.fault, truth.targets)
-    assert (label.system_level, label.fault_type) == (truth.system_level, truth.fault_type)
-    assert abs(label.inject_start_ns - truth.inject_start_ns) < 1_000_000
-
-
-def test_aiopslabs_label_says_what_its_reader_asks_for(as_aiopslab):
-    (file,) = (as_aiopslab / FAULTY).rglob("label.json")
-    assert {"fault", "targets", "inject_time"} <= set(json.loads(file.read_text()))
-    assert re.fullmatch(r"telemetry_data_\d{8}_\d{6}", file.parent.name)
-    (healthy,) = (as_aiopslab / HEALTHY).rglob("label.json")
-    assert json.loads(healthy.read_text()) == {"fault": None}
-
-
-def test_telemetry_without_pods_has_no_place_in_aiopslabs_layout(from_openrca, tmp_path):
-    folder = tmp_path / "rcaeval"
-    export_dataset("rcaeval", from_openrca.root, folder / "cases")
-    import_dataset("rcaeval", folder / "cases", folder / "back", workers=1)
-    with pytest.raises(DataError, match="AIOpsLab needs metrics of pods, but the episode has none"):
-        export_dataset("aiopslab", folder / "back", folder / "out")
-    assert not (folder / "out").exists()

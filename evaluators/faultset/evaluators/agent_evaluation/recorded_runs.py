@@ -1,125 +1,16 @@
-"""Tables of recorded agent runs with intervals, and HTML pages of single runs."""
+"""Tables of recorded agent runs with intervals."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from faultset.agents import AgentRun, Trajectory
 from faultset.agents.imports import ScoredRun
-from faultset.agents.trajectory import TrajectoryStep, text_of
-from faultset.core.files import replace_text, translate_write_errors
-from faultset.core.printable import printable
-from faultset.evaluators.reports.templates import fill_template
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
-FOLDED_CHARACTERS = 1200
-"""Longer texts are collapsed."""
-_BEGINNING = 90
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageText:
-    """A section of a step: message, reasoning, call or result."""
-
-    kind: str
-    title: str
-    content: str
-    collapsed: bool
-    beginning: str
-    """Start of a collapsed text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageStep:
-    """A step on the page."""
-
-    number: int
-    source: str
-    note: str
-    texts: tuple[PageText, ...]
-
-
-def write_run_page(trajectory: Trajectory, run: AgentRun | None, out: Path) -> None:
-    """Write the page of a run into a file; a record adds its status, answer and usage."""
-    text = run_page(trajectory, run)
-    with translate_write_errors(out):
-        replace_text(out, text)
-
-
-def run_page(trajectory: Trajectory, run: AgentRun | None) -> str:
-    """Return the page of a run as HTML."""
-    agent = trajectory.agent
-    title = f"{agent.name} on {run.episode}" if run and run.episode else agent.name
-    answer = json.dumps(run.answer, indent=1, ensure_ascii=False) if run and run.answer is not None else ""
-    return fill_template(
-        "agent_run.html.j2",
-        title=printable(title),
-        subtitle=printable(agent.model_name or ""),
-        facts=_list_facts(trajectory, run),
-        answer=_shown(answer),
-        steps=[_build_step(step) for step in trajectory.steps],
-    )
-
-
-def _list_facts(trajectory: Trajectory, run: AgentRun | None) -> list[tuple[str, str]]:
-    facts = [("steps", f"{len(trajectory.steps):,}")]
-    if run is None:
-        return facts
-    tokens = {"prompt tokens": run.prompt_tokens, "completion tokens": run.completion_tokens}
-    approximate = "≈ " if run.tokens_source == "estimated" else ""
-    facts = [
-        ("status", f"{run.status}: {run.status_reason}" if run.status_reason else run.status),
-        ("source", run.format),
-        ("task", run.task),
-        *facts,
-        ("calls", f"{run.tool_calls:,}, {run.tool_errors:,} with errors"),
-        ("repeats", f"{run.repeats:,}"),
-        *((name, f"{approximate}{count:,}") for name, count in tokens.items() if count is not None),
-    ]
-    if run.seconds is not None:
-        facts.append(("seconds", f"{run.seconds:,.1f}"))
-    return [(name, printable(value)) for name, value in facts]
-
-
-def _build_step(step: TrajectoryStep) -> PageStep:
-    notes = [step.timestamp or "", step.model_name or ""]
-    if step.metrics and step.metrics.completion_tokens is not None:
-        notes.append(f"{step.metrics.completion_tokens:,} tokens")
-    note = printable(" · ".join(filter(None, notes)))
-    return PageStep(number=step.step_id, source=step.source, note=note, texts=tuple(_build_texts(step)))
-
-
-def _build_texts(step: TrajectoryStep) -> Iterator[PageText]:
-    if step.reasoning_content:
-        yield _build_text("small", "reasoning", step.reasoning_content)
-    yield _build_text("", "", step.text)
-    for call in step.tool_calls or ():
-        arguments = json.dumps(call.arguments, ensure_ascii=False)
-        yield _build_text("call", "call", f"{call.function_name} {arguments}")
-    for result in step.observation.results if step.observation else ():
-        failed = bool(result.extra and result.extra.get("error"))
-        yield _build_text("bad" if failed else "", "error" if failed else "result", text_of(result.content))
-
-
-def _build_text(kind: str, title: str, content: str) -> PageText:
-    collapsed = len(content) > FOLDED_CHARACTERS
-    beginning = printable(content[:_BEGINNING].replace("\n", " ")) if collapsed else ""
-    if collapsed:
-        title = f"{title or 'message'}, {len(content):,} characters"
-    return PageText(kind=kind, title=title, content=_shown(content), collapsed=collapsed, beginning=beginning)
-
-
-def _shown(text: str) -> str:
-    return "\n".join(printable(line.expandtabs(4)) for line in text.split("\n"))
-
-
-Pair = tuple[str, str]
 _HARNESS = "harness_error"
 
 
@@ -249,7 +140,7 @@ def _score_control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estima
     return "", unknown("no control for this task")
 
 
-def _get_pair(result: ScoredRun) -> Pair:
+def _get_pair(result: ScoredRun) -> tuple[str, str]:
     truth = _get_truth(result)
     return str(truth.get("system_level", "")).lower(), str(truth.get("fault_type", "")).lower()
 

@@ -1,9 +1,7 @@
-"""The CSV layouts of AIOpsLab and OpenRCA."""
+"""The CSV layout of OpenRCA."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +16,7 @@ import pyarrow.csv as pacsv
 from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.labels import Label
-from faultset.datasets.imports.formats.aiopslab import LABEL_FILE
 from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS
-from faultset.datasets.kubectl.kinds import workload_of_pod
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
@@ -50,119 +46,6 @@ def owning_services(spans: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
 
 
-_INSTANCE = "recording:10250"
-"""Placeholder for the scraped node, which recordings do not contain."""
-_SUPPORTED_LABELS = frozenset({"cpu", "interface"})
-_MICRO = 1_000
-
-
-class AIOpsLabExport(ExportLayout):
-    """Folders `<episode>/telemetry_data_<time>` with `metric`, `trace`, `log` and `label.json`."""
-
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if there are several faults, metrics without pods, or a target without pods and spans."""
-        if len(self.dataset.label(episode).faults) > 1:
-            return "a problem of AIOpsLab has one fault, but the episode has several"
-        view = self.dataset.view(episode)
-        sampled = _words(view.table("metrics", ["pod"])["pod"])
-        if sampled == {None}:
-            return "AIOpsLab needs metrics of pods, but the episode has none"
-        pods = sampled | _words(view.table("logs", ["pod"])["pod"])
-        services: set[str | None] = {workload_of_pod(pod) for pod in pods if pod is not None}
-        services |= _words(owning_services(view.table("spans", ["service", "reported_service"])))
-        missing = [target for target in self.dataset.label(episode).targets if target not in services]
-        return f"AIOpsLab needs a pod or a span of the target {missing[0]}" if missing else None
-
-    def write(self, episode: str) -> None:
-        """Write the label, and the files that AIOpsLab's observer writes at the end of an episode."""
-        view, label = self.dataset.view(episode), self.dataset.label(episode)
-        seconds = view.window[1] // SECOND_NS
-        stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d_%H%M%S}"
-        folder = self.folder / episode / f"telemetry_data_{stamp}"
-        _write_metrics(view.table("metrics"), folder / "metric" / f"metric_{stamp}" / "container")
-        write_csv(_traces(view.table("spans")), folder / "trace" / f"traces_{seconds}.csv")
-        write_csv(_logs(view.table("logs"), view.context.app), folder / "log" / f"log_{seconds}.csv")
-        text = json.dumps(_label(label), indent=1, sort_keys=True) + "\n"
-        (folder / LABEL_FILE).write_text(text, encoding="utf-8")
-
-
-def _words(column: pa.ChunkedArray) -> set[str | None]:
-    return set(pc.unique(column.cast(pa.string())).to_pylist())
-
-
-def _write_metrics(metrics: pa.Table, folder: Path) -> None:
-    """Write a file per metric; series with labels other than pod and interface are left out."""
-    words = pc.unique(metrics["labels"].cast(pa.string())).to_pylist()
-    parsed = {word: json.loads(word) for word in words}
-    supported = pa.array([word for word, labels in parsed.items() if set(labels) <= _SUPPORTED_LABELS], pa.string())
-    inside = pc.and_(pc.is_valid(metrics["pod"]), pc.is_in(metrics["labels"].cast(pa.string()), supported))
-    rows = metrics.filter(inside)
-    names, labels = rows["metric"].cast(pa.string()), rows["labels"].cast(pa.string())
-    interfaces = [parsed[word].get("interface") for word in words]
-    interface = pa.array(interfaces, pa.string()).take(pc.index_in(labels, pa.array(words, pa.string())))
-    table = pa.table(
-        {
-            "timestamp": pc.divide(rows["time"].cast(pa.int64()), SECOND_NS),
-            "cmdb_id": pc.binary_join_element_wise(_INSTANCE, rows["pod"].cast(pa.string()), "."),
-            "kpi_name": pc.coalesce(pc.binary_join_element_wise(names, interface, "."), names),
-            "value": rows["value"],
-        }
-    )
-    for metric in pc.unique(names).to_pylist():
-        file = re.sub(r"[^A-Za-z0-9_:.-]+", "_", metric)
-        write_csv(table.filter(pc.equal(names, metric)), folder / f"kpi_{file}.csv")
-
-
-def _traces(spans: pa.Table) -> pa.Table:
-    return pa.table(
-        {
-            "trace_id": spans["trace_id"],
-            "span_id": spans["span_id"],
-            "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("ROOT")),
-            "service_name": owning_services(spans),
-            "operation_name": spans["operation"].cast(pa.string()),
-            "start_time": pc.divide(spans["time"].cast(pa.int64()), _MICRO),
-            "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
-            "has_error": pc.if_else(pc.equal(spans["status"].cast(pa.string()), "error"), "True", "False"),
-            "response": pc.coalesce(spans["status_code"].cast(pa.string()), pa.scalar("Unknown")),
-        }
-    )
-
-
-def _logs(logs: pa.Table, app: str) -> pa.Table:
-    numbers = pa.array(np.arange(len(logs)))
-    times = logs["time"].cast(pa.int64())
-    return pa.table(
-        {
-            "": numbers,
-            "log_id": numbers.cast(pa.string()),
-            "timestamp": pc.divide(times.cast(pa.float64(), safe=False), float(SECOND_NS)),
-            "date": pc.strftime(times.cast(pa.timestamp("ns", tz="UTC")), "%Y-%m-%dT%H:%M:%SZ"),
-            "pod_name": logs["pod"].cast(pa.string()),
-            "container_name": logs["container"].cast(pa.string()),
-            "namespace": pa.array([app] * len(logs), pa.string()),
-            "node_name": pa.array([""] * len(logs), pa.string()),
-            "message": lines_with_level(logs),
-        }
-    )
-
-
-def _label(label: Label) -> dict[str, Any]:
-    if label.fault is None:
-        return {"fault": None}
-    assert label.onset_ns is not None
-    moment = datetime.fromtimestamp(label.onset_ns // SECOND_NS, UTC)
-    content: dict[str, Any] = {
-        "fault": label.fault,
-        "targets": list(label.targets),
-        "inject_time": f"{moment:%Y-%m-%dT%H:%M:%S}.{label.onset_ns % SECOND_NS // 1_000_000:03d}+00:00",
-        "system_level": label.system_level,
-        "fault_type": label.fault_type,
-        "metric": next((cause.metric for cause in label.root_causes if cause.metric), None),
-    }
-    return {name: value for name, value in content.items() if value is not None}
-
-
 TASKS = {
     "task_1": ("time",),
     "task_2": ("reason",),
@@ -185,6 +68,7 @@ _SCORING_POINTS = {
 }
 _LEVELS = {"Node": "node", "Pod": "pod"}
 _MILLI = 1_000_000
+_MICRO = 1_000
 
 
 class OpenRCAExport(ExportLayout):
