@@ -162,7 +162,7 @@ class EvaluationCall:
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         if self.recorded and not dataset.episodes and not others:
             raise UsageError(
-                "agents on recordings are compared with methods for localization or root causes, and none is chosen; "
+                "agents on recordings are compared with methods for localization or root causes, but none is chosen; "
                 "add one to --baselines or to --tasks"
             )
         detected = None
