@@ -2,7 +2,7 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md. One default
+Prints tables in which defaults are bold; `--write` also puts them into docs/results/sensitivity.md. One default
 changes at a time. Localizers get the true onset of manifest faults; detectors also run on episodes without a fault.
 Localizers that draw random numbers run with three seeds, detectors with one. Methods run in this process, without
 limits.
@@ -86,7 +86,7 @@ def relative_floor(share: float) -> AbstractContextManager[Any]:
 
 def _name(value: Any) -> str:
     if isinstance(value, tuple):
-        return " : ".join(f"{number:g}" for number in value)
+        return "/".join(f"{number:g}" for number in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -114,6 +114,7 @@ SEEN: tuple[str, Values] = (
     {"10 s": ChangedDefault(seen_s=10), "20 s": ChangedDefault(seen_s=20), "all": ChangedDefault()},
 )
 """Seconds after the onset that a localizer sees."""
+SEEN_SETTING = "seen after the onset"
 OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-detector": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
@@ -145,11 +146,11 @@ def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
             if not (setting.startswith("floor") and spec.name in WITHOUT_FLOOR):
                 yield setting, default, values
     if spec.task == "localization":
-        yield "seen after the onset", *SEEN
+        yield SEEN_SETTING, *SEEN
 
 
 def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> EpisodeView:
-    """Open an episode as seen under a change."""
+    """Return the view of an episode after a change of one default."""
     if truth.onset_ns is not None and math.isfinite(change.seen_s):
         copy = root / f"{truth.episode}-{change.seen_s:g}"
         end_ns = truth.onset_ns + round(change.seen_s * SECOND_NS)
@@ -183,32 +184,70 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
 
 
 SMALL = 0.1
-"""Smallest change of a score that gets a separate line."""
+"""Smallest change of a score that gets a cell or a line."""
 
 
-def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines: settings that change a score, then the others; run each default once."""
-    faulty = sum(truth.faulty for truth in truths)
-    yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
-    yield ""
-    yield "| method | setting | value: score |"
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Scores of one method over the values of one setting."""
+
+    method: str
+    setting: str
+    default: str
+    scores: Mapping[str, str]
+    """Name of a value -> score."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no value changes the score by more than a little."""
+        usual = float(self.scores[self.default])
+        return all(abs(float(value) - usual) < SMALL for value in self.scores.values())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all methods have the setting."""
+        return self.setting in (*SHARED, SEEN_SETTING)
+
+    def cell(self, value: str, text: str) -> str:
+        """Return a text, bold for the default."""
+        return f"**{text}**" if value == self.default else text
+
+
+def measure(spec: BaselineSpec, dataset: Dataset, truths: Sequence[Truth], root: Path) -> Iterator[Measurement]:
+    """Yield the scores of a method for every setting; run the default once."""
+    usual = score(spec, dataset, truths, ChangedDefault(), root)
+    for setting, default, values in settings_of(spec):
+        scores = {
+            value: usual if value == default else score(spec, dataset, truths, change, root)
+            for value, change in values.items()
+        }
+        yield Measurement(spec.name, setting, default, scores)
+
+
+def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """Yield the lines of the tables: a table for each shared setting, one for the others, and flat parameters last."""
+    changing = [measurement for measurement in measurements if not measurement.is_flat]
+    for setting in (*SHARED, SEEN_SETTING):
+        rows = [measurement for measurement in changing if measurement.setting == setting]
+        if rows:
+            values = [rows[0].cell(value, value) for value in rows[0].scores]
+            yield f"| {setting} | {' | '.join(values)} |"
+            yield f"|---|{'---:|' * len(values)}"
+            yield from (f"| `{row.method}` | {' | '.join(row.scores.values())} |" for row in rows)
+            yield ""
+    yield "| method | parameter | value: score |"
     yield "|---|---|---|"
-    for name in names:
-        spec = get_baseline(name)
-        usual = score(spec, dataset, truths, ChangedDefault(), root)
-        without_effect = []
-        for setting, default, values in settings_of(spec):
-            scores = {
-                value: usual if value == default else score(spec, dataset, truths, change, root)
-                for value, change in values.items()
-            }
-            if all(abs(float(value) - float(usual)) < SMALL for value in scores.values()):
-                without_effect.append(setting)
-                continue
-            cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
-            yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
-        if without_effect:
-            yield f"| `{name}` | below 0.1 from {usual} | {'; '.join(without_effect)} |"
+    for row in changing:
+        if not row.is_shared:
+            cells = [row.cell(value, f"{value}: {number}") for value, number in row.scores.items()]
+            yield f"| `{row.method}` | {row.setting} | {', '.join(cells)} |"
+    yield ""
+    yield "| method | score | parameters that change it by less than 0.1 |"
+    yield "|---|---:|---|"
+    for method in dict.fromkeys(measurement.method for measurement in measurements):
+        own = [row for row in measurements if row.method == method and row.is_flat and not row.is_shared]
+        if own:
+            yield f"| `{method}` | {own[0].scores[own[0].default]} | {', '.join(row.setting for row in own)} |"
 
 
 @click.command()
@@ -219,23 +258,26 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
     show_default=True,
     help="Comma-separated names.",
 )
-@click.option("--write", is_flag=True, help="Put the table into docs/results/sensitivity.md.")
+@click.option("--write", is_flag=True, help="Put the tables into docs/results/sensitivity.md.")
 def main(path: str, methods: str, write: bool) -> None:
-    """Print the table."""
+    """Print the tables."""
     dataset = open_dataset(path)
     truths = [build_truth(dataset.label(e), dataset.view(e).context) for e in dataset.episodes]
     judged = [truth for truth in truths if not truth.faulty or (truth.verdict == "manifest" and truth.causes)]
+    faulty = sum(truth.faulty for truth in judged)
+    heading = f"Version {dataset.version}: {faulty} manifest faults, {len(judged) - faulty} episodes without a fault."
+    measurements: list[Measurement] = []
     with scratch("sensitivity") as root:
-        lines = []
-        for line in table(dataset, judged, methods.split(","), Path(root)):
-            print(line, flush=True)
-            lines.append(line)
-            if write:
-                write_between("\n".join(lines))
+        for name in methods.split(","):
+            measurements += measure(get_baseline(name), dataset, judged, Path(root))
+    text = "\n".join([heading, "", *format_measurements(measurements)])
+    click.echo(text)
+    if write:
+        write_between(text)
 
 
 def write_between(inside: str) -> None:
-    """Write a table between the page's markers; an interrupted run keeps the old table."""
+    """Write the tables between the page's markers."""
     text = DOCUMENT.read_text(encoding="utf-8")
     begin, end = "<!-- sensitivity -->", "<!-- end sensitivity -->"
     before, _, rest = text.partition(begin)

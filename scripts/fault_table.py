@@ -12,12 +12,15 @@ _BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
 def fault_table() -> str:
-    """Return the table of the built-in faults in Markdown, by name, and after it the gray and the dormant ones."""
+    """Return the names of the built-in faults by level and type in Markdown, and after it the gray and dormant ones."""
     builtin = {
         n: spec for n, spec in sorted(faults().items()) if spec.inject.__module__.startswith("faultset.collector.")
     }
-    lines = ["| fault | effect |", "|---|---|"]
-    lines += [f"| `{name}` | {spec.summary} |" for name, spec in builtin.items()]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, spec in builtin.items():
+        groups.setdefault((spec.system_level, spec.fault_type), []).append(f"`{name}`")
+    lines = ["| level | type | faults |", "|---|---|---|"]
+    lines += [f"| {level} | {kind} | {', '.join(names)} |" for (level, kind), names in sorted(groups.items())]
     gray = ", ".join(f"`{name}`" for name, spec in builtin.items() if spec.gray)
     lines += ["", f"**Gray faults:** {gray}.", "", "| dormant fault | why clients do not notice it |", "|---|---|"]
     lines += [f"| `{name}` | {spec.dormant_reason} |" for name, spec in builtin.items() if spec.dormant_reason]

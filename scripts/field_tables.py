@@ -14,6 +14,12 @@ SCHEMAS = CHUNK_TRUTH_TABLES | TABLES | TRUTH_TABLES
 """Schemas by name; evidence is that of an episode."""
 
 
+FIRST = "episode"
+"""First column of every table; the page describes it once."""
+BASES = {"incidents": ("label", "dataset-format.md#label")}
+"""Table -> table whose equal columns are only listed, and its section."""
+
+
 def field_table(schema: pa.Schema) -> str:
     """Return a Markdown table of a schema's fields; a question mark marks nullable ones."""
     lines = ["| field | type | meaning |", "|---|---|---|"]
@@ -34,15 +40,31 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"list of {type_name(kind.value_type)}"
     if pa.types.is_struct(kind):
-        return "(" + ", ".join(f"{field.name}: {type_name(field.type)}" for field in kind) + ")"
+        return "(" + ", ".join(nested_name(field) for field in kind) + ")"
     return "text" if pa.types.is_string(kind) else str(kind)
+
+
+def nested_name(field: pa.Field) -> str:
+    """Return the name of a field of a struct, with the fields of its own structs."""
+    return f"{field.name}: {type_name(field.type)}" if pa.types.is_nested(field.type) else field.name
+
+
+def describe_fields(name: str) -> str:
+    """Return the table of a schema without the first column, and the columns that it has in common with its base."""
+    fields = [field for field in SCHEMAS[name] if field.name != FIRST]
+    if name not in BASES:
+        return field_table(pa.schema(fields))
+    base, section = BASES[name]
+    equal = [field for field in fields if any(field.equals(other, check_metadata=True) for other in SCHEMAS[base])]
+    listed = ", ".join(f"`{field.name}`" for field in equal)
+    return f"{field_table(pa.schema([f for f in fields if f not in equal]))}\n\nAs in [`{base}`]({section}): {listed}."
 
 
 def updated(text: str) -> str:
     """Return a document with a new table between each pair of marks."""
 
     def written(match: re.Match[str]) -> str:
-        return f"<!-- fields: {match[1]} -->\n\n{field_table(SCHEMAS[match[1]])}\n\n<!-- end -->"
+        return f"<!-- fields: {match[1]} -->\n\n{describe_fields(match[1])}\n\n<!-- end -->"
 
     return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", written, text, flags=re.DOTALL)
 

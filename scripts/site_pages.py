@@ -1,7 +1,7 @@
-"""Pages of the documentation site that are written from the code: commands, steps of applications, and methods.
+"""Pages of the documentation site that are written from the code: commands, steps of applications, methods and faults.
 
 MkDocs calls `on_files` as a hook (see mkdocs.yml), so these pages exist only in the built site and are never out of
-date. `python scripts/site_pages.py cli`, `steps` or `methods` prints one.
+date. `python scripts/site_pages.py cli`, `steps`, `methods` or `faults` prints one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import click
 
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
+from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 from faultset.collector.spec.steps import StepModel
 from faultset.core.command_line.console import root
@@ -25,6 +26,7 @@ from faultset.core.command_line.console import root
 COMMAND_PAGE = "reference/cli.md"
 STEPS_PAGE = "reference/steps.md"
 METHODS_PAGE = "reference/methods.md"
+FAULTS_PAGE = "reference/faults.md"
 KINDS = ("named", "method", "own", "rule", "control")
 TASKS = {"detection": "Detectors", "localization": "Localizers", "rca": "Diagnosers"}
 
@@ -145,8 +147,8 @@ def methods_page() -> str:
         ]
         specs.sort(key=lambda spec: (KINDS.index(spec.kind), spec.name))
         head = [
-            "| name | title | kind | reads | developed on | speed | cost | source |",
-            "|---|---|---|---|---|---|---|---|",
+            "| name | title | idea | kind | reads | developed on | speed | cost | source |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         parts += [f"## {title}", "\n".join([*head, *(f"| {' | '.join(_method_cells(spec))} |" for spec in specs)])]
     return "\n\n".join(parts) + "\n"
@@ -155,7 +157,26 @@ def methods_page() -> str:
 def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
     reads = ", ".join((*spec.tables, *sorted(spec.needs))) or "nothing"
     seen = "; ".join(spec.developed_on or ())
-    return f"`{spec.name}`", spec.title, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
+    idea = inspect.cleandoc(spec.factory.__doc__ or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    return f"`{spec.name}`", spec.title, idea, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
+
+
+def faults_page() -> str:
+    """Return the reference of the built-in faults as Markdown."""
+    lines = [
+        "# Faults",
+        "",
+        "For readers who choose a fault: every built-in one. [Faults](../concepts/faults.md) explains the terms.",
+        "",
+        "| fault | effect | level | type | category | drawn strength | schedules |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, spec in sorted(faults().items()):
+        if spec.inject.__module__.startswith("faultset.collector."):
+            schedules = ", ".join(("constant", *spec.schedules))
+            cells = (spec.summary, spec.system_level, spec.fault_type, spec.category, spec.intensity, schedules)
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -167,7 +188,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page}
+PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page, FAULTS_PAGE: faults_page}
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def _score(row: ResultRow) -> LocalizationScore:
 
 
 def _mean(scores: Sequence[LocalizationScore], metric: str) -> float:
-    """Return the mean of a metric; 0 without scores. A case counts as found with any of its causes."""
+    """Return the mean of a metric; 0 without scores. Any cause of a case counts as a hit."""
     values = {
         "AC@1": [score.hit(1) for score in scores],
         "AC@3": [score.hit(3) for score in scores],

@@ -30,7 +30,7 @@ def trajectory(tmp_path: Path) -> Path:
 def test_show_shortens_long_texts_and_says_by_how_much(trajectory: Path) -> None:
     result = CliRunner().invoke(root, ["agents", "show", str(trajectory), "--length", "50"])
     assert result.exit_code == 0, result.output
-    assert "characters more]" in result.output
+    assert "characters not shown]" in result.output
     assert "\x1b" not in result.output
     assert "status: ok" in result.output
 

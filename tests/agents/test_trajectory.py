@@ -35,7 +35,10 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "gap": (lambda d: d["steps"][1].update(step_id=3), "count from 1 without gaps"),
-    "foreign call": (lambda d: d["steps"][1]["observation"]["results"][0].update(source_call_id="z"), "is not in it"),
+    "foreign call": (
+        lambda d: d["steps"][1]["observation"]["results"][0].update(source_call_id="z"),
+        "does not contain",
+    ),
     "key of the agent": (lambda d: d["steps"][0].update(model_name="m"), "must not have model_name"),
     "no steps": (lambda d: d.update(steps=[]), "steps"),
     "metrics without a model call": (

@@ -37,12 +37,6 @@ def field_tables() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def name_tables() -> ModuleType:
-    """The script that writes the tables of public names."""
-    return _script("name_tables")
-
-
-@pytest.fixture(scope="session")
 def call_graph() -> ModuleType:
     """The script that draws the calls between services."""
     return _script("call_graph")

@@ -19,7 +19,7 @@ from faultset.core.command_line.console import root
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
-GENERATED = {"reference/cli.md", "reference/methods.md", "reference/steps.md"}
+GENERATED = {f"{folder}{name}.md" for folder in ("", "reference/") for name in ("cli", "faults", "methods", "steps")}
 GROUPS = [
     *"agent_formats apps baselines commands exporters faults importers load_drivers mitigators".split(),
     *"platforms scorers sources".split(),
@@ -43,7 +43,7 @@ def test_links_lead_to_files() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", text))
         missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
-        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md", "methods.md"}]
+        return [link for link in missing if link.removeprefix("../") not in GENERATED]
 
     assert not complaints(wrong)
 
@@ -68,6 +68,17 @@ def test_python_files_that_are_named_exist() -> None:
         return [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
 
     assert not complaints(wrong)
+
+
+def test_journeys_name_files_that_exist_and_count_them() -> None:
+    text = TEXTS[ROOT / "docs" / "concepts" / "architecture.md"].partition("## Five journeys")[2]
+    paths = "\n".join(path.as_posix() for path in SOURCES) + "\nverdicts/calibration.json"
+    journeys = re.findall(r"^### ([^\n]+)\n+(\d+) files[^\n]*\n+```text\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert len(journeys) == 5
+    for title, count, body in journeys:
+        names = re.findall(r"[\w/]+\.(?:py|json)\b", body)
+        assert len(names) == int(count), title
+        assert not [name for name in names if not re.search(rf"/{re.escape(name)}$", paths, re.MULTILINE)], title
 
 
 def exists(name: str) -> bool:

@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -76,14 +75,6 @@ def imported_packages() -> set[str]:
     named = {name for path in readers() for name in IMPORTED.findall(path.read_text("utf-8"))}
     modules = [importlib.import_module(name) for name in named]
     return {module.__name__ for module in modules if hasattr(module, "__path__") and hasattr(module, "__all__")}
-
-
-def test_the_table_of_names_is_up_to_date(name_tables: ModuleType) -> None:
-    text = REFERENCE.read_text("utf-8")
-    assert text == name_tables.updated(text), "run: python scripts/name_tables.py docs/reference/python.md"
-    for package in PACKAGES:
-        (row,) = re.findall(rf"^\| `{re.escape(package)}` \| (.+) \|$", text, re.MULTILINE)
-        assert re.findall(r"`(\w+)`", row) == sorted(importlib.import_module(package).__all__, key=str.lower)
 
 
 def test_every_public_package_is_in_the_reference() -> None:

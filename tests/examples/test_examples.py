@@ -85,12 +85,13 @@ def test_an_example_installs_and_passes_its_own_tests(
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_the_page_shows_files_of_the_example_as_they_are(package: Path) -> None:
-    shown = re.findall(
-        r"^`([\w/]+\.\w+)`[^\n]*:\n\n```\w*\n(.*?)^```", page_of(package).read_text(), re.DOTALL | re.MULTILINE
-    )
-    files = {name: code for name, code in shown if (package / name).exists() and name != "pyproject.toml"}
-    assert files or package.name == "detector"
-    assert not [name for name, code in files.items() if (package / name).read_text().strip() != code.strip()]
+    page = page_of(package).read_text()
+    included = re.findall(rf'^--8<-- "examples/{package.name}/([\w/]+\.\w+)"$', page, re.MULTILINE)
+    copied = re.findall(r"^`([\w/]+\.\w+)`[^\n]*:\n\n```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    copies = {name: code for name, code in copied if (package / name).exists() and name != "pyproject.toml"}
+    assert included or copies or package.name == "detector"
+    assert not [name for name in included if not (package / name).is_file()]
+    assert not [name for name, code in copies.items() if (package / name).read_text().strip() != code.strip()]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

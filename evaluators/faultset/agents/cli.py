@@ -17,10 +17,12 @@ from faultset.core.printable import count_text
 
 @command("commands", short_help="Print the kubectl commands of a run that change something.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--namespace", metavar="NAME", help="The application's namespace in the recording, to leave out.")
+@click.option(
+    "--namespace", metavar="NAME", help="The application's namespace in the recording; removed from commands."
+)
 @click.option("--all", "reads", is_flag=True, help="Print read-only commands as commands, not as comments.")
 def commands(run: Path, namespace: str | None, reads: bool) -> None:
-    """Print the kubectl commands in the trajectory file RUN, one per line, to replay them.
+    """Print the kubectl commands in the trajectory file RUN, one per line, for replay.
 
     Read-only commands and commands that need a shell are printed as comments. Pod names need no change:
     `faultset mitigate --commands` replaces them by the current pods of the same owners.
@@ -83,25 +85,27 @@ def import_(
 
     services = comma_separated(candidates)
     with report_progress("files") as progress:
-        done = import_runs(
+        imported = import_runs(
             name, path, out, agent=agent, model=model, candidates=services, skip_bad=skip_bad, progress=progress
         )
-    statuses = Counter(run.status for run in done.runs)
+    statuses = Counter(run.status for run in imported.runs)
     if as_json:
-        counts = {"files": done.files, "runs": len(done.runs), "statuses": statuses}
-        show_json({"folder": str(out), **counts, "left_out": dict(done.left_out)})
+        counts = {"files": imported.files, "runs": len(imported.runs), "statuses": statuses}
+        show_json({"folder": str(out), **counts, "left_out": dict(imported.left_out)})
         return
-    for reason in done.left_out.values():
+    for reason in imported.left_out.values():
         click.echo(f"Left out: {reason}", err=True)
-    ends = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    skipped = f" Left out: {len(done.left_out)} of {count_text(done.files, 'file')}." if done.left_out else ""
-    click.echo(f"{count_text(len(done.runs), 'run')} in {out}: {ends}.{skipped}")
-    if not services and 0 < statuses["unparsed"] == len(done.runs):
+    status_counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    skipped = (
+        f" Left out: {len(imported.left_out)} of {count_text(imported.files, 'file')}." if imported.left_out else ""
+    )
+    click.echo(f"{count_text(len(imported.runs), 'run')} in {out}: {status_counts}.{skipped}")
+    if not services and 0 < statuses["unparsed"] == len(imported.runs):
         hint = "No answer could be read. List the services of the system, for example --candidates geo,rate"
         click.echo(f"{hint}, and choose another OUT or delete this one.", err=True)
     click.echo("Next:")
     click.echo(f"  faultset agents score {shlex.quote(str(out))}")
-    click.echo(f"  faultset agents show {shlex.quote(str(out / done.runs[0].trajectory_path))}")
+    click.echo(f"  faultset agents show {shlex.quote(str(out / imported.runs[0].trajectory_path))}")
 
 
 @command("show", short_help="Print a run step by step.")

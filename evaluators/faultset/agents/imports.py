@@ -83,7 +83,7 @@ def import_runs(
     files = source.files(path)
     root = path if path.is_dir() else path.parent
     left_out: dict[str, str] = {}
-    taken: set[str] = set()
+    names: set[str] = set()
     counter = StepCounter(len(files), progress)
     with translate_resource_errors(out), translate_write_errors(out), new_folder(out, "import of runs") as folder:
         (folder / TRAJECTORIES).mkdir()
@@ -92,29 +92,33 @@ def import_runs(
             for file in files:
                 key = file.relative_to(root).as_posix()
                 try:
-                    imported = _read(source, file, key, options)
+                    imported = _read_runs(source, file, key, options)
                 except DataError as error:
                     left_out[key] = str(error)
                 else:
-                    yield from (_write(folder, item, taken) for item in imported)
+                    yield from (_write_run(folder, item, names) for item in imported)
                 counter.add()
 
         copied = list(copy_runs())
         runs, truths = [run for run, _ in copied], [truth for _, truth in copied]
         if left_out and not skip_bad:
-            raise DataError(_refusal(left_out, len(files)) + _other_format(root / next(iter(left_out)), name))
+            raise DataError(
+                _describe_unreadable_files(left_out, len(files)) + _suggest_format(root / next(iter(left_out)), name)
+            )
         if not runs:
-            other = _other_format(root / next(iter(left_out)), name) if left_out else ""
-            raise DataError(f"{printable(path)} holds no readable {source.title} run; {_first(left_out)}{other}")
+            other = _suggest_format(root / next(iter(left_out)), name) if left_out else ""
+            raise DataError(
+                f"{printable(path)} holds no readable {source.title} run; {_get_first_problem(left_out)}{other}"
+            )
         write_tables(folder, runs, truths)
     return ImportedRuns(folder=out, files=len(files), runs=runs, left_out=left_out)
 
 
-def _read(source: AgentFormat, file: Path, key: str, options: ImportOptions) -> list[ImportedRun]:
+def _read_runs(source: AgentFormat, file: Path, key: str, options: ImportOptions) -> list[ImportedRun]:
     content_hash = ""
     runs = []
     for item in source.runs(file, options):
-        content_hash = content_hash or _file_hash(file)
+        content_hash = content_hash or _hash_file(file)
         run = item.run.model_copy(
             update={"run": run_name(f"{key}#{item.key}" if item.key else key), "source_file": key[:500]}
             | {"source_sha256": content_hash}
@@ -124,7 +128,7 @@ def _read(source: AgentFormat, file: Path, key: str, options: ImportOptions) -> 
     return runs
 
 
-def _file_hash(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     if not file.is_file():
         return ""
     with file.open("rb") as stream:
@@ -144,11 +148,11 @@ def run_name(key: str) -> str:
     return f"{readable or 'run'}-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
-def _write(folder: Path, item: ImportedRun, taken: set[str]) -> tuple[AgentRun, RunTruth]:
+def _write_run(folder: Path, item: ImportedRun, names: set[str]) -> tuple[AgentRun, RunTruth]:
     run = item.run
-    if run.run in taken:
+    if run.run in names:
         raise DataError(f"two runs have the name {printable(run.run)}; import them into separate folders")
-    taken.add(run.run)
+    names.add(run.run)
     content = item.trajectory.to_json()
     file = trajectory_file(folder, run)
     file.write_bytes(content)
@@ -161,7 +165,7 @@ def _write(folder: Path, item: ImportedRun, taken: set[str]) -> tuple[AgentRun, 
     return run, item.truth.model_copy(update={"run": run.run})
 
 
-def _other_format(file: Path, name: str) -> str:
+def _suggest_format(file: Path, name: str) -> str:
     """Return a hint about the format that can read a file; empty if none can."""
     for other in agent_format_names():
         with suppress(FaultsetError):
@@ -170,13 +174,13 @@ def _other_format(file: Path, name: str) -> str:
     return ""
 
 
-def _first(left_out: Mapping[str, str]) -> str:
+def _get_first_problem(left_out: Mapping[str, str]) -> str:
     return next(iter(left_out.values()), "give another folder")
 
 
-def _refusal(left_out: Mapping[str, str], files: int) -> str:
+def _describe_unreadable_files(left_out: Mapping[str, str], files: int) -> str:
     if len(left_out) == 1:
-        return _first(left_out)
+        return _get_first_problem(left_out)
     shown = "; ".join(list(left_out.values())[:_SHOWN])
     return (
         f"cannot read {len(left_out)} of {count_text(files, 'file')}: {shown}; repair them, or skip them with "
@@ -227,14 +231,14 @@ def score_runs(folder: Path | str) -> list[ScoredRun]:
     scored = []
     for run in read_runs(folder):
         if run.run not in truths:
-            raise DataError(f"{printable(folder)} has no label of the run {printable(run.run)}; import the runs again")
+            raise DataError(f"{printable(folder)} has no label for the run {printable(run.run)}; import the runs again")
         if run.format not in formats:
             formats[run.format] = agent_format(run.format)
-        scored.append(_score(formats[run.format], run, truths[run.run]))
+        scored.append(_score_run(formats[run.format], run, truths[run.run]))
     return scored
 
 
-def _score(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
+def _score_run(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
     score = source.score(run, truth.truth) if truth.truth is not None else None
     if score is None:
         return ScoredRun(run=run, truth=truth, success=None, value=None)
@@ -243,11 +247,11 @@ def _score(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
     parts = {} if missed else score.parts
     difference = ""
     if truth.recorded_success is not None and success != truth.recorded_success:
-        difference = _difference(source, run, truth, success)
+        difference = _explain_difference(source, run, truth, success)
     return ScoredRun(run=run, truth=truth, success=success, value=value, parts=parts, difference=difference)
 
 
-def _difference(source: AgentFormat, run: AgentRun, truth: RunTruth, success: bool) -> str:
+def _explain_difference(source: AgentFormat, run: AgentRun, truth: RunTruth, success: bool) -> str:
     if run.status in _MISSES:
         return f"{run.status}: {run.status_reason}"
     return source.difference(run, truth, success)

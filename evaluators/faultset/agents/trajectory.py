@@ -20,7 +20,7 @@ SCHEMA_VERSION = "ATIF-v1.7"
 LENIENT = {"lenient": True}
 """Validation context that ignores unknown keys."""
 Extra = dict[str, JsonValue] | None
-_OF_THE_AGENT = ("model_name", "reasoning_effort", "reasoning_content", "metrics", "tool_calls")
+_AGENT_FIELDS = ("model_name", "reasoning_effort", "reasoning_content", "metrics", "tool_calls")
 
 
 class _Part(BaseModel):
@@ -145,15 +145,15 @@ class TrajectoryStep(_Part):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> TrajectoryStep:
-        foreign = [key for key in _OF_THE_AGENT if getattr(self, key) is not None]
-        if self.source != "agent" and foreign:
-            raise ValueError(f"step {self.step_id} from the {self.source} must not have {foreign[0]}")
+        misplaced = [key for key in _AGENT_FIELDS if getattr(self, key) is not None]
+        if self.source != "agent" and misplaced:
+            raise ValueError(f"step {self.step_id} from the {self.source} must not have {misplaced[0]}")
         if self.llm_call_count == 0 and (self.metrics or self.reasoning_content is not None):
             raise ValueError(f"step {self.step_id} without a model call must not have metrics or reasoning_content")
         call_ids = {call.tool_call_id for call in self.tool_calls or ()}
         for result in self.observation.results if self.observation else ():
             if result.source_call_id is not None and result.source_call_id not in call_ids:
-                raise ValueError(f"step {self.step_id} has the result of a call that is not in it")
+                raise ValueError(f"step {self.step_id} has the result of a call that it does not contain")
         return self
 
     @property

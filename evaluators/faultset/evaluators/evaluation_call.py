@@ -87,7 +87,7 @@ def evaluate(
     started
         Called once, before the first method starts.
     progress
-        Called as steps finish.
+        Called with the number of finished steps and the number of all steps.
     **options
         Tasks, protocol, split, seed, limits and the like: the keys of `EvaluationOptions`.
 
@@ -191,8 +191,8 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
         if detected is None:
             raise DataError(
-                f"{dataset.root} has recordings only, and no incident of theirs names one of several services and "
-                "has enough time around it, so there is nothing to localize or diagnose; use --tasks detection"
+                f"{dataset.root} has only recordings, without an incident to localize or diagnose: one that names one "
+                "of several services and has enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(
             specs=detected.specs,
@@ -262,17 +262,17 @@ class EvaluationCall:
                     scope = replace(scope, online_alarms=online)
             scope.choose_answerable(specs)
             predicted = read_predictions(scope, files)
-            acting = AgentEvaluation(scope, self.recorded)
-            acting.check(specs)
+            agent_evaluation = AgentEvaluation(scope, self.recorded)
+            agent_evaluation.check(specs)
             checkpoint = None
             if folder is not None:
-                checkpoint = stack.enter_context(_checkpoint(folder, scope, specs, files))
+                checkpoint = stack.enter_context(_open_checkpoint(folder, scope, specs, files))
             answers = run_methods(
                 scope, specs, engine, checkpoint=checkpoint, started=self.started, progress=self.progress
             )
-            acted = acting.results(answers.rows)
+            agent_results = agent_evaluation.results(answers.rows)
             running.close()
-            evaluation = build_leaderboards(scope, answers, predicted, acted, files, recordings)
+            evaluation = build_leaderboards(scope, answers, predicted, agent_results, files, recordings)
             if folder is not None and checkpoint is not None:
                 evaluation.write(folder)
                 if not answers.damage:
@@ -317,7 +317,7 @@ def build_leaderboards(
     scope: EvaluationScope,
     answers: MethodAnswers,
     predicted: Iterable[ResultRow] = (),
-    acted: AgentResults | None = None,
+    agent_results: AgentResults | None = None,
     files: Iterable[PredictionFile] = (),
     recordings: RecordingResults | None = None,
 ) -> Evaluation:
@@ -328,8 +328,8 @@ def build_leaderboards(
     DataError
         Every episode is damaged.
     """
-    acted = acted or AgentResults()
-    rows = [row for row in (*answers.rows, *predicted, *acted.rows) if row.episode not in answers.damage]
+    agent_results = agent_results or AgentResults()
+    rows = [row for row in (*answers.rows, *predicted, *agent_results.rows) if row.episode not in answers.damage]
     if answers.damage and not rows:
         raise next(iter(answers.damage.values()))
     policies = scope.settings.policies
@@ -343,18 +343,18 @@ def build_leaderboards(
         dataset=None if scope.source.url else scope.source.folder,
         digest=scope.source.digest,
         settings={
-            **_shown_settings(scope),
+            **_describe_settings(scope),
             "isolation": answers.isolation,
             "parameters": {spec.name: values for spec in answers.specs if (values := read_parameters(spec))},
             "predictions": {file.name: file.record for file in files},
             "reference_gaps": [*scope.source.reference_gaps(), *describe_skipped_series(rows)],
             **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
             **({"unlabelled": scope.source.unlabelled} if scope.source.unlabelled else {}),
-            **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
+            **({"agents_left_out": list(agent_results.left_out)} if agent_results.left_out else {}),
             **({"reused_fits": answers.reused_fits} if answers.reused_fits else {}),
         },
-        agent_runs=acted.runs,
-        inspected_services=acted.inspected,
+        agent_runs=agent_results.runs,
+        inspected_services=agent_results.inspected,
         policies=policies,
         seed=scope.settings.seed,
     )
@@ -373,7 +373,7 @@ def describe_skipped_series(rows: Iterable[ResultRow]) -> list[str]:
     count, worst = max(counts, key=lambda pair: pair[0])
     service, metric = worst.answer["left_out"][0]
     return [
-        f"methods on metrics leave out series that never move or lack samples, {count} at most (first: {metric} of "
+        f"methods on metrics leave out series that never change or lack samples, at most {count} (first: {metric} of "
         f"{service} in {worst.episode}); each answer in results.parquet names them"
     ]
 
@@ -390,7 +390,7 @@ def _check_names(
     check_agent_names(recorded, [*names, *(file.name for file in files)])
 
 
-def _checkpoint(
+def _open_checkpoint(
     folder: Path, scope: EvaluationScope, specs: Sequence[BaselineSpec], files: Sequence[PredictionFile]
 ) -> Checkpoint:
     settings = scope.settings
@@ -399,7 +399,7 @@ def _checkpoint(
     return Checkpoint(folder, conditions, identify_codes(specs, settings) | {file.name: file.code for file in files})
 
 
-def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
+def _describe_settings(scope: EvaluationScope) -> dict[str, object]:
     """Return the settings for reports."""
     from faultset.evaluators.reports.provenance import machine
 

@@ -67,7 +67,7 @@ def score(
         rows=_read_answers(answers, source),
         dataset=None if source.url else source.folder,
         digest=source.digest,
-        settings={"source": source.url or str(source.folder), "answers": "made elsewhere"},
+        settings={"source": source.url or str(source.folder), "answers": "computed elsewhere"},
         policies=tuple(choose_policies([])),
         seed=seed,
     )
@@ -81,15 +81,15 @@ def _read_answers(
         path = Path(answers)
         answers = read_rows(path / "results.parquet" if path.is_dir() else path)
     if isinstance(answers, Sequence):
-        rows = [_with_truth(row, truths, source) for row in answers]
+        rows = [_set_truth(row, truths, source) for row in answers]
     else:
-        rows = [_row(record, truths, source) for record in answers.to_dict("records")]
+        rows = [_build_row(record, truths, source) for record in answers.to_dict("records")]
     if not rows:
         raise UsageError("there is no answer to score; give at least one")
     return tuple(rows)
 
 
-def _truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> Truth:
+def _find_truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> Truth:
     if episode not in truths:
         raise DataError(
             f'an answer is about the episode "{episode}", which is not in {source.name} version {source.version}; '
@@ -98,51 +98,51 @@ def _truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> 
     return truths[episode]
 
 
-def _with_truth(row: ResultRow, truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
+def _set_truth(row: ResultRow, truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
     from dataclasses import replace
 
-    return replace(row, truth=_truth(row.episode, truths, source), dataset=source.name, version=source.version)
+    return replace(row, truth=_find_truth(row.episode, truths, source), dataset=source.name, version=source.version)
 
 
-def _row(record: Mapping[Any, Any], truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
-    given = {str(name): value for name, value in record.items() if not _is_missing(value)}
+def _build_row(record: Mapping[Any, Any], truths: Mapping[str, Truth], source: DatasetSource) -> ResultRow:
+    fields = {str(name): value for name, value in record.items() if not _is_missing(value)}
     for name in ("episode", "baseline", "task"):
-        if name not in given:
+        if name not in fields:
             raise UsageError(f'every answer must have episode, baseline and task, but one has no "{name}"')
-    task = str(given["task"])
-    protocol = str(given.get("protocol", "detected" if task == "detection" else "oracle"))
+    task = str(fields["task"])
+    protocol = str(fields.get("protocol", "detected" if task == "detection" else "oracle"))
     if task not in TASKS or protocol not in PROTOCOLS:
         raise UsageError(
             f'an answer has the task "{task}" and the protocol "{protocol}"; tasks are {", ".join(TASKS)}, '
             f"protocols {', '.join(PROTOCOLS)}"
         )
-    truth = _truth(str(given["episode"]), truths, source)
-    alarm_ns = given.get("given_alarm_ns", truth.onset_ns if protocol == "oracle" else None)
+    truth = _find_truth(str(fields["episode"]), truths, source)
+    alarm_ns = fields.get("given_alarm_ns", truth.onset_ns if protocol == "oracle" else None)
     return ResultRow(
-        baseline=str(given["baseline"]),
-        kind=str(given.get("kind", "method")),
+        baseline=str(fields["baseline"]),
+        kind=str(fields.get("kind", "method")),
         needs=(),
         settings="",
         dataset=source.name,
         version=source.version,
-        split=str(given.get("split", "none")),
+        split=str(fields.get("split", "none")),
         fold=0,
         task=task,
         protocol=protocol,
-        seed=int(given.get("seed", 0)),
-        status=given.get("status", "ok"),
-        reason=str(given.get("reason", "")),
+        seed=int(fields.get("seed", 0)),
+        status=fields.get("status", "ok"),
+        reason=str(fields.get("reason", "")),
         given_alarm_ns=None if alarm_ns is None or task == "detection" else int(alarm_ns),
         alarm_source="truth" if protocol == "oracle" else None,
-        alarm_ns=int(given["alarm_ns"]) if task == "detection" and "alarm_ns" in given else None,
-        answer={name: given[name] for name in ("system_level", "fault_type") if task == "rca" and name in given},
-        ranking=_ranking(given.get("ranking", {}), truth) if task == "localization" else {},
-        cpu_seconds=float(given["cpu_seconds"]) if "cpu_seconds" in given else None,
+        alarm_ns=int(fields["alarm_ns"]) if task == "detection" and "alarm_ns" in fields else None,
+        answer={name: fields[name] for name in ("system_level", "fault_type") if task == "rca" and name in fields},
+        ranking=_read_ranking(fields.get("ranking", {}), truth) if task == "localization" else {},
+        cpu_seconds=float(fields["cpu_seconds"]) if "cpu_seconds" in fields else None,
         truth=truth,
     )
 
 
-def _ranking(value: Any, truth: Truth) -> dict[str, float]:
+def _read_ranking(value: Any, truth: Truth) -> dict[str, float]:
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -55,14 +55,14 @@ def check_scorer(scorer: Metric | str) -> None:
         The declaration is invalid.
     """
     metric = find_scorer(scorer) if isinstance(scorer, str) else check_declaration(scorer)
-    rows = _answers(metric.task)
-    values = {row.key: _value(metric, row) for row in rows}
+    rows = _build_answers(metric.task)
+    values = {row.key: _compute_value(metric, row) for row in rows}
     assert any(not math.isnan(value) for value in values.values()), (
         f"{metric.name} is NaN for every answer: fault and no-fault episodes, right and wrong ones"
     )
     for row in rows:
         same = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
-        again = _value(metric, same)
+        again = _compute_value(metric, same)
         assert again == values[row.key] or (math.isnan(again) and math.isnan(values[row.key])), (
             f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {again}"
         )
@@ -101,7 +101,7 @@ def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
         assert metric.title in markdown(board), f'the title "{metric.title}" is not in the Markdown'
 
 
-def _value(metric: Metric, row: ResultRow) -> float:
+def _compute_value(metric: Metric, row: ResultRow) -> float:
     assert metric.compute is not None
     subject = f"an answer with status {row.status} on {_describe(row.truth)}"
     try:
@@ -124,25 +124,25 @@ def _describe(truth: Truth) -> str:
     return "an episode with a fault" if truth.faulty else "an episode without a fault"
 
 
-def _answers(task: str) -> list[ResultRow]:
+def _build_answers(task: str) -> list[ResultRow]:
     """Return right, wrong, empty and failed answers, on four episodes with and two without a fault."""
-    make: Callable[[Truth, str], dict[str, Any]] = {
-        "detection": _detection,
-        "localization": _localization,
-        "rca": _diagnosis,
+    build_answer: Callable[[Truth, str], dict[str, Any]] = {
+        "detection": _answer_detection,
+        "localization": _answer_localization,
+        "rca": _answer_diagnosis,
     }[task]
-    truths = [_truth(f"fault-{i}", faulty=True) for i in range(4)] + [
-        _truth(f"no-fault-{i}", faulty=False) for i in (0, 1)
+    truths = [_build_truth(f"fault-{i}", faulty=True) for i in range(4)] + [
+        _build_truth(f"no-fault-{i}", faulty=False) for i in (0, 1)
     ]
     rows = [
-        _row(truth, method, task, status="ok", **make(truth, method))
+        _build_row(truth, method, task, status="ok", **build_answer(truth, method))
         for truth in truths
         for method in ("right", "wrong", "silent")
     ]
-    return rows + [_row(truth, status, task, status=status) for truth in truths for status in _MISSING]
+    return rows + [_build_row(truth, status, task, status=status) for truth in truths for status in _MISSING]
 
 
-def _detection(truth: Truth, method: str) -> dict[str, Any]:
+def _answer_detection(truth: Truth, method: str) -> dict[str, Any]:
     seconds = range(41, 101)
     first = {"right": 65 if truth.faulty else 999, "wrong": 999 if truth.faulty else 50, "silent": 999}[method]
     flags = [second >= first for second in seconds]
@@ -157,7 +157,7 @@ def _detection(truth: Truth, method: str) -> dict[str, Any]:
     return {"answer": answer, "alarm_ns": _START_NS + (first + 1) * SECOND_NS if any(flags) else None}
 
 
-def _localization(truth: Truth, method: str) -> dict[str, Any]:
+def _answer_localization(truth: Truth, method: str) -> dict[str, Any]:
     orders = {"right": ("geo", "cart", "web"), "wrong": ("web", "pay", "geo"), "silent": ()}
     names = () if method == "right" and not truth.faulty else orders[method]
     answer = {"unknown": [], "confidence": 1.0, "evidence": [], "pods": {"geo-1": 2.0, "web-1": 1.0}}
@@ -170,7 +170,7 @@ def _localization(truth: Truth, method: str) -> dict[str, Any]:
     }
 
 
-def _diagnosis(truth: Truth, method: str) -> dict[str, Any]:
+def _answer_diagnosis(truth: Truth, method: str) -> dict[str, Any]:
     right = min(truth.diagnoses, default=(None, None))
     level, kind = {"right": right, "wrong": ("Hardware", "Aging")}.get(method, (None, None))
     return {
@@ -181,7 +181,7 @@ def _diagnosis(truth: Truth, method: str) -> dict[str, Any]:
     }
 
 
-def _row(truth: Truth, method: str, task: str, **changes: Any) -> ResultRow:
+def _build_row(truth: Truth, method: str, task: str, **changes: Any) -> ResultRow:
     return ResultRow(
         baseline=method,
         kind="method",
@@ -200,7 +200,7 @@ def _row(truth: Truth, method: str, task: str, **changes: Any) -> ResultRow:
     )
 
 
-def _truth(episode: str, *, faulty: bool) -> Truth:
+def _build_truth(episode: str, *, faulty: bool) -> Truth:
     return Truth(
         episode=episode,
         app="example",

@@ -1,4 +1,4 @@
-"""A load driver for entries that want a key in a header of every request."""
+"""A load driver for applications that require a key in a header of every request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class KeyedHttpDriver:
         )
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request; every end of it is a result."""
+        """Send a request; errors become results."""
         url = f"{self._url}{request.path}"
         try:
             async with self._session.request(request.method, url, params=request.parameters) as response:

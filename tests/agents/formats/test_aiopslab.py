@@ -11,11 +11,11 @@ import pytest
 from faultset.agents import ScoredRun, import_runs, read_trajectory, score_runs
 from faultset.agents.formats.aiopslab.labels import label_of, task_of
 from faultset.agents.formats.aiopslab.session import (
-    CHANGED_S,
+    NEW_GRAMMAR_S,
     NO_CALL,
-    NODE,
     ONE_BLOCK,
-    QUOTED,
+    UNQUOTED_COMMAND,
+    UNSUPPORTED_VALUE,
     ActionCall,
     ActionError,
     choose_grammar,
@@ -36,7 +36,7 @@ ROWS = [
     ('``\nsubmit("Yes")\n``', ONE_BLOCK, NO_CALL),
     ("", ONE_BLOCK, NO_CALL),
     ('```\nget_logs("ns","geo")\n```\nthen\n```\nsubmit("Yes")\n```', ONE_BLOCK, GEO),
-    ('```\nexec_shell("ls", timeout=5)\n```', QUOTED, QUOTED),
+    ('```\nexec_shell("ls", timeout=5)\n```', UNQUOTED_COMMAND, UNQUOTED_COMMAND),
     ('```\nexec_shell("ls -l")\n```', ActionCall("exec_shell", ("ls -l",)), ActionCall("exec_shell", ("ls -l",))),
     (
         '```\nexec_shell("echo \\"hi\\"")\n```',
@@ -49,8 +49,8 @@ ROWS = [
         ActionCall("submit", (), {"faulty_components": ["geo"]}),
     ),
     ('```\nsubmit(("a","b"))\n```', ActionCall("submit", (["a", "b"],)), ActionCall("submit", (["a", "b"],))),
-    ("```\nsubmit(Yes)\n```", NODE, NODE),
-    ("```\nsubmit(-1)\n```", NODE, NODE),
+    ("```\nsubmit(Yes)\n```", UNSUPPORTED_VALUE, UNSUPPORTED_VALUE),
+    ("```\nsubmit(-1)\n```", UNSUPPORTED_VALUE, UNSUPPORTED_VALUE),
 ]
 
 
@@ -77,7 +77,7 @@ def test_any_text_is_a_call_or_an_error(code: str) -> None:
 
 
 def test_the_grammar_follows_the_day() -> None:
-    assert (choose_grammar(CHANGED_S - 1), choose_grammar(CHANGED_S)) == ("old", "new")
+    assert (choose_grammar(NEW_GRAMMAR_S - 1), choose_grammar(NEW_GRAMMAR_S)) == ("old", "new")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from faultset.agents.interface.remote_operator import OperatorConnection
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.mitigation.repairs import operator_order
+from faultset.collector.mitigation.repairs import build_operator_order
 from faultset.core.errors import PlatformError, UsageError
 from tests.collector.mitigation.test_attempts import RIGHT, result_of, run_mitigation, wrong_parts
 
@@ -49,7 +49,7 @@ def operator(folder: Path, work: Work) -> Iterator[RepairOrder]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield operator_order(folder / "operator", within_s=4, sustain_s=3)
+        yield build_operator_order(folder / "operator", within_s=4, sustain_s=3)
         thread.join(30)
     assert failures == []
 
@@ -135,5 +135,5 @@ def test_after_the_submission_the_system_is_out_of_reach(tmp_path: Path) -> None
 
 
 def test_a_socket_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--operator must be the Unix socket of a program that listens"):
-        operator_order(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="--operator must be the Unix socket of a listening program"):
+        build_operator_order(tmp_path / "nothing")

@@ -91,18 +91,18 @@ def with_constants(rows: pa.Table) -> pa.Table:
 
 
 @functools.cache
-def altered(*, constants: bool) -> EpisodeView:
+def alter(*, constants: bool) -> EpisodeView:
     def edit(rows: pa.Table) -> pa.Table:
         return in_other_units(with_constants(rows) if constants else rows)
 
-    return example_episodes().altered(f"other units, constants: {constants}", {"metrics": edit})
+    return example_episodes().alter(f"other units, constants: {constants}", {"metrics": edit})
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, marks=marks(spec), id=spec.name) for spec in SCALE_FREE])
 def test_answers_depend_neither_on_units_nor_on_metrics_that_never_move(spec: BaselineSpec):
     trial = trial_of(spec.name)
     # Random draws depend on the number of series.
-    found, expected = trial.answer(altered(constants=not spec.stochastic)), trial.expected
+    found, expected = trial.answer(alter(constants=not spec.stochastic)), trial.expected
     what = "alarm_ns" if isinstance(expected, Detection) else "ordered"
     assert getattr(found, what) == getattr(expected, what)
 

@@ -10,7 +10,7 @@ import pytest
 
 from faultset.baselines.traces.spans import (
     Spans,
-    _spans,
+    _build_spans,
     attribute_spans,
     exclusive_durations,
     slow_spans,
@@ -47,7 +47,7 @@ def request(number: int, missing: str | None = None) -> list[dict[str, Any]]:
 def spans_of(rows: list[dict[str, Any]]) -> Spans:
     schema = TABLES["spans"]
     table = pa.table({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema})
-    return _spans(table, ("front", "geo"), lambda: table["attributes"])
+    return _build_spans(table, ("front", "geo"), lambda: table["attributes"])
 
 
 def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:

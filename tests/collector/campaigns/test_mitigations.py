@@ -13,7 +13,7 @@ from faultset.collector.campaigns.executors import CampaignProgress
 from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_mitigations, read_mitigations
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.messages import MitigationResult, RepairCheckResult, RepairOrder
-from faultset.collector.mitigation.repairs import MITIGATION_PHASES, REPAIRS, repair_order
+from faultset.collector.mitigation.repairs import MITIGATION_PHASES, REPAIRS, build_repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
@@ -28,7 +28,7 @@ def plans(*faults: str, normal: int = 0) -> tuple[Plan, ...]:
 
 
 def orders(plan: Plan) -> list[RepairOrder]:
-    return [repair_order(name, plan.target or "") for name in REPAIRS]
+    return [build_repair_order(name, plan.target or "") for name in REPAIRS]
 
 
 def result_of(order: RepairOrder, succeeds: bool, after: tuple[str, ...]) -> MitigationResult:
@@ -71,7 +71,7 @@ def test_every_plan_meets_every_repair_under_an_id_that_follows_from_both() -> N
     assert planned == plan_mitigations(plans("target-port", "pod-kill"), orders)
     assert {one.plan.episode for one in planned} == {one.id for one in planned}
     other = plan_mitigations(
-        plans("target-port", "pod-kill"), lambda plan: [repair_order("do-nothing", "", within_s=60)]
+        plans("target-port", "pod-kill"), lambda plan: [build_repair_order("do-nothing", "", within_s=60)]
     )
     assert not {one.id for one in other} & {one.id for one in planned}
 
@@ -139,7 +139,7 @@ def test_a_failure_in_turn_is_that_of_every_repair_of_the_episode(tmp_path: Path
 
 
 def test_an_attempt_that_cannot_be_made_is_named_and_made_again(tmp_path: Path, made: list[str]) -> None:
-    planned = plan_mitigations(plans("scale-to-zero"), lambda plan: [repair_order("true-undo", "")])
+    planned = plan_mitigations(plans("scale-to-zero"), lambda plan: [build_repair_order("true-undo", "")])
     for _ in range(2):
         campaign = mitigate(planned, out=tmp_path / "out")
         with pytest.raises(PlatformError, match="1 of 1 attempt failed; first, scale-to-zero on"):

@@ -24,15 +24,15 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         (["--faults", "target-port"], "--faults needs --apps"),
         ([*HOTEL, "--repairs", "pray"], 'unknown repair "pray"'),
         ([*HOTEL, "--repairs", ""], "needs a repair, but none is chosen. Give a file with --commands"),
-        ([*HOTEL, "--within", "5s"], "healthy for at least 2 s of it"),
+        ([*HOTEL, "--within", "5s"], "healthy for at least 2 s"),
         (["plan.json", "--spread"], "--spread distributes --faults over --apps"),
         (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
         ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
         ([*HOTEL, "--injector", "chaos-mesh"], "platform local does not support --injector"),
         ([*HOTEL, "--repairs", "none"], "needs a repair, but none is chosen. Give a file with --commands"),
-        ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a program that listens"),
-        ([*HOTEL, "--operator", "nowhere", "--within", "5s"], "healthy for at least 2 s of it"),
+        ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a listening program"),
+        ([*HOTEL, "--operator", "nowhere", "--within", "5s"], "healthy for at least 2 s"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_leaves_nothing(

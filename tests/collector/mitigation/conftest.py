@@ -29,7 +29,7 @@ def session(platform: FakePlatform, tmp_path: Path) -> KubectlSession:
     """The session of an operator of hotel; files of apply lie in the test's folder."""
     return KubectlSession(
         state=LiveState(platform, frozenset({"hotel"}), time.time_ns),
-        known=frozenset(platform.objects),
+        original_objects=frozenset(platform.objects),
         folder=tmp_path,
         sleep=lambda seconds: None,
     )

@@ -15,7 +15,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.mitigation.repairs import MITIGATION_PHASES, repair_order
+from faultset.collector.mitigation.repairs import MITIGATION_PHASES, build_repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
@@ -100,7 +100,7 @@ def wrong_parts(result: MitigationResult) -> set[str]:
 
 
 def test_doing_nothing_repairs_nothing_and_every_part_says_what_is_wrong(tmp_path: Path) -> None:
-    result = result_of(tmp_path, repair_order("do-nothing", "geo", within_s=30))
+    result = result_of(tmp_path, build_repair_order("do-nothing", "geo", within_s=30))
     assert not result.success
     assert result.manifest
     assert result.mitigated_s is None
@@ -112,7 +112,7 @@ def test_doing_nothing_repairs_nothing_and_every_part_says_what_is_wrong(tmp_pat
 
 
 def test_the_true_undo_repairs_and_the_time_counts_from_the_injection(tmp_path: Path) -> None:
-    result = result_of(tmp_path, repair_order("true-undo", "geo"))
+    result = result_of(tmp_path, build_repair_order("true-undo", "geo"))
     assert result.success
     assert wrong_parts(result) == set()
     assert result.mitigated_s is not None
@@ -123,7 +123,7 @@ def test_the_true_undo_repairs_and_the_time_counts_from_the_injection(tmp_path: 
 
 @pytest.mark.parametrize("spared_from_s", range(8))
 def test_what_clients_noticed_before_the_repair_does_not_shorten_its_time(tmp_path: Path, spared_from_s: int) -> None:
-    outcome, _ = run_mitigation(tmp_path, repair_order("true-undo", "geo"), spared_from_s=spared_from_s)
+    outcome, _ = run_mitigation(tmp_path, build_repair_order("true-undo", "geo"), spared_from_s=spared_from_s)
     assert outcome.failure == ""
     (result,) = outcome.mitigations
     assert result.repair_s is not None
@@ -132,7 +132,7 @@ def test_what_clients_noticed_before_the_repair_does_not_shorten_its_time(tmp_pa
 
 def test_repairs_in_turn_meet_one_injection_and_end_with_the_first_that_succeeds(tmp_path: Path) -> None:
     names = ("do-nothing", "restart-target", "true-undo", "restart-everything")
-    results = results_of(tmp_path, *(repair_order(name, "geo", within_s=20, sustain_s=5) for name in names))
+    results = results_of(tmp_path, *(build_repair_order(name, "geo", within_s=20, sustain_s=5) for name in names))
     assert [(one.repair, one.success) for one in results] == [
         ("do-nothing", False),
         ("restart-target", False),
@@ -153,7 +153,7 @@ def test_the_right_command_repairs(tmp_path: Path) -> None:
 
 
 def test_a_restart_does_not_repair_a_wrong_port(tmp_path: Path) -> None:
-    result = result_of(tmp_path, repair_order("restart-everything", "geo", within_s=30))
+    result = result_of(tmp_path, build_repair_order("restart-everything", "geo", within_s=30))
     assert {command.status for command in result.commands} == {"done"}
     assert not result.success
     assert wrong_parts(result) == {"fault", "requests", "objects"}, "a restart itself is no change that counts"
@@ -196,22 +196,22 @@ def test_an_undo_that_fails_is_not_put_down_to_a_busy_host(tmp_path: Path, monke
 
     monkeypatch.setattr("faultset.collector.platforms.journaled.JournaledObjects.execute_undo", fail)
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
-    outcome, _ = run_mitigation(tmp_path, repair_order("do-nothing", "geo", within_s=20))
+    outcome, _ = run_mitigation(tmp_path, build_repair_order("do-nothing", "geo", within_s=20))
     assert "could not be undone" in outcome.failure
     assert not outcome.spoiled_by_host
 
 
 def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path: Path) -> None:
     plan = replace(MITIGATION_PLAN, fault="pod-kill")
-    result = result_of(tmp_path / "nothing", repair_order("do-nothing", "geo", within_s=30), plan)
+    result = result_of(tmp_path / "nothing", build_repair_order("do-nothing", "geo", within_s=30), plan)
     assert not result.success
     assert wrong_parts(result) == {"fault"}
-    assert result_of(tmp_path / "undone", repair_order("true-undo", "geo", within_s=30), plan).success
+    assert result_of(tmp_path / "undone", build_repair_order("true-undo", "geo", within_s=30), plan).success
 
 
 def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faultset.collector.episodes.fault_steps.FaultSteps.confirm", lambda self: None)
-    outcome, platform = run_mitigation(tmp_path, repair_order("do-nothing", "geo"))
+    outcome, platform = run_mitigation(tmp_path, build_repair_order("do-nothing", "geo"))
     assert "must take effect within" in outcome.failure
     assert platform.journal.open_undo_operations() == []
     assert outcome.mitigations == ()
@@ -220,7 +220,7 @@ def test_a_fault_that_never_shows_is_not_repaired(tmp_path: Path, monkeypatch: p
 def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None:
     platform = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
     clock = VirtualClock(platform)
-    order = repair_order("do-nothing", "geo")
+    order = build_repair_order("do-nothing", "geo")
     runner = EpisodeRunner(
         MITIGATION_PLAN,
         platform,

@@ -55,7 +55,7 @@ def test_a_mitigator_that_hangs_is_left_behind_and_its_later_calls_fail(monkeypa
 
     def work(queue: CallQueue) -> Mapping[str, Any]:
         waits.wait(20)
-        with pytest.raises(PlatformError, match="the time of the repair is over"):
+        with pytest.raises(PlatformError, match="the time limit of the repair has passed"):
             queue.run(lambda: None)
         failed.set()
         return {}

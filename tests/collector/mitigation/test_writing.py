@@ -88,7 +88,7 @@ def test_a_patch_that_cannot_be_meant_is_one_sentence(text: str, kind: str, sent
 def test_images_environment_and_resources_of_a_template_are_changed() -> None:
     template = PATCH_DEMO["spec"]["template"]
     assert with_images(template, {"*": "a:1"})["spec"]["containers"][0]["image"] == "a:1"
-    with pytest.raises(CommandRefused, match='container named "x"; there are patch-demo-ctr'):
+    with pytest.raises(CommandRefused, match='container named "x"; expected one of patch-demo-ctr'):
         with_images(template, {"x": "a:1"})
     once = with_environment(template, {"A": "1", "B": "2"})
     again = with_environment(once, {"A": None, "C": "3"})

@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.random_graphs import RandomGraph, _neighbours, neighbours
+from faultset.collector.spec.random_graphs import RandomGraph, _compute_neighbours, neighbours
 
 LARGE = RandomGraph(first=1, last=962, edges=18_812, spread=0.9, seed=98)
 
 
 def test_a_graph_is_the_same_each_time_and_mutual() -> None:
     found = neighbours(LARGE)
-    _neighbours.cache_clear()
+    _compute_neighbours.cache_clear()
     assert neighbours(LARGE) == found
     assert neighbours(LARGE.model_copy(update={"seed": 99})) != found
     assert all(node in found[other] and node != other for node, some in found.items() for other in some)

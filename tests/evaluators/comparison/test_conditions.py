@@ -71,7 +71,7 @@ def test_only_significant_differences_count_where_that_is_wanted(folders):
     "text", ["", "ac1", "ac1 falls", "ac1 drops by", "ac1 drops by x", "ac1 drops by -1", "ac1 drops by nan"]
 )
 def test_what_is_no_condition_is_refused(text: str):
-    with pytest.raises(UsageError, match=r"must be METRIC drops|must be a number of at least 0"):
+    with pytest.raises(UsageError, match=r"must have the form METRIC drops|must be a number of at least 0"):
         Condition.parse(text)
 
 

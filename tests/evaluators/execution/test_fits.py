@@ -142,7 +142,7 @@ def test_data_without_checksums_is_not_kept(batch: tuple[FitBatch, BaselineRun])
 
 def test_a_fit_comes_back_as_it_was_made(folder: Path):
     FitCache(1 << 20).store("a", model(b"of\nmany\nlines", 2.25))
-    assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), list_cache_use=True)
+    assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), is_cached=True)
     assert FitCache(1 << 20).find("b") is None
     assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600"]
 

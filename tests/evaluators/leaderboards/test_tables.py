@@ -96,7 +96,7 @@ def test_the_own_detector_is_a_column_and_its_silence_a_miss(make):
     table = table_of(rows, "localization")
     by = {entry.baseline: entry.metrics["ac1_own"] for entry in table.entries}
     assert (by["method"].value, by["method"].n) == (0.5, 2)
-    assert by["other"].reason == "the method declares no detector of its own"
+    assert by["other"].reason == "the method does not declare its own detector"
     assert [metric.name for metric in choose_columns(table)][:2] == ["ac1", "ac1_own"]
 
 
@@ -192,7 +192,7 @@ def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
     assert detection_facts.entries[0].metrics["timed_balanced_accuracy"].value == 1.0
     assert board.unscored == {
         "localization: no root cause among the candidates": 1,
-        "onset unknown: no events, no oracle": 1,
+        "onset unknown: no event metrics, no protocol oracle": 1,
     }
 
 
@@ -403,7 +403,7 @@ def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_s
     table = board.tables[0]
     assert [entry.metrics["joint"].known for entry in table.entries] == [False, False]
     assert table.note.startswith(
-        "Too few episodes: no training episode has the label of a tested fault and could teach forest, constant"
+        "Too few episodes: no training episode has the label of a tested fault, which forest, constant need"
     )
     assert table.standing == ""
     assert markdown(board).count("| too few episodes |") >= 2
@@ -468,7 +468,7 @@ def test_a_table_of_one_application_says_how_often_each_candidate_is_a_cause(mak
     ]
     rows.append(make.row(make.truth("e9", app="hotel"), ranking=ranking("b")))
     board = build_leaderboard(rows)
-    text = "5 candidates, of which 2 are ever a cause: b 75%, c 25%"
+    text = "5 candidates; 2 are a cause in some episode: b 75%, c 25%"
     assert [table.target_text for table in board.tables if table.app == "shop"] == [text]
     assert text in markdown(board)
     assert [table.target_text for table in board.tables if table.app == "all apps"] == [""]

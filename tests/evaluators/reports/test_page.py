@@ -117,7 +117,7 @@ def test_names_in_a_plane_cover_neither_points_nor_each_other():
 
 
 def test_names_beside_curves_are_moved_apart_and_stay_inside():
-    placed = delay_charts._spread([100.0, 100.0, 0.0, 0.0, 50.0])
+    placed = delay_charts._spread_labels([100.0, 100.0, 0.0, 0.0, 50.0])
     gaps = [b - a for a, b in itertools.pairwise(sorted(placed))]
     assert min(gaps) > 5.3
     assert (min(placed), max(placed)) == (0.0, 100.0)

@@ -176,8 +176,12 @@ class Ranking:
         return cls(
             scores=positive,
             evidence=tuple(item for item in evidence if item.service in positive),
-            metrics={key: float(score) for key, score in (metrics or {}).items() if _counts(key[0], score, positive)},
-            pods={pod: float(score) for (owner, pod), score in (pods or {}).items() if _counts(owner, score, positive)},
+            metrics={
+                key: float(score) for key, score in (metrics or {}).items() if _is_ranked(key[0], score, positive)
+            },
+            pods={
+                pod: float(score) for (owner, pod), score in (pods or {}).items() if _is_ranked(owner, score, positive)
+            },
         )
 
     @classmethod
@@ -196,8 +200,8 @@ class Ranking:
         return tuple(sorted(self.scores, key=lambda service: (-self.scores[service], service)))
 
 
-def _counts(service: str, score: float, kept: Mapping[str, float]) -> bool:
-    return service in kept and 0 < score < np.inf
+def _is_ranked(service: str, score: float, ranked: Mapping[str, float]) -> bool:
+    return service in ranked and 0 < score < np.inf
 
 
 @dataclass(frozen=True, kw_only=True)

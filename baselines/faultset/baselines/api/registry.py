@@ -156,7 +156,7 @@ def baseline(
             extra=extra,
             developed_on=None if developed_on is None else tuple(developed_on),
         )
-        _check(spec)
+        _check_spec(spec)
         for name_of_method in ("fit", METHOD_OF_TASK[task]):
             method = getattr(cls, name_of_method, None)  # checked when the class is loaded
             # The evaluation skips training if the method is TrainingFreeBaseline.fit itself.
@@ -273,26 +273,26 @@ def get_detector(name: str, *, seed: int = 0, **parameters: Any) -> Detector:
     UsageError
         The name is unknown, or the baseline is for another task.
     """
-    detector = _spec_for("detection", name).build(seed=seed, **parameters)
+    detector = _get_spec_for("detection", name).build(seed=seed, **parameters)
     assert isinstance(detector, Detector)
     return detector
 
 
 def get_localizer(name: str, *, seed: int = 0, **parameters: Any) -> Localizer:
     """Build a localizer by name; raises the errors of `get_detector`."""
-    localizer = _spec_for("localization", name).build(seed=seed, **parameters)
+    localizer = _get_spec_for("localization", name).build(seed=seed, **parameters)
     assert isinstance(localizer, Localizer)
     return localizer
 
 
 def get_diagnoser(name: str, *, seed: int = 0, **parameters: Any) -> Diagnoser:
     """Build a diagnoser by name; raises the errors of `get_detector`."""
-    diagnoser = _spec_for("rca", name).build(seed=seed, **parameters)
+    diagnoser = _get_spec_for("rca", name).build(seed=seed, **parameters)
     assert isinstance(diagnoser, Diagnoser)
     return diagnoser
 
 
-def _spec_for(task: Task, name: str) -> BaselineSpec:
+def _get_spec_for(task: Task, name: str) -> BaselineSpec:
     spec = get_baseline(name)
     if spec.task != task:
         raise UsageError(f'the baseline "{name}" is for {spec.task}, not for {task}; see "faultset list baselines"')
@@ -306,18 +306,18 @@ def _register(name: str, loaded: Any) -> BaselineSpec:
             f'it must be the class of the baseline "{name}", got {loaded!r}; decorate the class with '
             "faultset.baselines.baseline"
         )
-    _check(spec)
+    _check_spec(spec)
     _announced[spec.name] = spec
     return spec
 
 
-def _check(spec: BaselineSpec) -> None:
+def _check_spec(spec: BaselineSpec) -> None:
     method = METHOD_OF_TASK.get(spec.task)
     if method is None:
         raise UsageError(f'baseline "{spec.name}" has the task "{spec.task}"; choose from {get_args(Task)}')
     if isinstance(spec.factory, type) and not hasattr(spec.factory, method):
         raise UsageError(f'baseline "{spec.name}" must have the method "{method}" of a baseline for {spec.task}')
-    for what, values, choices in (
+    for field_name, values, choices in (
         ("kind", {spec.kind}, get_args(Kind)),
         ("speed", {spec.speed}, get_args(Speed)),
         ("needs", spec.needs, get_args(Need)),
@@ -325,7 +325,7 @@ def _check(spec: BaselineSpec) -> None:
         unknown = sorted({*values} - {*choices})
         if unknown:
             raise UsageError(
-                f'baseline "{spec.name}" declares {what} {", ".join(map(repr, unknown))}; choose from {choices}'
+                f'baseline "{spec.name}" declares {field_name} {", ".join(map(repr, unknown))}; choose from {choices}'
             )
     if spec.task == "rca" and "labels" not in spec.needs:
         raise UsageError(f'baseline "{spec.name}" is for rca, which needs labels; add needs=("labels",)')
@@ -344,8 +344,10 @@ def _check(spec: BaselineSpec) -> None:
         )
     _check_open_settings(spec)
     owner = _announced.get(spec.name)
-    if owner is not None and _origin(owner) != _origin(spec):
-        raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')
+    if owner is not None and _name_origin(owner) != _name_origin(spec):
+        raise UsageError(
+            f'two baselines are called "{spec.name}": {_name_origin(owner)} and {_name_origin(spec)}; rename one'
+        )
 
 
 def _check_open_settings(spec: BaselineSpec) -> None:
@@ -361,5 +363,5 @@ def _check_open_settings(spec: BaselineSpec) -> None:
             )
 
 
-def _origin(spec: BaselineSpec) -> str:
+def _name_origin(spec: BaselineSpec) -> str:
     return f"{spec.factory.__module__}.{getattr(spec.factory, '__qualname__', spec.factory)}"

@@ -32,7 +32,7 @@ def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     Error lines may be about a called service, so they are symptoms. Missing lines are evidence against the service
     itself, unless most services write fewer lines.
     """
-    return [*_complaints(episode, alarm_ns), *_silences(episode, alarm_ns)]
+    return [*_find_error_evidence(episode, alarm_ns), *_find_missing_line_evidence(episode, alarm_ns)]
 
 
 def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: float) -> Matrix:
@@ -46,28 +46,30 @@ def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: floa
     total = before + since
     share = np.minimum(1.0, MAX_EFFECTIVE_LINES / np.maximum(total, 1.0))
     expected = total * since_s / (before_s + since_s)
-    g = _term(since, expected) + _term(before, total - expected)
+    g = _compute_term(since, expected) + _compute_term(before, total - expected)
     return np.sign(since - expected) * share * g / _LN10
 
 
-def _term(seen: Matrix, expected: Matrix) -> Matrix:
+def _compute_term(seen: Matrix, expected: Matrix) -> Matrix:
     ratio = np.maximum(seen, 1e-300) / np.maximum(expected, 1e-300)
     return seen * np.log(ratio, where=seen > 0, out=np.zeros(len(seen)))
 
 
-def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
-    lines = episode.once("lines that complain", lambda: _error_lines(episode))
+def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+    lines = episode.once("lines that complain", lambda: _select_error_lines(episode))
     if not len(lines):
         return []
     names = sorted(episode.services)
-    owner = _codes(lines["service"], names)
+    owner = _encode_services(lines["service"], names)
     texts = mask_column(lines["message"]).combine_chunks().dictionary_encode()
     kinds, _, kind = distinct(owner * len(texts.dictionary) + texts.indices.to_numpy())
-    before, since, before_s, since_s = _counts(lines["time"], kind, len(kinds), episode, alarm_ns)
+    before, since, before_s, since_s = _count_rows(lines["time"], kind, len(kinds), episode, alarm_ns)
     strength = count_evidence(before, since, before_s, since_s)
     owners = kinds // len(texts.dictionary)
-    of = owners >= 0
-    all_before, all_since = (np.bincount(owners[of], part[of], len(names)).astype(float) for part in (before, since))
+    has_owner = owners >= 0
+    all_before, all_since = (
+        np.bincount(owners[has_owner], flags[has_owner], len(names)).astype(float) for flags in (before, since)
+    )
     altogether = count_evidence(all_before, all_since, before_s, since_s)
     evidence = []
     for code in np.unique(owner[owner >= 0]):
@@ -90,13 +92,13 @@ def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     return evidence
 
 
-def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
+def _find_missing_line_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     table = read_table(episode, "logs", ("time", "service"))
     if not len(table):
         return []
     names = sorted(episode.services)
-    before, since, before_s, since_s = _counts(
-        table["time"], _codes(table["service"], names), len(names), episode, alarm_ns
+    before, since, before_s, since_s = _count_rows(
+        table["time"], _encode_services(table["service"], names), len(names), episode, alarm_ns
     )
     expected = before * since_s / before_s
     frequent = expected >= MIN_EXPECTED
@@ -116,7 +118,7 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     ]
 
 
-def _error_lines(episode: EpisodeView) -> pa.Table:
+def _select_error_lines(episode: EpisodeView) -> pa.Table:
     """Return lines at level error or fatal, and lines with a keyword that have no level or level warning."""
     table = read_table(episode, "logs", ("time", "service", "level", "message"))
     level = table["level"].cast(pa.string())
@@ -126,22 +128,23 @@ def _error_lines(episode: EpisodeView) -> pa.Table:
 
 
 def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
-    """Return the fewest lines of each service in any interval of the reference as long as the time since the alarm.
+    """Return the fewest lines that each service wrote in an interval of the reference.
 
-    Return 0 if fewer than three such intervals fit, because quiet periods may then be normal.
+    Intervals are as long as the time since the alarm. Return 0 if fewer than three of them fit, because quiet periods
+    may then be normal.
     """
     start_ns, end_ns = episode.reference
     stretches = int((end_ns - start_ns) / 1e9 // since_s)
     if stretches < _MIN_STRETCHES:
         return np.zeros(len(names))
     stretch = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
-    owner = _codes(table["service"], names)
+    owner = _encode_services(table["service"], names)
     inside = (stretch >= 0) & (stretch < stretches) & (owner >= 0)
     counts = np.bincount(stretch[inside] * len(names) + owner[inside], minlength=stretches * len(names))
     return counts.reshape(stretches, -1).min(axis=0).astype(float)
 
 
-def _counts(
+def _count_rows(
     column: pa.ChunkedArray, kind: Ints, kinds: int, episode: EpisodeView, alarm_ns: int
 ) -> tuple[Matrix, Matrix, float, float]:
     """Count rows of each kind in the reference and since the alarm; also return the seconds of both."""
@@ -151,10 +154,10 @@ def _counts(
     before = (times >= start_ns) & (times < end_ns) & (kind >= 0)
     since = (times >= alarm_ns) & (kind >= 0)
     seconds = (max(1, end_ns - start_ns) / 1e9, max(1, episode.window[1] - alarm_ns) / 1e9)
-    counted = [np.bincount(kind[part], minlength=kinds).astype(float) for part in (before, since)]
+    counted = [np.bincount(kind[flags], minlength=kinds).astype(float) for flags in (before, since)]
     return counted[0], counted[1], *seconds
 
 
-def _codes(column: pa.ChunkedArray, names: list[str]) -> Ints:
+def _encode_services(column: pa.ChunkedArray, names: list[str]) -> Ints:
     index = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     return index.fill_null(-1).to_numpy().astype(np.int64)

@@ -30,7 +30,9 @@ BLOCKS = 5
 MAX_DEGREES_OF_FREEDOM = 4
 """Maximum degrees of freedom, because real metrics have heavy tails."""
 STOPPED = 0.8
+"""Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
+"""Strength of that evidence if no other service stopped."""
 _LN10 = float(np.log(10.0))
 
 
@@ -67,7 +69,7 @@ def metric_evidence(
     owners = np.array(windows.services)
     windows = _remove_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
-    z, freedom, blocks = _block_deviations(windows, since)
+    z, freedom, blocks = _compute_block_deviations(windows, since)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
@@ -118,7 +120,7 @@ def _remove_rollouts(
     return replace(windows, reference=reference, values=values)
 
 
-def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
+def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
     A block is as long as the time since the alarm, but at most a fifth of the reference. The deviation is measured from
@@ -127,7 +129,7 @@ def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[M
     """
     values = windows.values[since]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
-    healthy, blocks = _medians(windows.reference, length), _medians(values, length)
+    healthy, blocks = _compute_block_medians(windows.reference, length), _compute_block_medians(values, length)
     mean, sd = mean_and_sd(healthy, ddof=1)
     scale = with_metric_floor(sd, windows.series) * np.sqrt(1 + 1 / len(healthy))
     present = np.zeros(blocks.shape, dtype=bool)
@@ -142,7 +144,7 @@ def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[M
     return largest, max(1, min(MAX_DEGREES_OF_FREEDOM, len(healthy) - 1)), len(blocks)
 
 
-def _medians(rows: Matrix, length: int) -> Matrix:
+def _compute_block_medians(rows: Matrix, length: int) -> Matrix:
     """Return the medians of consecutive blocks; the last block ends with the last row."""
     first = len(rows) % length if len(rows) > length else 0
     cut = rows[first : first + len(rows) // length * length].reshape(-1, length, rows.shape[1])

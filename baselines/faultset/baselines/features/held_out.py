@@ -31,8 +31,8 @@ Score = Callable[[Matrix, Matrix], Matrix]
 
 def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
     """Split samples into consecutive blocks; return (rest, block) for each."""
-    everything = np.arange(samples)
-    return [(np.setdiff1d(everything, block), block) for block in np.array_split(everything, count)]
+    all_rows = np.arange(samples)
+    return [(np.setdiff1d(all_rows, block), block) for block in np.array_split(all_rows, count)]
 
 
 def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
@@ -68,8 +68,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Ma
     shares
         [T, p]; 1 is the column's limit.
     limit
-        Limit of the largest share in a row: the largest that a block of the reference reaches relative to the other
-        blocks, and at least 1.
+        Limit for the largest share in a row: at least 1, and as large as that of any block of the reference relative
+        to the other blocks.
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):
@@ -132,10 +132,10 @@ class HeldOut:
 
 def read_held_out(episode: EpisodeView) -> HeldOut | None:
     """Return an episode's deviations; None if there are too few samples to hold any out."""
-    return episode.once("held out", lambda: _held_out(detection_windows(episode)))
+    return episode.once("held out", lambda: _build_held_out(detection_windows(episode)))
 
 
-def _held_out(windows: Windows) -> HeldOut | None:
+def _build_held_out(windows: Windows) -> HeldOut | None:
     if windows.empty or len(windows.reference) < MIN_SAMPLES:
         return None
     mean, sd = mean_and_sd(windows.reference)

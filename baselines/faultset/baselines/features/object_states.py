@@ -93,32 +93,32 @@ def read_specification(kind: str, state: State) -> dict[str, Any] | None:
     return {field: state[field] for field in _SPECIFIED[kind] if field in state}
 
 
-def find_signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[str]:
+def find_signs(kind: str, state: State, healthy_fields: frozenset[str] = frozenset()) -> set[str]:
     """Return the signs of trouble in an object's state.
 
     Parameters
     ----------
-    known
-        Fields that the object had when it was healthy. Kubernetes omits counts that are zero, so one of these fields
-        counts as zero if it is missing.
+    healthy_fields
+        Fields that the object had when it was healthy. Kubernetes omits counts that are zero, so a missing field of
+        this set counts as zero.
     """
     reader = _READERS.get(kind)
-    return reader(state, known) if reader else set()
+    return reader(state, healthy_fields) if reader else set()
 
 
 def count_restarts(state: State) -> int:
     """Return the number of restarts of all containers of a pod."""
-    return sum(_number(container.get("restartCount")) or 0 for container in _containers(state))
+    return sum(_to_integer(container.get("restartCount")) or 0 for container in _list_containers(state))
 
 
-def _pod(state: State, known: frozenset[str]) -> set[str]:
+def _find_pod_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
     problems = set()
     phase = state.get("phase")
     if phase in ("Pending", "Failed", "Unknown"):
         problems.add(f"pod {phase}")
     elif phase != "Succeeded" and state.get("ready") in (False, "False"):
         problems.add("pod not ready")
-    for container in _containers(state):
+    for container in _list_containers(state):
         reason = container.get("reason")
         if reason in _BAD_WAITING:
             problems.add(str(reason))
@@ -127,50 +127,50 @@ def _pod(state: State, known: frozenset[str]) -> set[str]:
     return problems
 
 
-def _deployment(state: State, known: frozenset[str]) -> set[str]:
-    replicas = _count(state, "replicas", known)
+def _find_deployment_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
+    replicas = _read_count(state, "replicas", healthy_fields)
     if replicas is None:
         return set()
     if replicas == 0:
         return {"scaled to zero"}
-    have = [_count(state, field, known) for field in ("readyReplicas", "availableReplicas")]
-    return {"replicas missing"} if any(count is not None and count < replicas for count in have) else set()
+    available_counts = [_read_count(state, field, healthy_fields) for field in ("readyReplicas", "availableReplicas")]
+    return {"replicas missing"} if any(count is not None and count < replicas for count in available_counts) else set()
 
 
-def _endpoints(state: State, known: frozenset[str]) -> set[str]:
-    return {"no endpoints"} if _count(state, "ready", known) == 0 else set()
+def _find_endpoint_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
+    return {"no endpoints"} if _read_count(state, "ready", healthy_fields) == 0 else set()
 
 
-def _claim(state: State, known: frozenset[str]) -> set[str]:
+def _find_claim_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
     phase = state.get("phase")
     return {f"claim {phase}"} if phase in ("Pending", "Lost") else set()
 
 
-def _volume(state: State, known: frozenset[str]) -> set[str]:
+def _find_volume_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
     phase = state.get("phase")
     return {f"volume {phase}"} if phase in ("Released", "Failed") else set()
 
 
 _READERS = {
-    "Pod": _pod,
-    "Deployment": _deployment,
-    "Endpoints": _endpoints,
-    "PersistentVolumeClaim": _claim,
-    "PersistentVolume": _volume,
+    "Pod": _find_pod_signs,
+    "Deployment": _find_deployment_signs,
+    "Endpoints": _find_endpoint_signs,
+    "PersistentVolumeClaim": _find_claim_signs,
+    "PersistentVolume": _find_volume_signs,
 }
 
 
-def _containers(state: State) -> list[Mapping[str, Any]]:
+def _list_containers(state: State) -> list[Mapping[str, Any]]:
     containers = state.get("containers")
     return [item for item in containers if isinstance(item, dict)] if isinstance(containers, list) else []
 
 
-def _count(state: State, field: str, known: frozenset[str]) -> int | None:
-    number = _number(state.get(field))
-    return 0 if number is None and field in known else number
+def _read_count(state: State, field: str, healthy_fields: frozenset[str]) -> int | None:
+    number = _to_integer(state.get(field))
+    return 0 if number is None and field in healthy_fields else number
 
 
-def _number(value: object) -> int | None:
+def _to_integer(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -208,9 +208,9 @@ class _Pod:
     def is_starting_well(self, end_ns: int) -> bool:
         """Return whether the pod is ready or still starting at the end, without any failure."""
         problems = frozenset[str]().union(*(find_signs("Pod", state) for state in self.states))
-        soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
+        in_time = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
         return (
-            soon
+            in_time
             and not self.has_ended_by(end_ns)
             and problems <= _STARTING_SIGNS
             and not count_restarts(self.states[-1])
@@ -235,21 +235,21 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
     for seen in object_histories(frame[frame["kind"] == "Pod"]):
         (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
     rollouts = {}
-    for service, made in new.items():
-        if not old[service] or not all(pod.is_starting_well(end_ns) for pod in made):
+    for service, new_pods in new.items():
+        if not old[service] or not all(pod.is_starting_well(end_ns) for pod in new_pods):
             continue
         replaced = [pod for pod in old[service] if pod.has_ended_by(end_ns)]
-        ready_ns = min((time for pod in made for time in pod.ready_times_ns), default=end_ns)
+        ready_ns = min((time for pod in new_pods for time in pod.ready_times_ns), default=end_ns)
         if all(
             pod.is_ready_at(end_ns) or max(pod.ready_times_ns, default=0) + SAMPLING_NS > ready_ns
             for pod in old[service]
         ):
-            under_way = not all(pod.is_ready_at(end_ns) for pod in made)
+            under_way = not all(pod.is_ready_at(end_ns) for pod in new_pods)
             if not replaced and not under_way:
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
             if last_ns > healthy_end_ns:
-                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
+                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in new_pods), end_ns=last_ns)
     return rollouts
 
 

@@ -54,22 +54,22 @@ class Streams:
 
 def stream_service_roles(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per service and role."""
-    role = _role_of(episode)
-    return _streams(held_out, lambda service, metric: (service, role(metric)))
+    role = _cache_roles(episode)
+    return _build_streams(held_out, lambda service, metric: (service, role(metric)))
 
 
 def stream_services(held_out: HeldOut) -> Streams:
     """Return a stream per service."""
-    return _streams(held_out, lambda service, _: (service, ""))
+    return _build_streams(held_out, lambda service, _: (service, ""))
 
 
 def stream_signals(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per signal over all services."""
-    role = _role_of(episode)
-    return _streams(held_out, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
+    role = _cache_roles(episode)
+    return _build_streams(held_out, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
 
 
-def _role_of(episode: EpisodeView) -> Callable[[str], str]:
+def _cache_roles(episode: EpisodeView) -> Callable[[str], str]:
     catalogue = episode.catalogue
     roles: dict[str, str] = {}
 
@@ -81,7 +81,7 @@ def _role_of(episode: EpisodeView) -> Callable[[str], str]:
     return role
 
 
-def _streams(held_out: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
+def _build_streams(held_out: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
     keys = [stream_of(service, metric) for service, metric in held_out.windows.series]
     names = sorted(set(keys))
     position = {name: number for number, name in enumerate(names)}
@@ -114,10 +114,10 @@ def read_role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
     If the view ends with its reference, all steps are healthy.
     """
-    return episode.once("role vectors", lambda: _role_vectors(episode))
+    return episode.once("role vectors", lambda: _build_role_vectors(episode))
 
 
-def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
+def _build_role_vectors(episode: EpisodeView) -> RoleVectors | None:
     windows = detection_windows(episode)
     if not windows.series or len(windows.reference) < MIN_SAMPLES:
         return None
@@ -153,7 +153,7 @@ RECENT = 5
 class Steps:
     """Grid of steps over a view; the last step may be shorter.
 
-    Steps in which nothing was recorded are skipped as if no time had passed, because their silence means nothing.
+    Steps in which nothing was recorded are skipped as if no time had passed, because then the collector failed.
     """
 
     start_ns: int
@@ -176,7 +176,7 @@ class Steps:
         return np.minimum(ends, self.view_end_ns)
 
     def of(self, times_ns: Ints) -> Ints:
-        """Return the step of each instant; -1 outside of the view."""
+        """Return the step of each instant; -1 outside the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
         step = np.full(int(self.recorded[-1]) + 2 if self.count else 1, -1)
         step[self.recorded] = np.arange(self.count)

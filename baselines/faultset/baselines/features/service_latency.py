@@ -78,10 +78,10 @@ def read_call_series(episode: EpisodeView) -> CallSeries:
     A call counts for the called service. Client spans are used if they name that service, because they include the
     network and calls without an answer. Otherwise the spans of the called service are used.
     """
-    return episode.once("call series", lambda: _call_series(episode))
+    return episode.once("call series", lambda: _build_call_series(episode))
 
 
-def _call_series(episode: EpisodeView) -> CallSeries:
+def _build_call_series(episode: EpisodeView) -> CallSeries:
     services = tuple(sorted(episode.services))
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
@@ -128,7 +128,7 @@ def read_call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tu
 def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
     """Measure latencies from spans, or from metrics of the role latency averaged over each service.
 
-    Steps without a call get the healthy mean. Services that are called in less than half of the healthy steps are left
+    Steps without a call get the healthy mean. Services that are called in fewer than half of the healthy steps are left
     out.
     """
     calls = calls or read_call_series(episode)
@@ -185,7 +185,7 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return services whose latency exceeds a limit for three steps, with the sigmas that it exceeds for that long."""
+    """Return services whose latency exceeds a limit for three steps, with the sigmas exceeded for three steps."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)

@@ -61,7 +61,7 @@ class Windows:
     absent: npt.NDArray[np.bool_]
     """[T, d] whether the series has stopped.
 
-    Its gap has at least three steps, and is longer than any in the reference or than random loss explains.
+    Its gap has at least three steps, and is longer than every gap in the reference and than random loss explains.
     """
     left_out: tuple[tuple[str, str], ...] = ()
     """(service, metric) of series with too few samples in the reference, or always the same value."""
@@ -85,7 +85,7 @@ def detection_windows(episode: EpisodeView) -> Windows:
     Constant series are kept, because they may change later.
     """
     _, reference_end_ns = episode.reference
-    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_constant=True)
+    return _cache_windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_constant=True)
 
 
 def localization_windows(
@@ -98,7 +98,7 @@ def localization_windows(
     _, reference_end_ns = episode.reference
     step = step_s or episode.context.resolution_s
     start_ns = alarm_ns - round(before * step * SECOND_NS)
-    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_constant=False)
+    return _cache_windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_constant=False)
 
 
 def cut_window_after(
@@ -126,7 +126,7 @@ def list_step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
     return np.minimum(ends[ends > episode.reference[1]], end_ns)
 
 
-def _windows(
+def _cache_windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_constant: bool
 ) -> Windows:
     key = ("windows", step_s, reference_end_ns, values_start_ns, keep_constant)
@@ -144,9 +144,9 @@ def _read_windows(
     wide: Any = read_wide(episode, step_s)
     recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
     if not recorded.all():
-        wide = wide.loc[recorded & ~_border_collector_gaps(recorded)]
+        wide = wide.loc[recorded & ~_find_gap_borders(recorded)]
     windows = cut_windows(
-        wide.iloc[:, _health_columns(wide.columns, episode.catalogue)],
+        wide.iloc[:, _find_health_columns(wide.columns, episode.catalogue)],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
@@ -160,8 +160,8 @@ def _read_windows(
     return windows
 
 
-def _border_collector_gaps(recorded: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the steps before and after a gap of all series, in which samples of a part of the step are missing.
+def _find_gap_borders(recorded: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the steps before and after a gap of all series, which may lack samples.
 
     If all series stop at once, the collector failed. Gaps of up to `FILL_STEPS` steps may be late samples.
     """
@@ -172,7 +172,7 @@ def _border_collector_gaps(recorded: npt.NDArray[np.bool_]) -> npt.NDArray[np.bo
     return borders
 
 
-def _health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:
+def _find_health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:
     """Return the positions of columns whose metric can be a sign of health."""
     codes, metrics = _encode_level(columns, _METRIC)
     healthy = [is_health_metric(metric, catalogue.role_of(metric)) for metric in metrics]
@@ -198,8 +198,8 @@ def cut_windows(
     """Split a wide frame, indexed by the start of each step, into reference and test window.
 
     Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `max_missing_share` of their
-    reference is missing, or if they never move and `keep_still` is false. One missing sample is tolerated if two are
-    left, because samples that are a second late skip a step. Columns are sorted.
+    reference is missing, or if they are constant and `keep_constant` is false. One missing sample is tolerated if two
+    remain, because samples that are a second late skip a step. Columns are sorted.
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
@@ -212,7 +212,7 @@ def cut_windows(
     )
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
-    chance_gap = _longest_chance_gap(present[healthy])
+    chance_gap = _compute_longest_chance_gap(present[healthy])
     usable = _is_complete(present[healthy], max_missing_share)
     if not keep_constant:
         usable &= ~_is_constant(raw, present)
@@ -253,7 +253,7 @@ def _is_complete(present: npt.NDArray[np.bool_], max_missing_share: float) -> np
     return (count >= min(rows, MIN_HEALTHY)) & (count >= rows - max(1, max_missing_share * rows)) & (rows > 0)
 
 
-def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
+def _compute_longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
     """Return the longest gap that random loss of samples explains, at the median loss of all series.
 
     At a given step, any of the series has a longer gap with probability `LEVEL`.
@@ -291,11 +291,11 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     """
     lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
     role = episode.catalogue.role_of
-    taken: dict[str, set[str]] = {}
+    roles_by_service: dict[str, set[str]] = {}
     chosen: list[int] = []
     for column in sorted(range(len(windows.series)), key=lambda number: (-lasting[number], windows.series[number])):
         service, metric = windows.series[column]
-        roles = taken.setdefault(service, set())
+        roles = roles_by_service.setdefault(service, set())
         if lasting[column] > 0 and len(roles) < per_service and role(metric) not in roles:
             roles.add(role(metric))
             chosen.append(column)

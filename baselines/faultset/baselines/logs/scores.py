@@ -167,7 +167,7 @@ class LogScores:
 
     system: Matrix
     """[bins] over all services together."""
-    own: dict[str, Matrix]
+    by_service: dict[str, Matrix]
     """[bins] per service that wrote lines."""
     unexpected_lines: tuple[tuple[str, str, int], ...]
     """(service, template, count) of unexpected lines after the healthy part, most frequent first."""
@@ -192,18 +192,20 @@ def score_logs(
     anomalous, any_numbers = parameter_anomalies(templates, lines.services, lines.times_ns, numbers, healthy)
     if not any_numbers:
         anomalous = missed
-    where = (lines.times_ns - start_ns) // step_ns
+    bin_of_line = (lines.times_ns - start_ns) // step_ns
 
     def share(rows: npt.NDArray[np.bool_]) -> Matrix:
-        rows = rows & (where >= 0) & (where < bins)
+        rows = rows & (bin_of_line >= 0) & (bin_of_line < bins)
         return combined_score(
-            binned_share(where[rows], missed[rows], bins), binned_share(where[rows], anomalous[rows], bins), weight
+            binned_share(bin_of_line[rows], missed[rows], bins),
+            binned_share(bin_of_line[rows], anomalous[rows], bins),
+            weight,
         )
 
     worst = Counter(zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True))
     return LogScores(
         system=share(np.ones(len(templates), dtype=bool)),
-        own={lines.names[code]: share(lines.services == code) for code in np.unique(lines.services)},
+        by_service={lines.names[code]: share(lines.services == code) for code in np.unique(lines.services)},
         unexpected_lines=tuple(
             (lines.names[service], drain.templates[template].text, count)
             for (service, template), count in sorted(worst.items(), key=lambda item: (-item[1], item[0]))

@@ -103,8 +103,8 @@ class Drain:
                 template.count += 1
                 return template.id
         words = masked.split()
-        leaf = self._leaves.setdefault(self._path(words), _Leaf())
-        template = self._best(leaf.templates, words)
+        leaf = self._leaves.setdefault(self._choose_path(words), _Leaf())
+        template = self._find_best(leaf.templates, words)
         if template is None:
             template = Template(len(self.templates), words)
             self.templates.append(template)
@@ -128,7 +128,7 @@ class Drain:
             parameters.append(numbers)
         return ids, parameters
 
-    def _path(self, words: list[str]) -> tuple[str, ...]:
+    def _choose_path(self, words: list[str]) -> tuple[str, ...]:
         path: tuple[str, ...] = (str(len(words)),)
         for word in words[: max(0, self.depth - 3)]:
             branch = WILDCARD if any(letter.isdigit() for letter in word) else word
@@ -139,7 +139,7 @@ class Drain:
             path = (*path, branch)
         return path
 
-    def _best(self, templates: list[Template], words: list[str]) -> Template | None:
+    def _find_best(self, templates: list[Template], words: list[str]) -> Template | None:
         best, best_match = (self.similarity, -1), None
         for template in templates:
             same = sum(old == new != WILDCARD for old, new in zip(template.words, words, strict=True))
@@ -207,7 +207,7 @@ def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[st
 def counts_by(
     lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]
 ) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
-    """Count lines in a time window and in its healthy part by some columns; lines with a null there are left out."""
+    """Count lines in a time window and in its healthy part by the columns `owner`; skip lines with a null in them."""
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []
@@ -246,16 +246,16 @@ def mask_beginning(beginning: str, length: int) -> str:
     >>> mask_beginning("server.go:124 > in Nearby", 35)
     'server.go:<*> > in Nearby'
     """
-    whole = len(beginning) < length
-    return mask_numbers(beginning if whole else beginning.rpartition(" ")[0] or beginning)
+    is_complete = len(beginning) < length
+    return mask_numbers(beginning if is_complete else beginning.rpartition(" ")[0] or beginning)
 
 
 def count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
     """Count lines by service, shape and step; keep the most frequent shapes only."""
-    return episode.once(("shape counts", step_s), lambda: _shape_counts(episode, step_s))
+    return episode.once(("shape counts", step_s), lambda: _count_shapes(episode, step_s))
 
 
-def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
+def _count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
     start_ns, end_ns = episode.window
     step_ns = round(step_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)
@@ -264,7 +264,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     time = table["time"].cast("int64").to_numpy()
     owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
     owner = owner.fill_null(-1).to_numpy().astype(np.int64)
-    coded, length = _beginnings(table["message"])
+    coded, length = _shorten_until_repeated(table["message"])
     texts, code = np.unique(
         [mask_beginning(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True
     )
@@ -283,7 +283,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     )
 
 
-def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
+def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
     """Shorten lines until they repeat, because masking every line separately takes too long."""
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]

@@ -24,8 +24,8 @@ class RunLengths:
         """Return [T] the probability that the current run began at sample `first` or later and is not empty."""
         cumulated = np.cumsum(self.probability[:, 1:], axis=1)
         longest = np.arange(len(cumulated)) - first
-        taken = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
-        return np.where(longest >= 0, taken, 0.0)
+        selected = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
+        return np.where(longest >= 0, selected, 0.0)
 
 
 def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
@@ -116,8 +116,8 @@ def fit_pareto(excesses: Matrix) -> tuple[float, float]:
         likelihood[(gammas < -0.5) | ~np.isfinite(likelihood)] = -np.inf
         best = int(likelihood.argmax())
         fit = (float(likelihood[best]), float(gammas[best]), float(gammas[best] / candidates[best]))
-        left, right = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
-        candidates = np.linspace(left, right, 9)
+        lower, upper = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
+        candidates = np.linspace(lower, upper, 9)
         candidates = candidates[np.abs(candidates) > 1e-12]
     if fit[0] <= -1.0 or abs(fit[1]) < _MIN_GAMMA:
         return 0.0, mean

@@ -40,7 +40,7 @@ def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
     order = np.argsort(pooled, axis=0, kind="stable")
     gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
     n, m = len(first), len(second)
-    distances = 2 * (_balance(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
+    distances = 2 * (_compute_balance(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
     return RankedSamples(first=n, second=m, gaps=gaps, distances=distances)
 
 
@@ -54,12 +54,12 @@ def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.ra
     """
     n, m = samples.first, samples.second
     drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
-    permuted = 2 * (_balance(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
+    permuted = 2 * (_compute_balance(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
     reached = (permuted >= samples.distances * (1 - 1e-12)).sum(axis=0)
     return (1 + reached) / (draws + 1)
 
 
-def _balance(labels: np.ndarray, n: int, m: int) -> Matrix:
+def _compute_balance(labels: np.ndarray, n: int, m: int) -> Matrix:
     """Return the difference of the two distribution functions after each rank (row of labels)."""
     return np.cumsum(np.where(labels, 1 / n, -1 / m), axis=0)
 
@@ -171,16 +171,16 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
     count, samples = series.shape
     if not 1 <= neighbours < samples:
         return np.zeros(count)
-    x = _unit_spread(series)
-    y = _unit_spread(np.atleast_2d(target))
+    x = _scale_to_unit_spread(series)
+    y = _scale_to_unit_spread(np.atleast_2d(target))
     result = np.empty(count)
     rows = max(1, _BLOCK_FLOATS // samples**2)
     shared = len(y) == 1
-    near_y = _distances(y) if shared else None
+    near_y = _compute_distances(y) if shared else None
     for start in range(0, count, rows):
         piece = slice(start, start + rows)
-        dx = _distances(x[piece])
-        dy = _distances(y[piece]) if near_y is None else near_y
+        dx = _compute_distances(x[piece])
+        dy = _compute_distances(y[piece]) if near_y is None else near_y
         joint = np.maximum(dx, dy)
         # Index 0 is the sample itself. The radius excludes the last neighbour.
         radius = np.partition(joint, neighbours, axis=2)[:, :, neighbours, None]
@@ -191,12 +191,12 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
     return np.maximum(result + digamma(samples) + digamma(neighbours), 0.0)
 
 
-def _unit_spread(series: Matrix) -> Matrix:
+def _scale_to_unit_spread(series: Matrix) -> Matrix:
     spread = series.std(axis=1, keepdims=True)
     return series / np.where(spread > 0, spread, 1.0)
 
 
-def _distances(series: Matrix) -> Matrix:
+def _compute_distances(series: Matrix) -> Matrix:
     return np.abs(series[:, :, None] - series[:, None, :])
 
 
@@ -213,7 +213,7 @@ class LaggedLinks:
     causes: tuple[tuple[Lagged, ...], ...]
     """Strongest lagged causes of each series, strongest first; used as conditions of tests."""
     links: frozenset[tuple[int, int]]
-    """(cause, effect); links within one step have no direction and appear both ways."""
+    """(cause, effect); links within one step have no direction and appear in both directions."""
 
 
 def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, link_level: float = 0.001) -> LaggedLinks:
@@ -241,7 +241,7 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
     samples, count = series.shape
     if samples <= 2 * lags + 2 * MAX_CAUSES + 3:
         return LaggedLinks(causes=((),) * count, links=frozenset())
-    causes = tuple(_candidates(series, target, lags, candidate_level) for target in range(count))
+    causes = tuple(_find_candidates(series, target, lags, candidate_level) for target in range(count))
     links: set[tuple[int, int]] = set()
     for effect in range(count):
         for cause, lag in causes[effect]:
@@ -265,11 +265,11 @@ def link_p_value(series: Matrix, cause: Lagged, effect: int, given: list[Lagged]
     return float(correlation_p_value(correlation, len(conditions), conditions.shape[1]))
 
 
-def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[Lagged, ...]:
+def _find_candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[Lagged, ...]:
     names = [(other, lag) for lag in range(1, lags + 1) for other in range(series.shape[1])]
     delayed = _shift_series(series, names, lags)
     y = series[lags:, target]
-    strength = np.abs(_correlations(delayed, y))
+    strength = np.abs(_compute_correlations(delayed, y))
     near = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
     for size in range(1, MAX_CAUSES + 1):
         near.sort(key=lambda index: (-strength[index], names[index]))
@@ -291,7 +291,7 @@ def _shift_series(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:
     return np.column_stack([series[earliest - lag : len(series) - lag, other] for other, lag in names])
 
 
-def _correlations(columns: Matrix, y: Matrix) -> Matrix:
+def _compute_correlations(columns: Matrix, y: Matrix) -> Matrix:
     a, b = columns - columns.mean(axis=0), y - y.mean()
     product = np.sqrt((a**2).sum(axis=0) * (b**2).sum())
     return np.divide(b @ a, product, out=np.zeros(a.shape[1]), where=product > 1e-12)

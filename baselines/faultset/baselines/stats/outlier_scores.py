@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sklearn.covariance import MinCovDet
 
 STILL = 0.05
+"""Smallest spread of a dimension in standard deviations; dimensions that move less count as constant."""
 _MAX_SEED = np.iinfo(np.int32).max
 
 
@@ -46,11 +47,11 @@ def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
     unknown = np.isnan(points)
     lower_tail = np.where(unknown, 0.0, -np.log((1 + below) / count))
     upper_tail = np.where(unknown, 0.0, -np.log((1 + above) / count))
-    by_skew = np.where(_skewness(normal, present) < 0, lower_tail, upper_tail)
+    by_skew = np.where(_compute_skewness(normal, present) < 0, lower_tail, upper_tail)
     return np.max([lower_tail.sum(axis=1), upper_tail.sum(axis=1), by_skew.sum(axis=1)], axis=0)
 
 
-def _skewness(normal: Matrix, present: np.ndarray) -> Matrix:
+def _compute_skewness(normal: Matrix, present: np.ndarray) -> Matrix:
     """Return the third central moment up to a positive factor."""
     count = np.maximum(present.sum(axis=0), 1)
     mean = np.where(present, normal, 0.0).sum(axis=0) / count
@@ -88,7 +89,7 @@ def forest_scores(
     depths = np.empty((trees, len(rows)))
     seen = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
-        for number, (tree, sample) in enumerate(_isolation_trees(rows[: len(normal)], trees, size, seed)):
+        for number, (tree, sample) in enumerate(_grow_isolation_trees(rows[: len(normal)], trees, size, seed)):
             ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
             depths[number] = ends[tree.apply(rows)]
             seen[number, sample] = True
@@ -98,7 +99,7 @@ def forest_scores(
     return 2 ** (-mean_depths / scale), 2 ** (-depths[:, len(normal) :].mean(axis=0) / scale)
 
 
-def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
+def _grow_isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
     """Yield the trees of scikit-learn's `IsolationForest` for a seed, each with its training rows.
 
     scikit-learn copies, configures and checks an estimator per tree, which takes longer than growing the tree.
@@ -108,16 +109,16 @@ def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iter
 
     samples, features = rows.shape
     noise = np.random.RandomState(seed).uniform(size=samples)
-    of_tree = np.random.RandomState(0)
+    tree_random = np.random.RandomState(0)
     depth = math.ceil(math.log2(size))
-    model = ExtraTreeRegressor(max_features=1, splitter="random", max_depth=depth, random_state=of_tree)
+    model = ExtraTreeRegressor(max_features=1, splitter="random", max_depth=depth, random_state=tree_random)
     for number in np.random.RandomState(seed).randint(_MAX_SEED, size=trees):
         # scikit-learn uses the same seed for the tree and for its sample.
-        of_tree.seed(number)
-        sample_without_replacement(features, features, random_state=of_tree)
-        sample = np.sort(sample_without_replacement(samples, size, random_state=of_tree))
-        of_tree.seed(number)
-        of_tree.seed(of_tree.randint(_MAX_SEED))
+        tree_random.seed(number)
+        sample_without_replacement(features, features, random_state=tree_random)
+        sample = np.sort(sample_without_replacement(samples, size, random_state=tree_random))
+        tree_random.seed(number)
+        tree_random.seed(tree_random.randint(_MAX_SEED))
         yield model.fit(rows[sample], noise[sample], check_input=False).tree_, sample
 
 
@@ -143,13 +144,15 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
     # A minimum width per varying dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
-    normal_distances, distances = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
+    normal_distances, distances = (
+        np.sqrt(_compute_squared_distances(rows, normal) + width) for rows in (normal, points)
+    )
     np.fill_diagonal(normal_distances, 0.0)
     model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(normal_distances)
     return -model.score_samples(distances)
 
 
-def _squared_distances(rows: Matrix, others: Matrix) -> Matrix:
+def _compute_squared_distances(rows: Matrix, others: Matrix) -> Matrix:
     products = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T
     return np.maximum(products, 0.0)
 
@@ -162,16 +165,16 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
     from sklearn.covariance import ledoit_wolf
 
     center = normal.mean(axis=0)
-    moved, moving = points - center, varies(normal)
+    moved, varying = points - center, varies(normal)
     minimum = STILL**2
     squared = np.zeros(len(points))
-    if moving.any():
-        covariance, shrinkage = ledoit_wolf(normal[:, moving] - center[moving], assume_centered=True)
-        mean_variance = normal[:, moving].var(axis=0).mean()
+    if varying.any():
+        covariance, shrinkage = ledoit_wolf(normal[:, varying] - center[varying], assume_centered=True)
+        mean_variance = normal[:, varying].var(axis=0).mean()
         covariance = covariance + minimum * np.eye(len(covariance))
-        squared = (moved[:, moving] * np.linalg.solve(covariance, moved[:, moving].T).T).sum(axis=1)
+        squared = (moved[:, varying] * np.linalg.solve(covariance, moved[:, varying].T).T).sum(axis=1)
         minimum += float(shrinkage * mean_variance)
-    squared = squared + (moved[:, ~moving] ** 2).sum(axis=1) / minimum
+    squared = squared + (moved[:, ~varying] ** 2).sum(axis=1) / minimum
     return np.sqrt(np.maximum(squared, 0.0))
 
 
@@ -182,31 +185,31 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     units of `STILL`.
     """
     middle = np.median(normal, axis=0)
-    moving = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
-    squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
-    if moving.any() and len(normal) > 2 * moving.sum():
+    varying = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
+    squared = (((points - middle) / STILL)[:, ~varying] ** 2).sum(axis=1)
+    if varying.any() and len(normal) > 2 * varying.sum():
         with warnings.catch_warnings(), trusted_input():
             # The estimator warns about singular subsets and then uses a pseudo-inverse, as intended.
             warnings.simplefilter("ignore")
-            model = _determinant_estimator()(random_state=seed).fit(normal[:, moving])
-        squared = squared + model.mahalanobis(points[:, moving])
-    elif moving.any():
-        squared = squared + shrunk_mahalanobis(normal[:, moving], points[:, moving]) ** 2
+            model = _load_determinant_estimator()(random_state=seed).fit(normal[:, varying])
+        squared = squared + model.mahalanobis(points[:, varying])
+    elif varying.any():
+        squared = squared + shrunk_mahalanobis(normal[:, varying], points[:, varying]) ** 2
     return np.sqrt(squared)
 
 
 @functools.cache
-def _determinant_estimator() -> type[MinCovDet]:
+def _load_determinant_estimator() -> type[MinCovDet]:
     """Return scikit-learn's estimator without input checks for every subset."""
     from sklearn.covariance import MinCovDet
 
     class UncheckedMinCovDet(MinCovDet):
-        _nonrobust_covariance = staticmethod(_covariance)
+        _nonrobust_covariance = staticmethod(_compute_covariance)
 
     return UncheckedMinCovDet
 
 
-def _covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:
+def _compute_covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:
     """Return the covariance of rows, divided by their number."""
     columns = rows.T
     moved = columns if assume_centered else columns - columns.mean(axis=1)[:, None]
@@ -289,9 +292,9 @@ class Projection:
 
         A sample is a random mixture of the reference rows plus independent noise, which has exactly the shrunk
         covariance. Along each of the B axes and directions it is a standard normal number. So the probability that
-        the largest exceeds t is 2·B·Φ(-t) times the mean of 1 / (number of directions beyond t), over samples that a
-        randomly chosen direction takes beyond t (Adler, Blanchet, Liu, Annals of Applied Probability 2012). A few
-        hundred samples give the tail more precisely than ten thousand unconditional ones.
+        the largest exceeds t is 2·B·Φ(-t) times the mean of 1 / (number of directions beyond t), over samples under
+        the condition that a randomly chosen direction is beyond t (Adler, Blanchet, Liu, Annals of Applied Probability
+        2012). A few hundred samples give the tail more precisely than ten thousand unconditional ones.
         """
         samples, dimensions = self.normal.shape
         count = len(self.spread)

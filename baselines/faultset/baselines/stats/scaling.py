@@ -134,8 +134,8 @@ LEVEL = 0.0027
 def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
     """Return the sigmas that any of `series` independent normal values exceeds with probability `level`.
 
-    If `samples` is given, mean and standard deviation are estimated from that many samples, as in Student's prediction
-    interval.
+    If `samples` is given, mean and standard deviation are estimated from this number of samples, as in Student's
+    prediction interval.
 
     >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
     (3.0, 4.2)

@@ -34,8 +34,8 @@ def check_registration(trial: BaselineTrial) -> None:
         "name, needs and tables of an instance are those of the registration": (built.name, built.needs, built.tables)
         == (spec.name, spec.needs, spec.tables),
     }
-    for rule, kept in rules.items():
-        assert kept, f"{spec.name}: broken rule: {rule}"
+    for rule, is_met in rules.items():
+        assert is_met, f"{spec.name}: broken rule: {rule}"
 
 
 def check_seed(trial: BaselineTrial) -> None:
@@ -51,11 +51,11 @@ def check_repeatability(trial: BaselineTrial) -> None:
     view = trial.examples.faulty.view
     trial.assert_valid(trial.expected, view, "an episode with a fault")
     instance = trial.fitted()
-    trial.answer(_other_episode(trial), instance)
+    trial.answer(_choose_other_episode(trial), instance)
     trial.assert_same(trial.answer(view, instance), "after another episode")
 
 
-def _other_episode(trial: BaselineTrial) -> EpisodeView:
+def _choose_other_episode(trial: BaselineTrial) -> EpisodeView:
     faulty = trial.examples.faulty
     return next(item.view for item in trial.examples.training if item is not faulty)
 
@@ -75,28 +75,28 @@ def check_pickling(trial: BaselineTrial) -> None:
     # The expected answer comes from a pickled copy.
     answer = trial.answer(pickle.loads(pickle.dumps(trial.examples.faulty.view)), trial.original)
     trial.assert_same(pickle.loads(pickle.dumps(answer)), "after pickling")
-    assert pickle.loads(pickle.dumps(trial.spec)) == trial.spec, f"{trial.spec.name}: its spec changes by pickling"
+    assert pickle.loads(pickle.dumps(trial.spec)) == trial.spec, f"{trial.spec.name}: pickling changes its spec"
 
 
 def check_declared_tables(trial: BaselineTrial) -> None:
     """Check that only declared tables are read."""
     assert trial.expected is not None
     missing = ", ".join(sorted(trial.undeclared))
-    where = "needs" if trial.undeclared == {"alarm_location"} else "tables"
-    assert not trial.undeclared, f"{trial.spec.name}: reads {missing}; add that to {where}"
+    argument = "needs" if trial.undeclared == {"alarm_location"} else "tables"
+    assert not trial.undeclared, f"{trial.spec.name}: reads {missing}; add that to {argument}"
 
 
 def check_missing_tables(trial: BaselineTrial) -> None:
     """Check answers with each declared table missing or empty."""
     for table in trial.spec.tables:
         for edit, circumstance in ((lambda rows: None, "missing"), (remove_rows, "empty")):
-            view = trial.examples.altered(f"table {table} {circumstance}", {table: edit})
+            view = trial.examples.alter(f"table {table} {circumstance}", {table: edit})
             trial.assert_valid(trial.answer(view), view, f"table {table} {circumstance}")
 
 
 def check_no_evidence(trial: BaselineTrial) -> None:
     """Check that a baseline with tables abstains if all tables are empty."""
-    view = trial.examples.altered("no rows", EMPTY)
+    view = trial.examples.alter("no rows", EMPTY)
     answer = trial.answer(view)
     trial.assert_valid(answer, view, "no table has a row")
     silent = answer.alarm_ns is None if isinstance(answer, Detection) else answer.abstains
@@ -107,14 +107,14 @@ def check_unusual_data(trial: BaselineTrial) -> None:
     """Check answers with constant series, single samples, gaps, unknown services and invalid states."""
     for circumstance, edits in UNUSUAL_DATA.items():
         if edits.keys() & {*trial.spec.tables}:
-            view = trial.examples.altered(circumstance, edits)
+            view = trial.examples.alter(circumstance, edits)
             trial.assert_valid(trial.answer(view), view, circumstance)
 
 
 def check_single_candidate(trial: BaselineTrial) -> None:
     """Check the answer for an episode with one candidate."""
     only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
-    view = trial.examples.altered("single candidate", {}, context=lambda known: known | only)
+    view = trial.examples.alter("single candidate", {}, context=lambda known: known | only)
     trial.assert_valid(trial.answer(view), view, "a single candidate")
 
 
@@ -161,7 +161,7 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
     Raises
     ------
     AssertionError
-        A check fails; the message has the expected and the actual result.
+        A check failed; the message has the expected and the actual result.
     UsageError
         The baseline or a check is unknown.
 

@@ -49,7 +49,7 @@ class ExampleEpisodes:
         """Return the folder of an episode."""
         return self.root / "episodes" / view.episode
 
-    def altered(
+    def alter(
         self,
         name: str,
         edits: Mapping[str, Edit],
@@ -79,9 +79,9 @@ class ExampleEpisodes:
         """Return the episodes with renamed services whose sort order is reversed."""
         if not self._reversed:
             names = self.reversed_names
-            edits = dict.fromkeys(TABLES, renaming(names))
+            edits = dict.fromkeys(TABLES, build_renaming(names))
             for item in self.training:
-                view = self.altered(f"reversed {item.view.episode}", edits, context_renaming(names), of=item.view)
+                view = self.alter(f"reversed {item.view.episode}", edits, build_context_renaming(names), of=item.view)
                 causes = tuple(names[cause] for cause in item.causes)
                 service = None if item.service is None else names[item.service]
                 self._reversed.append(replace(item, view=view, service=service, causes=causes))
@@ -211,12 +211,12 @@ def with_column(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(column), column, values)
 
 
-def instants(rows: pa.Table, column: str = "time") -> np.ndarray:
+def read_times_ns(rows: pa.Table, column: str = "time") -> np.ndarray:
     """Return a time column as integer nanoseconds."""
     return rows[column].cast("int64").to_numpy()
 
 
-def renaming(names: Mapping[str, str]) -> Edit:
+def build_renaming(names: Mapping[str, str]) -> Edit:
     """Return an edit that renames services, and pods and objects whose name begins with a service."""
 
     def rename_text(text: str | None) -> str | None:
@@ -234,52 +234,52 @@ def renaming(names: Mapping[str, str]) -> Edit:
     return edit
 
 
-def context_renaming(names: Mapping[str, str]) -> Change:
+def build_context_renaming(names: Mapping[str, str]) -> Change:
     """Return a change of the context that renames services."""
 
-    def change(known: dict[str, Any]) -> dict[str, Any]:
-        return known | {
-            "services": [names[name] for name in known["services"]],
-            "calls": [[names[name] for name in call] for call in known["calls"]],
-            "workload_entry": names[known["workload_entry"]],
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        return content | {
+            "services": [names[name] for name in content["services"]],
+            "calls": [[names[name] for name in call] for call in content["calls"]],
+            "workload_entry": names[content["workload_entry"]],
         }
 
     return change
 
 
-def moved_times(shift_ns: int) -> Mapping[str, Edit]:
+def shift_times(shift_ns: int) -> Mapping[str, Edit]:
     """Return edits that shift all times of an episode."""
 
     def edit(rows: pa.Table) -> pa.Table:
         for column in rows.schema:
             if pa.types.is_timestamp(column.type):
-                moved = pa.array(instants(rows, column.name) + shift_ns)
+                moved = pa.array(read_times_ns(rows, column.name) + shift_ns)
                 rows = with_column(rows, column.name, moved.cast(column.type))
         return rows
 
     return dict.fromkeys(TABLES, edit)
 
 
-def _constant(rows: pa.Table) -> pa.Table:
+def _make_constant(rows: pa.Table) -> pa.Table:
     return with_column(rows, "value", pa.array(np.full(len(rows), 4.0)))
 
 
-def _first_second(rows: pa.Table) -> pa.Table:
-    return rows.filter(pa.array(instants(rows) < instants(rows).min() + 1_000_000_000))
+def _keep_first_second(rows: pa.Table) -> pa.Table:
+    return rows.filter(pa.array(read_times_ns(rows) < read_times_ns(rows).min() + 1_000_000_000))
 
 
-def _gaps(rows: pa.Table) -> pa.Table:
+def _add_gaps(rows: pa.Table) -> pa.Table:
     values = rows["value"].to_numpy().copy()
     values[::7] = np.nan
     return with_column(rows, "value", pa.array(values, from_pandas=False))
 
 
-def _unknown_services(rows: pa.Table) -> pa.Table:
+def _rename_to_unknown(rows: pa.Table) -> pa.Table:
     names = pa.array([None if row % 3 else "who-is-this" for row in range(len(rows))], pa.string())
     return with_column(rows, "service", names)
 
 
-def _meaningless_states(rows: pa.Table) -> pa.Table:
+def _replace_states(rows: pa.Table) -> pa.Table:
     texts = ["{", "[]", "{}", '{"replicas": "many", "containers": 3}', '{"containers": [null, {}]}']
     state = pa.array([texts[row % len(texts)] for row in range(len(rows))], pa.string())
     kinds = ["Deployment", "Pod", "Endpoints", "PersistentVolume", "Thing"]
@@ -290,9 +290,9 @@ def _meaningless_states(rows: pa.Table) -> pa.Table:
 EMPTY: Mapping[str, Edit] = dict.fromkeys(TABLES, remove_rows)
 """Edits that empty all tables."""
 UNUSUAL_DATA: Mapping[str, Mapping[str, Edit]] = {
-    "constant series": {"metrics": _constant},
-    "single sample": {"metrics": _first_second},
-    "gaps": {"metrics": _gaps},
-    "rows of unknown services": dict.fromkeys(("metrics", "spans", "logs", "events", "objects"), _unknown_services),
-    "states without meaning": {"objects": _meaningless_states},
+    "constant series": {"metrics": _make_constant},
+    "single sample": {"metrics": _keep_first_second},
+    "gaps": {"metrics": _add_gaps},
+    "rows of unknown services": dict.fromkeys(("metrics", "spans", "logs", "events", "objects"), _rename_to_unknown),
+    "states without meaning": {"objects": _replace_states},
 }

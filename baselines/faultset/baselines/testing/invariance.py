@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.contract import Detection, Diagnosis, Ranking
-from faultset.baselines.testing.episodes import Edit, context_renaming, instants, moved_times, renaming, with_column
+from faultset.baselines.testing.episodes import (
+    Edit,
+    build_context_renaming,
+    build_renaming,
+    read_times_ns,
+    shift_times,
+    with_column,
+)
 from faultset.baselines.testing.trial import Answer, BaselineTrial, alarm_time, labelled_faults
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
@@ -33,7 +40,7 @@ def check_dates(trial: BaselineTrial) -> None:
             names = ("view_start_ns", "view_end_ns", "reference_end_ns")
             return known | {name: known[name] + shift_ns for name in names}
 
-        view = trial.examples.altered(f"in {year}", moved_times(shift_ns), context=shift_context)
+        view = trial.examples.alter(f"in {year}", shift_times(shift_ns), context=shift_context)
         answer = trial.answer(view)
         if isinstance(answer, Detection):
             alarm_ns = None if answer.alarm_ns is None else answer.alarm_ns - shift_ns
@@ -46,7 +53,7 @@ def check_uninformative_series(trial: BaselineTrial) -> None:
     if "metrics" not in trial.spec.tables:
         return
     for name, series in UNINFORMATIVE.items():
-        view = trial.examples.altered(f"with {name}", {"metrics": series})
+        view = trial.examples.alter(f"with {name}", {"metrics": series})
         trial.assert_same(trial.answer(view), f"with {name} added")
 
 
@@ -60,7 +67,9 @@ def check_order_of_services(trial: BaselineTrial) -> None:
     names = trial.examples.reversed_names
     renamed = BaselineTrial(trial.spec, trial.examples.reversed_order())
     answer, expected = renamed.expected, trial.expected
-    trial.assert_same(_bare(answer, {}), "with the order of services reversed", _bare(expected, names))
+    trial.assert_same(
+        _remove_evidence(answer, {}), "with the order of services reversed", _remove_evidence(expected, names)
+    )
 
 
 def check_collector_gaps(trial: BaselineTrial) -> None:
@@ -81,7 +90,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             "a gap in all tables": dict.fromkeys(TABLES, gap),
         }
         for name, edit in edits.items():
-            answer = trial.answer(trial.examples.altered(f"{name} of {item.view.episode}", edit, of=item.view))
+            answer = trial.answer(trial.examples.alter(f"{name} of {item.view.episode}", edit, of=item.view))
             assert isinstance(answer, Detection)
             late = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
             assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
@@ -89,13 +98,13 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
 
 def _remove_interval(start_ns: int, end_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
-        times = instants(rows, "scheduled" if "scheduled" in rows.column_names else "time")
+        times = read_times_ns(rows, "scheduled" if "scheduled" in rows.column_names else "time")
         return rows.filter(pa.array((times < start_ns) | (times >= end_ns)))
 
     return edit
 
 
-def _bare(answer: Answer, names: dict[str, str]) -> Answer:
+def _remove_evidence(answer: Answer, names: dict[str, str]) -> Answer:
     """Rename services, and remove the evidence, which may be chosen by name among equal observations."""
     if isinstance(answer, Ranking):
         return Ranking(
@@ -142,7 +151,7 @@ ROLES = (
 """Names of added metrics, with several roles and without one."""
 
 
-def _infinite(count: int) -> np.ndarray:
+def _build_infinite_values(count: int) -> np.ndarray:
     values = np.full(count, 7.0)
     values[::9] = np.inf
     return values
@@ -151,7 +160,7 @@ def _infinite(count: int) -> np.ndarray:
 UNINFORMATIVE = {
     "fifty constant series": _add_series("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
     "a series without samples": _add_series("gauge", lambda count: np.full(count, np.nan)),
-    "a constant series with infinities": _add_series("gauge", _infinite),
+    "a constant series with infinities": _add_series("gauge", _build_infinite_values),
     "a counter below zero": _add_series("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
 }
 """Description -> edit that adds the series."""
@@ -163,7 +172,7 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
         return
     cut_ns = alarm_time(trial.examples.faulty.view) + SECOND_NS // 3
     full = trial.expected
-    cut = trial.examples.altered(f"cut at {cut_ns}", {name: _before(name, cut_ns) for name in TABLES})
+    cut = trial.examples.alter(f"cut at {cut_ns}", {name: _cut_before(name, cut_ns) for name in TABLES})
     short = trial.answer(cut)
     assert isinstance(full, Detection)
     assert isinstance(short, Detection)
@@ -177,9 +186,9 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
     assert same, f"{trial.spec.name}: later data change earlier scores"
 
 
-def _before(name: str, cut_ns: int) -> Edit:
+def _cut_before(name: str, cut_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
-        times = instants(rows, "scheduled" if name == "requests" else "time")
+        times = read_times_ns(rows, "scheduled" if name == "requests" else "time")
         if name == "requests":
             # At the cut, a request that was answered later is unfinished.
             latency = rows["latency_ns"].to_numpy()
@@ -222,7 +231,7 @@ def check_detection_accuracy(trial: BaselineTrial) -> None:
         higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
-    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, as many as by guessing"
+    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, no more than by guessing"
 
 
 def check_localization_accuracy(trial: BaselineTrial) -> None:
@@ -274,8 +283,8 @@ def check_service_names(trial: BaselineTrial) -> None:
         return
 
     names = {name: f"x-{name}" for name in trial.examples.faulty.view.services}
-    edits = dict.fromkeys(TABLES, renaming(names))
-    view = trial.examples.altered("services renamed", edits, context=context_renaming(names))
+    edits = dict.fromkeys(TABLES, build_renaming(names))
+    view = trial.examples.alter("services renamed", edits, context=build_context_renaming(names))
     answer = trial.answer(view)
     expected = trial.expected
     assert isinstance(answer, Diagnosis)

@@ -94,7 +94,7 @@ class BaselineTrial:
         self.undeclared = watched.undeclared
         if "spans" not in self.spec.tables:
             # Without declared calls, some methods read them from spans.
-            alone = self.examples.altered("no declared calls", {}, lambda context: context | {"calls": []})
+            alone = self.examples.alter("no declared calls", {}, lambda context: context | {"calls": []})
             watched_alone = DeclaredView(alone, self.spec.tables, self.spec.needs)
             self.answer(watched_alone)
             self.undeclared |= watched_alone.undeclared
@@ -102,7 +102,7 @@ class BaselineTrial:
 
     def assert_same(self, result: Answer, circumstance: str, expected: Answer | None = None) -> None:
         """Check that an answer equals the expected one."""
-        difference = _difference(result, self.expected if expected is None else expected)
+        difference = _describe_difference(result, self.expected if expected is None else expected)
         assert not difference, f"{self.spec.name}: the answer differs {circumstance}: {difference}"
 
     def assert_valid(self, result: Answer, view: EpisodeView, circumstance: str) -> None:
@@ -116,7 +116,7 @@ def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
     return [item for item in examples.training if item.fault_type is not None]
 
 
-def _difference(result: Answer, expected: Answer) -> str:
+def _describe_difference(result: Answer, expected: Answer) -> str:
     """Return how an answer differs from the expected one, except for rounding errors."""
     if not (isinstance(result, Detection) and isinstance(expected, Detection)):
         return "" if _is_close(result, expected) else f"{result} instead of {expected}"
@@ -150,7 +150,7 @@ def _is_close(first: Any, second: Any) -> bool:
 
 
 def _find_problem(result: Answer, view: EpisodeView) -> str | None:
-    problems = _detection_problems if isinstance(result, Detection) else _other_problems
+    problems = _list_detection_problems if isinstance(result, Detection) else _list_other_problems
     for broken, sentence in problems(result, view):  # type: ignore[operator]
         if broken:
             return sentence
@@ -160,7 +160,7 @@ def _find_problem(result: Answer, view: EpisodeView) -> str | None:
     return None
 
 
-def _detection_problems(result: Detection, view: EpisodeView) -> Any:
+def _list_detection_problems(result: Detection, view: EpisodeView) -> Any:
     inside = (result.times_ns > view.reference[1]) & (result.times_ns <= view.window[1])
     yield (
         not (np.isfinite(result.scores).all() and np.isfinite(result.threshold)),
@@ -172,7 +172,7 @@ def _detection_problems(result: Detection, view: EpisodeView) -> Any:
     yield not (result.alarm_ns is None or result.alarm_ns in result.times_ns), "the alarm must be one of the times"
 
 
-def _other_problems(result: Ranking | Diagnosis, view: EpisodeView) -> Any:
+def _list_other_problems(result: Ranking | Diagnosis, view: EpisodeView) -> Any:
     yield not 0 <= result.confidence <= 1, f"confidence must be from 0 to 1, got {result.confidence}"
     yield result.abstains != (result.confidence == 0), "confidence must be 0 if and only if the method abstains"
     if isinstance(result, Ranking):
@@ -183,12 +183,12 @@ def _other_problems(result: Ranking | Diagnosis, view: EpisodeView) -> Any:
             not {service for service, _ in result.metrics} <= result.scores.keys(),
             "metrics must be of ranked services",
         )
-        owners = _services_of_pods(view) if result.pods else {}
+        owners = _find_services_of_pods(view) if result.pods else {}
         known_pods = all(owners.get(pod, set()) & result.scores.keys() for pod in result.pods)
         yield not known_pods, "pods must be of ranked services"
 
 
-def _services_of_pods(view: EpisodeView) -> dict[str, set[str]]:
+def _find_services_of_pods(view: EpisodeView) -> dict[str, set[str]]:
     """Return the services of every pod in the tables of an episode."""
     owners: dict[str, set[str]] = {}
     for name, pod in {"metrics": "pod", "spans": "pod", "logs": "pod", "events": "name", "objects": "name"}.items():

@@ -1,4 +1,4 @@
-"""Abnormal traces, and changes in what happens within requests."""
+"""Abnormal traces, and changes in the events within requests."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
     limit = span_limits(group, own_ns, is_healthy, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own_ns), minlength=count)
     # Gaps between the recorded spans, for instance of lost spans, do not count against a trace.
-    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own_ns, minlength=count))
+    duration_ns = np.minimum(ended - began, np.bincount(spans.trace, weights=own_ns, minlength=count))
     abnormal_error = spans.error & (healthy_share(group, spans.error, is_healthy) < HEALTHY_ERROR_LIMIT)
     failed = np.bincount(spans.trace, weights=abnormal_error, minlength=count) > 0
     in_test_window = began >= start_ns
     return TraceHealth(
         healthy=ended < healthy_end_ns,
         in_test_window=in_test_window,
-        abnormal=in_test_window & (failed | (took > allowed)),
+        abnormal=in_test_window & (failed | (duration_ns > allowed)),
     )
 
 
@@ -86,18 +86,18 @@ def classify_traces_at_alarm(episode: EpisodeView, alarm_ns: int, *, before: int
 
 
 def span_limits(groups: Ints, durations: Matrix, healthy_rows: Flags, *, sigmas: float) -> Matrix:
-    """Return mean + `sigmas` sd over the known rows of each row's group; infinite without known rows."""
+    """Return mean + `sigmas` sd over the healthy rows of each row's group; infinite without healthy rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
-    known_groups = groups[healthy_rows]
-    count = np.bincount(known_groups, minlength=size)
-    mean = np.bincount(known_groups, weights=durations[healthy_rows], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(known_groups, weights=(durations[healthy_rows] - mean[known_groups]) ** 2, minlength=size)
+    healthy_groups = groups[healthy_rows]
+    count = np.bincount(healthy_groups, minlength=size)
+    mean = np.bincount(healthy_groups, weights=durations[healthy_rows], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(healthy_groups, weights=(durations[healthy_rows] - mean[healthy_groups]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
     return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
 
 
 def healthy_share(groups: Ints, flags: Flags, healthy_rows: Flags) -> Matrix:
-    """Return the share of flagged rows among the known rows of each row's group; 0 without known rows."""
+    """Return the share of flagged rows among the healthy rows of each row's group; 0 without healthy rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
     count = np.bincount(groups[healthy_rows], minlength=size)
     hits = np.bincount(groups[healthy_rows], weights=flags[healthy_rows], minlength=size)
@@ -322,7 +322,7 @@ def _observe_successions(spans: Spans, events: Events, kept: Ints) -> Observatio
 
 
 def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[ObservationKind]:
-    """Observe whether spans are slow: exclusive time, time to the called service, time from the caller."""
+    """Observe which spans are slow: in their own code, in calls to another service, and in its answers."""
     own_ns = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
     calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
@@ -382,7 +382,7 @@ def _observe_slowness(
 
 
 def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, min_rows: int = 3) -> Matrix:
-    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `min_rows` known rows."""
+    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `min_rows` healthy rows."""
     group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
     order = np.lexsort([spent_ns[healthy_rows], group[healthy_rows]])

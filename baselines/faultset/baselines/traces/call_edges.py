@@ -27,7 +27,7 @@ class CallEdges:
     pairs: tuple[tuple[str, str], ...]
     """(caller, callee), sorted; only pairs that call in at least half of the healthy steps."""
     is_healthy: npt.NDArray[np.bool_]
-    """[T] whether the step ends before the reference and the alarm do."""
+    """[T] whether the step ends before the end of the reference and before the alarm."""
     is_recent: npt.NDArray[np.bool_]
     """[T] whether the step is in the test window, which begins two steps before the alarm."""
     seconds: Matrix
@@ -55,10 +55,10 @@ class CallEdges:
 
 def read_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     """Read the calls between services from spans; empty without spans."""
-    return episode.once(("call edges", alarm_ns), lambda: _read(episode, alarm_ns))
+    return episode.once(("call edges", alarm_ns), lambda: _build_call_edges(episode, alarm_ns))
 
 
-def _read(episode: EpisodeView, alarm_ns: int) -> CallEdges:
+def _build_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     spans = read_spans(episode)
     calls = spans.calls
     start_ns, end_ns = episode.window
@@ -86,13 +86,13 @@ def _read(episode: EpisodeView, alarm_ns: int) -> CallEdges:
         ),
         is_healthy=is_healthy,
         is_recent=ends_ns > alarm_ns - 2 * step_ns,
-        seconds=_mean_of_calls(took, count, is_healthy),
-        errors=_mean_of_calls(failed, count, is_healthy),
+        seconds=_compute_means_per_call(took, count, is_healthy),
+        errors=_compute_means_per_call(failed, count, is_healthy),
         calls=count,
     )
 
 
-def _mean_of_calls(total: Matrix, count: Matrix, is_healthy: npt.NDArray[np.bool_]) -> Matrix:
+def _compute_means_per_call(total: Matrix, count: Matrix, is_healthy: npt.NDArray[np.bool_]) -> Matrix:
     """Return totals per call; steps without a call get the healthy mean."""
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     usual, _ = mean_and_sd(mean[is_healthy])

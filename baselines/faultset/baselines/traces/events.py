@@ -43,10 +43,10 @@ class LogEvents:
 
 def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     """Read the log lines with the id of a recorded span."""
-    return episode.once("log events", lambda: _log_events(episode, spans))
+    return episode.once("log events", lambda: _build_log_events(episode, spans))
 
 
-def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
+def _build_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     table = read_table(episode, "logs", ("time", "message", "span_id"))
     row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
     has_span = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
@@ -208,9 +208,9 @@ def _build_boundary_events(spans: Spans, rows: Ints, logs: LogEvents) -> list[_E
 
 def _sort_events(spans: Spans, logs: LogEvents, parts: list[_EventColumns]) -> Events:
     span, time_ns, failed, service, detail = (
-        np.concatenate([part[column] for part in parts]) for column in (0, 1, 3, 4, 5)
+        np.concatenate([columns[column] for columns in parts]) for column in (0, 1, 3, 4, 5)
     )
-    kind = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts])
+    kind = np.repeat([columns[2] for columns in parts], [len(columns[0]) for columns in parts])
     order = np.lexsort([kind * (detail.max(initial=0) + 2) + detail, time_ns, span])
     return Events(
         span=span[order],

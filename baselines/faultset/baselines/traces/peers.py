@@ -31,11 +31,13 @@ _PEER_ATTRIBUTES = (
 
 def find_named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
     """Return the position of the service that each text of span attributes names, or -1; the last item is -1."""
-    plain = {_plain_name(name): code for name, code in position.items()}
-    return np.array([*(_find_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
+    plain_names = {_plain_name(name): code for name, code in position.items()}
+    return np.array(
+        [*(_find_named_peer(parse_state(text), position, plain_names) for text in texts), -1], dtype=np.int64
+    )
 
 
-def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
+def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain_names: Mapping[str, int]) -> int:
     """Return the service that attributes name, or -1.
 
     Examples
@@ -60,7 +62,7 @@ def _find_named_peer(attributes: Mapping[str, Any], position: Mapping[str, int],
             continue
         host = text.rpartition("://")[2].partition("/")[0].partition(":")[0]
         name = host.rpartition(".")[2] if key == "rpc.service" else host.partition(".")[0]
-        code = position.get(host, position.get(name, plain.get(_plain_name(name), -1)))
+        code = position.get(host, position.get(name, plain_names.get(_plain_name(name), -1)))
         if code >= 0:
             return code
     return -1
@@ -71,16 +73,16 @@ def _plain_name(name: str) -> str:
 
 
 def fill_in_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
-    """Fill in the peers of unanswered calls if all other calls of the same operation reach one service."""
+    """Fill in the peers of unanswered calls if all other calls of the same operation reach the same service."""
     crosses = (parent >= 0) & (service >= 0) & (service[parent] != service)
     answered = np.zeros(len(peer), dtype=bool)
     answered[parent[crosses]] = True
     reached = peer.copy()
     reached[parent[crosses]] = service[crosses]
-    known = reached >= 0
+    has_peer = reached >= 0
     size = int(kind.max(initial=-1)) + 1
     least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
-    np.minimum.at(least, kind[known], reached[known])
-    np.maximum.at(most, kind[known], reached[known])
+    np.minimum.at(least, kind[has_peer], reached[has_peer])
+    np.maximum.at(most, kind[has_peer], reached[has_peer])
     usual = np.where(least == most, most, -1)[kind]
     return np.where(calls_unnamed & ~answered & (peer < 0), usual, peer)

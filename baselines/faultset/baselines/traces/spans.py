@@ -67,10 +67,10 @@ def slow_spans(
     """
     count = int(groups.max()) + 1 if len(groups) else 0
     healthy_groups = groups[reference]
-    lines = np.maximum(np.bincount(healthy_groups, minlength=count), 1)
-    mean = np.bincount(healthy_groups, weights=durations[reference], minlength=count) / lines
+    counts = np.maximum(np.bincount(healthy_groups, minlength=count), 1)
+    mean = np.bincount(healthy_groups, weights=durations[reference], minlength=count) / counts
     squares = np.bincount(healthy_groups, weights=(durations[reference] - mean[healthy_groups]) ** 2, minlength=count)
-    sd = np.maximum(np.sqrt(squares / np.maximum(lines - 1, 1)), SD_FLOOR * mean)
+    sd = np.maximum(np.sqrt(squares / np.maximum(counts - 1, 1)), SD_FLOOR * mean)
     limit = np.where(np.bincount(healthy_groups, minlength=count) > 0, mean + sigmas * sd, np.inf)
     return durations > limit[groups]
 
@@ -141,7 +141,7 @@ class Spans:
     @cached_property
     def calls(self) -> Invocations:
         """Return the calls between services."""
-        return _invocations(self)
+        return _find_invocations(self)
 
     @cached_property
     def own_ns(self) -> Matrix:
@@ -171,11 +171,11 @@ def read_spans(episode: EpisodeView) -> Spans:
         return read_table(episode, "spans", ("attributes",))["attributes"]
 
     return episode.once(
-        "spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services, read_attributes)
+        "spans", lambda: _build_spans(read_table(episode, "spans", _COLUMNS), episode.services, read_attributes)
     )
 
 
-def _spans(
+def _build_spans(
     table: pa.Table, services: tuple[str, ...], read_attributes: Callable[[], pa.ChunkedArray] | None = None
 ) -> Spans:
     start = table["time"].cast("int64").to_numpy()
@@ -183,13 +183,13 @@ def _spans(
     table = table.take(order)
     names = tuple(sorted(services))
     position = {name: code for code, name in enumerate(names)}
-    pods = tuple(sorted(name for name in _dictionary(table["pod"])[0] if name))
-    masked, operation = _labels(table["operation"])
-    code = _numbers(table["status_code"])
+    pods = tuple(sorted(name for name in _split_dictionary(table["pod"])[0] if name))
+    masked, operation = _mask_labels(table["operation"])
+    code = _to_integers(table["status_code"])
     span_ids = _flatten(table["span_id"].cast(pa.string()))
-    trace = _numbers(pc.dictionary_encode(_flatten(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
-    parent = _numbers(pc.index_in(_flatten(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
-    # A parent in another trace is another span of the same id.
+    trace = _to_integers(pc.dictionary_encode(_flatten(table["trace_id"].cast(pa.string()))).indices)  # type: ignore[attr-defined]
+    parent = _to_integers(pc.index_in(_flatten(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
+    # A parent in another trace is another span with the same id.
     parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
     named = pc.fill_null(pc.not_equal(_flatten(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
     status = _map_names(table["status"], {"error": 1})
@@ -197,12 +197,12 @@ def _spans(
     service = _map_names(table["service"], position)
     duration = np.maximum(0, table["duration_ns"].to_numpy())
     kind = distinct((service + 1) * (len(masked) + 1) + operation + 1).code
-    parent = _with_grandparents(parent, orphan, start[order], duration, trace, kind)
+    parent = _replace_missing_parents(parent, orphan, start[order], duration, trace, kind)
     peer = _map_names(table["peer_service"], position)
     calls_unnamed = (_map_names(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
     if calls_unnamed.any():
         if read_attributes is not None:
-            texts, codes = _dictionary(read_attributes().take(pa.array(order[calls_unnamed])))
+            texts, codes = _split_dictionary(read_attributes().take(pa.array(order[calls_unnamed])))
             peer[calls_unnamed] = find_named_peers(texts, position)[codes]
         peer = fill_in_usual_peers(peer, calls_unnamed, parent, service, kind)
     return Spans(
@@ -223,7 +223,9 @@ def _spans(
     )
 
 
-def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:
+def _replace_missing_parents(
+    parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints
+) -> Ints:
     """Replace missing parents by the innermost enclosing span that is a usual grandparent.
 
     A kind of span is a usual grandparent if complete chains have it two levels above the same service and operation.
@@ -257,24 +259,24 @@ def _flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
+def _to_integers(column: pa.ChunkedArray | pa.Array) -> Ints:
     return _flatten(column).cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
-def _dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
+def _split_dictionary(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = _flatten(column.unify_dictionaries())
-    return array.dictionary.cast(pa.string()).to_pylist(), _numbers(array.indices)
+    return array.dictionary.cast(pa.string()).to_pylist(), _to_integers(array.indices)
 
 
 def _map_names(column: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
-    words, codes = _dictionary(column)
+    words, codes = _split_dictionary(column)
     return np.array([*(position.get(word, -1) for word in words), -1], dtype=np.int64)[codes]
 
 
-def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
-    words, codes = _dictionary(column)
+def _mask_labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
+    words, codes = _split_dictionary(column)
     masked = [_DIGITS.sub("#", word) for word in words]
     labels = tuple(sorted(set(masked)))
     position = {label: code for code, label in enumerate(labels)}
@@ -319,7 +321,7 @@ def attribute_spans(spans: Spans) -> Ints:
     return service
 
 
-def _invocations(spans: Spans) -> Invocations:
+def _find_invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
     entering = (spans.service >= 0) & (parent_service != spans.service)
     entering &= ~spans.orphan | _is_usual_entry(entering, spans)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_FILE_BYTES = 64 << 20
 
 
-@command("judge", short_help="Judge what has no verdict yet.")
+@command("judge", short_help="Judge episodes and incidents without a verdict.")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -31,11 +31,11 @@ _MAX_FILE_BYTES = 64 << 20
 @click.option("--version", metavar="V", help="Version to judge; the newest by default.")
 @json_option
 def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_json: bool) -> None:
-    """Write DATASET to the new folder OUT, with verdicts where they were unknown.
+    """Write a copy of DATASET to the new folder OUT in which unknown verdicts are judged again.
 
     If clients did not notice a fault and the latent test had no limit at that time, the verdict is unknown. For
-    episodes, this command repeats the tests with limits that were measured later. A fault that only left messages of
-    a queue unprocessed is manifest.
+    episodes, this command repeats the tests with limits that were measured later. A fault is also manifest if messages
+    of a queue were not processed.
 
     For incidents of recordings, the limit is the score that 1 % of the services exceed in healthy windows of the same
     length, in the recordings with equal settings. The false alarms of the tests in healthy windows are printed, and

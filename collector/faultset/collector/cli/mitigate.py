@@ -151,21 +151,28 @@ def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
 
 
 def _orders(commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float) -> Any:
-    from faultset.collector.mitigation.repairs import REPAIRS, commands_order, operator_order, repair_order
+    from faultset.collector.mitigation.repairs import (
+        REPAIRS,
+        build_commands_order,
+        build_operator_order,
+        build_repair_order,
+    )
 
     chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
-    given_orders = [commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
-    given_orders += [operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
+    given_orders = [build_commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
+    given_orders += [build_operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
     for name in chosen:
-        repair_order(name, "", within_s=within, sustain_s=sustain)
+        build_repair_order(name, "", within_s=within, sustain_s=sustain)
     if not given_orders and not chosen:
         raise UsageError(
             "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
         )
 
     def orders(plan: Plan) -> list[RepairOrder]:
-        builtin_orders = [repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen]
+        builtin_orders = [
+            build_repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen
+        ]
         return [*given_orders, *builtin_orders]
 
     return orders

@@ -100,7 +100,7 @@ def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parame
 
 
 def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
-    """Return the databases into which a service logs in with a password; for `also_accepted` too."""
+    """Return the databases that a service uses with a password; also a function for `also_accepted`."""
     return tuple(store for store in app.stores(service) if store in list_databases_with_password(app))
 
 
@@ -121,7 +121,7 @@ def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
     needs=("exec", "secret", "runtime"),
 )
 def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Leave out the last character of a password in the Secret, and restart the pods that read it."""
+    """Remove the last character of a password in the Secret, and restart the pods that read it."""
     app = platform.app
     store = next(iter(stores_with_password(app, target)))
     trigger_restart(platform, target, recreate=True)

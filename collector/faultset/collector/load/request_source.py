@@ -36,12 +36,12 @@ class RequestSource:
             return
         yield pa.RecordBatch.from_arrays(
             [
-                _times(records["scheduled"]),
-                _times(records["sent"]),
-                _names(records["endpoint"], endpoints),
-                _optional(records["latency"], pa.int64()),
-                _optional(records["status"], pa.int32()),
-                _names(records["outcome"], OUTCOMES),
+                _convert_times(records["scheduled"]),
+                _convert_times(records["sent"]),
+                _convert_names(records["endpoint"], endpoints),
+                _convert_optional(records["latency"], pa.int64()),
+                _convert_optional(records["status"], pa.int32()),
+                _convert_names(records["outcome"], OUTCOMES),
             ],
             schema=SCHEMA,
         )
@@ -50,13 +50,13 @@ class RequestSource:
         """Do nothing, because no file stays open."""
 
 
-def _times(values: np.ndarray) -> pa.Array:
+def _convert_times(values: np.ndarray) -> pa.Array:
     return pa.array(values.astype("i8")).cast(SCHEMA.field("scheduled").type)
 
 
-def _optional(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+def _convert_optional(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     return pa.array(values.astype("i8"), mask=values == NONE).cast(kind)
 
 
-def _names(values: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+def _convert_names(values: np.ndarray, names: tuple[str, ...]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(values.astype("i4")), pa.array(names))

@@ -60,7 +60,7 @@ def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarra
     first
         Number of records to skip; a request has one or two records.
     """
-    endpoints, records = _read(path, first)
+    endpoints, records = _read_records(path, first)
     _, last_from_end = np.unique(records["number"][::-1], return_index=True)
     latest = records[len(records) - 1 - last_from_end]
     return endpoints, latest[np.argsort(latest["scheduled"], kind="stable")]
@@ -68,12 +68,12 @@ def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarra
 
 def first_record_after(path: Path, time_ns: int, first: int = 0) -> int:
     """Return how many records from `first` on precede the first one that was scheduled at a time or later."""
-    _, records = _read(path, first)
+    _, records = _read_records(path, first)
     later = np.flatnonzero(records["scheduled"] >= time_ns)
     return int(later[0]) if len(later) else len(records)
 
 
-def _read(path: Path, first: int) -> tuple[tuple[str, ...], np.ndarray]:
+def _read_records(path: Path, first: int) -> tuple[tuple[str, ...], np.ndarray]:
     """Return endpoints and raw records; an incomplete one at the end is ignored."""
     try:
         with path.open("rb") as file:

@@ -72,8 +72,8 @@ class Schedule:
         """Draw the next arrival; `elapsed_s` is the time since the load began."""
         bounds = self._last
         if self._horizon_s:
-            done = min(1.0, elapsed_s / self._horizon_s)
-            bounds = (1 - done) * self._first + done * self._last
+            progress = min(1.0, elapsed_s / self._horizon_s)
+            bounds = (1 - progress) * self._first + progress * self._last
         point = self._requests.random() * bounds[-1]
         kind = int(np.searchsorted(bounds, point, side="right"))
         request = self._kinds[kind]

@@ -52,7 +52,7 @@ class MitigationAttempt:
         results: list[MitigationResult] = []
         for order in self._orders:
             result = self._carry_out(order, live)
-            results.append(replace(result, after=tuple(one.repair for one in results)))
+            results.append(replace(result, after=tuple(earlier.repair for earlier in results)))
             if result.success:
                 break
         return tuple(results)
@@ -77,15 +77,15 @@ class MitigationAttempt:
         else:
             commands, record, deadline_from_ns = self._repair(order, live), None, began_ns
             watch.begin()
-        healthy_ns = watch.until(deadline_from_ns + round(order.within_s * SECOND_NS))
+        healthy_ns = watch.wait_until_healthy(deadline_from_ns + round(order.within_s * SECOND_NS))
         return MitigationResult(
             repair=order.name,
             success=healthy_ns is not None,
             parts=watch.parts,
             commands=commands,
             manifest=live.manifest,
-            mitigated_s=None if healthy_ns is None else _seconds(healthy_ns - live.onset_ns),
-            repair_s=None if healthy_ns is None else _seconds(healthy_ns - began_ns),
+            mitigated_s=None if healthy_ns is None else _to_seconds(healthy_ns - live.onset_ns),
+            repair_s=None if healthy_ns is None else _to_seconds(healthy_ns - began_ns),
             mitigator=record,
         )
 
@@ -116,11 +116,11 @@ class MitigationAttempt:
             until_ns = live.clock() + round(seconds * SECOND_NS)
             while (left_s := (until_ns - live.clock()) / SECOND_NS) > 0:
                 live.sleep(min(POLL_S, left_s))
-                watch.look()
+                watch.update()
 
-        def between() -> None:
+        def update_between_calls() -> None:
             live.sleep(0.0)
-            watch.look()
+            watch.update()
 
         tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep, folder=order.folder)), sleep, queue)
         watch.begin()
@@ -128,7 +128,7 @@ class MitigationAttempt:
             chosen,
             lambda mitigator: mitigator.mitigate(tools, chosen.settings),
             queue,
-            between,
+            update_between_calls,
             live.clock,
         )
         if "failure" in record:
@@ -140,12 +140,12 @@ class MitigationAttempt:
         self, live: LiveFault, sleep: Callable[[float], None], *, folder: Path | None, by_owner: bool = False
     ) -> KubectlSession:
         namespaces = {self._platform.app.name}
-        for found in self._platform.list("Deployment"):
-            namespaces.add(found["metadata"].get("namespace") or self._platform.app.name)
+        for deployment in self._platform.list("Deployment"):
+            namespaces.add(deployment["metadata"].get("namespace") or self._platform.app.name)
         assert self._healthy is not None
         return KubectlSession(
             state=LiveState(self._platform, frozenset(namespaces), live.clock, by_owner=by_owner),
-            known=frozenset(self._healthy.desired.objects),
+            original_objects=frozenset(self._healthy.desired.objects),
             folder=folder,
             sleep=sleep,
         )
@@ -166,29 +166,29 @@ class _Watch:
         self._start_ns = self._live.clock()
         self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
 
-    def look(self) -> None:
-        """Ask the judge, unless it was asked a moment ago."""
+    def update(self) -> None:
+        """Ask the judge, at most once per second."""
         now_ns = self._live.clock()
         if now_ns < self._next_ns:
             return
         self._next_ns = now_ns + round(POLL_S * SECOND_NS)
         end_ns = now_ns - round(SETTLE_S * SECOND_NS)
         self.parts = self._judge.read(min(self._start_ns, end_ns - SECOND_NS), end_ns)
-        problems = {part.part for part in self.parts if not part.ok}
+        problems = {check.part for check in self.parts if not check.ok}
         self._healthy_ns = self._start_ns if not problems and end_ns - self._start_ns >= self._sustain_ns else None
         if problems:
             self._judge.begin_window()
             # requests are known up to the end of the window, everything else up to now
             self._start_ns = max(self._start_ns, end_ns) if problems == {"requests"} else now_ns
 
-    def until(self, deadline_ns: int) -> int | None:
-        """Return since when the application has been healthy for long enough; None if not before the deadline."""
+    def wait_until_healthy(self, deadline_ns: int) -> int | None:
+        """Return the time since which the application has been healthy for long enough; None after the deadline."""
         while True:
             self._live.sleep(POLL_S)
-            self.look()
+            self.update()
             if self._healthy_ns is not None or self._start_ns > deadline_ns:
                 return self._healthy_ns
 
 
-def _seconds(length_ns: int) -> float:
+def _to_seconds(length_ns: int) -> float:
     return round(length_ns / SECOND_NS, 3)

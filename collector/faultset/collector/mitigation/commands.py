@@ -133,10 +133,10 @@ def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
             action, rest = split_verb(rest, READ_FLAGS)
             verb = f"{verb} {action}"
     elif program != "sleep":
-        begins = "a command must start with kubectl or sleep"
+        rule = "a command must start with kubectl or sleep"
         if program in (*READ_VERBS, *_VERBS) or program in _GROUPS:
-            raise CommandRefused(f"{begins}; write: kubectl {' '.join(words)}")
-        raise CommandRefused(f"{begins}, got {program or 'nothing'!r}")
+            raise CommandRefused(f"{rule}; write: kubectl {' '.join(words)}")
+        raise CommandRefused(f"{rule}, got {program or 'nothing'!r}")
     if verb not in _VERBS:
         verbs = ", ".join(name for name in [*READ_VERBS, *_VERBS] if name != "sleep")
         if not verb:

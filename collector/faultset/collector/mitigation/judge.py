@@ -25,13 +25,13 @@ from faultset.datasets.views import EpisodeView
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
 """Kinds of objects that specify an application."""
 _DESIRED = ("spec", "data", "stringData", "binaryData", "type")
-_FREE = {
+_CHANGEABLE_FIELDS = {
     "Deployment": (("spec", "strategy"),),
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs")),
     "PersistentVolumeClaim": (("spec", "volumeName"),),
 }
 """Fields that a repair may change: how pods are replaced, and values assigned by the cluster."""
-_FREE_ANNOTATIONS = (
+_CHANGEABLE_ANNOTATIONS = (
     "kubectl.kubernetes.io/",
     "deployment.kubernetes.io/",
     "kubernetes.io/change-cause",
@@ -76,10 +76,10 @@ class DesiredState:
         lines = [f"{kind} {name} is new" for kind, name in sorted(set(later.objects) - set(self.objects))]
         for key in sorted(set(self.objects) & set(later.objects)):
             kind, name = key
-            for path, before, after in _differences(self.objects[key], later.objects[key]):
+            for path, before, after in _list_differences(self.objects[key], later.objects[key]):
                 if kind == "Secret":
                     before = after = "..."
-                lines.append(f"{kind} {name}: {path} is {_short(after)}, was {_short(before)}")
+                lines.append(f"{kind} {name}: {path} is {_shorten(after)}, was {_shorten(before)}")
         return lines
 
 
@@ -98,14 +98,14 @@ def find_changed_pods(platform: Platform) -> list[str]:
             desired, present = (
                 _extract_container_fields(resource["spec"]["containers"]) for resource in (template, pod)
             )
-            for path, before, after in _differences(desired, present):
-                lines.append(f"Pod {pod['metadata']['name']}: {path} is {_short(after)}, expected {_short(before)}")
+            for path, before, after in _list_differences(desired, present):
+                lines.append(f"Pod {pod['metadata']['name']}: {path} is {_shorten(after)}, expected {_shorten(before)}")
     return lines
 
 
 def _extract_desired_fields(resource: Object) -> dict[str, Any]:
     desired = {key: copy.deepcopy(resource[key]) for key in _DESIRED if key in resource}
-    for *parents, last in _FREE.get(resource["kind"], ()):
+    for *parents, last in _CHANGEABLE_FIELDS.get(resource["kind"], ()):
         owner: Any = desired
         for parent in parents:
             owner = owner.get(parent, {})
@@ -114,7 +114,7 @@ def _extract_desired_fields(resource: Object) -> dict[str, Any]:
     metadata = spec.get("template", {}).get("metadata") if isinstance(spec, dict) else None
     if isinstance(metadata, dict):
         annotations = metadata.pop("annotations", None) or {}
-        compared = {key: value for key, value in annotations.items() if not key.startswith(_FREE_ANNOTATIONS)}
+        compared = {key: value for key, value in annotations.items() if not key.startswith(_CHANGEABLE_ANNOTATIONS)}
         if compared:
             metadata["annotations"] = compared
     return desired
@@ -127,18 +127,18 @@ def _extract_container_fields(containers: Sequence[Mapping[str, Any]]) -> dict[s
     }
 
 
-def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def _list_differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
-            yield from _differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+            yield from _list_differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(old, new, f"{path}[{index}]")
+            yield from _list_differences(old, new, f"{path}[{index}]")
     elif before != after and not (not before and not after and before != 0 and after != 0):
         yield path, before, after
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -211,7 +211,7 @@ class RepairJudge:
             "objects": self._describe_changes(present),
             "presence": self._describe_missing(present),
         }
-        return tuple(RepairCheckResult(part=part, ok=not problems[part], detail=problems[part]) for part in PARTS)
+        return tuple(RepairCheckResult(part=name, ok=not problems[name], detail=problems[name]) for name in PARTS)
 
     def _check_fault(self) -> str:
         """Return the evidence of the fault's check, or its error, because a repair may delete the inspected object."""
@@ -221,7 +221,7 @@ class RepairJudge:
             return f"its check fails: {error}"
 
     def _describe_changes(self, present: DesiredState) -> str:
-        return _join_lines([*self._healthy.desired.changes_to(present), *find_changed_pods(self._platform)])
+        return _summarise_lines([*self._healthy.desired.changes_to(present), *find_changed_pods(self._platform)])
 
     def _describe_missing(self, present: DesiredState) -> str:
         missing = self._healthy.desired.missing_in(present)
@@ -231,7 +231,7 @@ class RepairJudge:
             if claim.get("status", {}).get("phase", "Bound") != "Bound"
         ]
         without_endpoints = self._healthy.with_endpoints - _find_services_with_endpoints(self._platform)
-        return _join_lines(
+        return _summarise_lines(
             [
                 *(f"{kind} {name} is missing" for kind, name in missing),
                 *(f"claim {name} has no volume" for name in waiting),
@@ -248,7 +248,7 @@ def _find_services_with_endpoints(platform: Platform) -> set[str]:
     }
 
 
-def _join_lines(lines: list[str]) -> str:
+def _summarise_lines(lines: list[str]) -> str:
     more = f", and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
     return "; ".join(lines[:_MAX_NAMED]) + more
 

@@ -82,7 +82,7 @@ class LiveState:
 
     @property
     def now_ns(self) -> int:
-        """The present."""
+        """Current time, UTC nanoseconds."""
         return self._clock()
 
     def check_namespace(self, namespace: str | None) -> None:
@@ -96,7 +96,7 @@ class LiveState:
         """Return the kind named by a word; raise CommandRefused if it is not supported."""
         kind = canonical_kind(word)
         if kind is None or kind not in (*LIVE_KINDS, "Event"):
-            names = [known.short[0] if known.short else known.plural for known in KINDS if known.kind in LIVE_KINDS]
+            names = [entry.short[0] if entry.short else entry.plural for entry in KINDS if entry.kind in LIVE_KINDS]
             raise CommandRefused(f'the server doesn\'t have a resource type "{word[:60]}"; {suggest(word, names)}')
         return kind
 
@@ -216,8 +216,8 @@ class KubectlSession:
     ----------
     state
         The platform as seen by commands.
-    known
-        Kind and name of the objects from before the fault; no others may be created.
+    original_objects
+        Kind and name of the objects that existed before the fault; no others may be created.
     folder
         Folder with the files of `apply -f`; None without files.
     sleep
@@ -225,7 +225,7 @@ class KubectlSession:
     """
 
     state: LiveState
-    known: frozenset[tuple[str, str]]
+    original_objects: frozenset[tuple[str, str]]
     folder: Path | None
     sleep: Callable[[float], None]
 

@@ -76,7 +76,7 @@ class CallQueue:
                 if result.done():
                     raise
                 if self._closed.is_set():
-                    raise PlatformError("the time of the repair is over") from None
+                    raise PlatformError("the time limit of the repair has passed") from None
 
     def run_next(self, seconds: float) -> None:
         """Execute the next call if one arrives in time."""
@@ -119,7 +119,7 @@ def run_mitigator(
         try:
             record.update(work(mitigator))
         except Exception as error:
-            # the episode must continue to its undo, whatever a mitigator raises
+            # the episode must continue to its undo after any exception of a mitigator
             record.update(failure=in_one_sentence(error))
 
     thread = threading.Thread(target=run, name="mitigator", daemon=True)
@@ -172,10 +172,10 @@ class LiveTools(EpisodeTools):
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
         """Call a tool in the episode's own thread; see `EpisodeTools.call`."""
-        return self._queue.run(lambda: self._called_now(name, arguments))
+        return self._queue.run(lambda: self._call_now(name, arguments))
 
-    def _called_now(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
-        self._look()
+    def _call_now(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
+        self._update_view()
         return super().call(name, arguments)
 
     def kubectl(
@@ -196,7 +196,7 @@ class LiveTools(EpisodeTools):
             program = [] if words[:1] in (["kubectl"], ["sleep"]) else ["kubectl"]
             result, answer = self._front.run_words(command, [*program, *words], has_filters=has_filters)
             self.commands.append(result)
-            self._look()
+            self._update_view()
             return answer if answer.text.strip() else answer_ok("(no output)")
 
         return answer_line(command, carry_out)
@@ -207,10 +207,10 @@ class LiveTools(EpisodeTools):
     ) -> ToolAnswer:
         """Wait while the system continues to run."""
         self._sleep(seconds)
-        self._look()
+        self._update_view()
         return answer_ok(f"Waited {seconds:g} s.")
 
-    def _look(self) -> None:
+    def _update_view(self) -> None:
         view = self._recorded()
         self.clock = ViewClock(view.context)
         self.recording = VisibleTables(view, self.clock)

@@ -34,10 +34,10 @@ _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
     TRUE_UNDO: lambda target: (),
 }
 REPAIRS = tuple(_COMMANDS_OF)
-"""Names of the controls, which run next to every other repair."""
+"""Names of the controls, which run in addition to every other repair."""
 
 
-def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+def build_repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
     """Return a repair of `REPAIRS` for a target.
 
     Raises
@@ -47,7 +47,7 @@ def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: f
     """
     if name not in _COMMANDS_OF:
         raise unknown_name("repair", name, REPAIRS)
-    check_lengths(within_s, sustain_s)
+    check_time_limits(within_s, sustain_s)
     return RepairOrder(
         name=name,
         commands=_COMMANDS_OF[name](target),
@@ -57,15 +57,15 @@ def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: f
     )
 
 
-def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return the repair by the commands of a file.
+def build_commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+    """Return the repair that executes the commands in a file.
 
     Raises
     ------
     UsageError
         The file cannot be read, or contains a line that is not a command; the message names the line.
     """
-    check_lengths(within_s, sustain_s)
+    check_time_limits(within_s, sustain_s)
     lines = read_command_lines(file)
     for number, line in lines:
         try:
@@ -81,27 +81,30 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
     )
 
 
-def operator_order(socket: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return the repair by a program that listens on a Unix socket.
+def build_operator_order(socket: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+    """Return the repair that a program on a Unix socket carries out.
 
     Raises
     ------
     UsageError
-        Nothing is at the path, or a length of time cannot be meant.
+        There is no socket at the path, or a time limit is out of range.
     """
-    check_lengths(within_s, sustain_s)
+    check_time_limits(within_s, sustain_s)
     if not socket.is_socket():
-        raise UsageError(f"--operator must be the Unix socket of a program that listens; {socket} is none")
+        raise UsageError(
+            f"--operator must be the Unix socket of a listening program, but {socket} is not a socket; start the "
+            "program first"
+        )
     order = MitigatorOrder(mitigator=OPERATOR, settings={"socket": str(socket.absolute())}, seconds=_OPERATOR_SECONDS)
     return RepairOrder(name=OPERATOR, mitigator=order, within_s=within_s, sustain_s=sustain_s)
 
 
-def check_lengths(within_s: float, sustain_s: float) -> None:
-    """Raise UsageError when a repair cannot be judged in these times."""
+def check_time_limits(within_s: float, sustain_s: float) -> None:
+    """Raise UsageError if a time limit is out of range."""
     if not 2.0 <= sustain_s <= within_s <= 3600.0:
         raise UsageError(
-            "a repair is judged within 2 s to an hour, and healthy for at least 2 s of it; "
-            f"found {within_s:g} s and {sustain_s:g} s"
+            "the application must stay healthy for at least 2 s (--sustain) within at most an hour (--within), got "
+            f"{sustain_s:g} s within {within_s:g} s; change them"
         )
 
 
@@ -115,33 +118,33 @@ def read_command_lines(path: Path) -> list[tuple[int, str]]:
     UsageError
         The file cannot be read, is too large, is not UTF-8, or has no command.
     """
-    text = _text_of(path)
-    made: list[tuple[int, str]] = []
-    begun, number_of_first = "", 0
+    text = _read_text(path)
+    commands: list[tuple[int, str]] = []
+    unfinished, first_number = "", 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not begun and (not line.strip() or line.lstrip().startswith("#")):
+        if not unfinished and (not line.strip() or line.lstrip().startswith("#")):
             continue
-        number_of_first = number_of_first or number
+        first_number = first_number or number
         if line.endswith("\\"):
-            begun += line[:-1] + " "
+            unfinished += line[:-1] + " "
             continue
-        made.append((number_of_first, (begun + line).strip()))
-        begun, number_of_first = "", 0
-    if begun:
-        raise UsageError(f"{path}, line {number_of_first}: the command ends with a backslash; write the rest of it")
-    if not made:
+        commands.append((first_number, (unfinished + line).strip()))
+        unfinished, first_number = "", 0
+    if unfinished:
+        raise UsageError(f"{path}, line {first_number}: the command ends with a backslash; write the rest of it")
+    if not commands:
         raise UsageError(
-            f"{path} has no command; write one a line, for instance: kubectl rollout restart deployment/geo"
+            f"{path} has no command; write one per line, for instance: kubectl rollout restart deployment/geo"
         )
-    return made
+    return commands
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return read_regular(path, limit_bytes=LARGEST_FILE_BYTES, error=UsageError).decode()
     except UnicodeDecodeError:
-        raise UsageError(f"{path} must be text in UTF-8; save it so") from None
+        raise UsageError(f"{path} must be text in UTF-8; save it in that encoding") from None
 
 
 MITIGATION_PHASES = Phases(warmup_s=8.0, baseline_s=20.0, fault_s=60.0, cooldown_s=1.0)
-"""A short reference, and time for a slow fault to take effect; the repair begins as soon as clients have felt it."""
+"""A short reference, and time for a slow fault to take effect; the repair begins as soon as clients are affected."""

@@ -51,14 +51,14 @@ def patch(session: KubectlSession, command: KubectlCommand) -> str:
 def apply(session: KubectlSession, command: KubectlCommand) -> str:
     """Create or change the objects of a manifest; only objects that the application had may be created."""
     lines = []
-    for manifest in _manifests(session, command.flags["--filename"]):
+    for manifest in _read_manifests(session, command.flags["--filename"]):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         session.require_writable(kind)
         session.state.check_namespace(manifest["metadata"].get("namespace"))
         try:
             current = session.platform.get(kind, name)
         except ObjectNotFound:
-            if (kind, name) not in session.known:
+            if (kind, name) not in session.original_objects:
                 raise CommandRefused(
                     f"{full_name(kind, name)} did not exist before; only objects that the application had may be "
                     "created"
@@ -73,9 +73,9 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def replace(session: KubectlSession, command: KubectlCommand) -> str:
-    """Give objects the content, labels and annotations of a manifest; other fields are removed."""
+    """Replace the content, labels and annotations of objects by those of a manifest."""
     lines = []
-    for manifest in _manifests(session, command.flags["--filename"]):
+    for manifest in _read_manifests(session, command.flags["--filename"]):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         session.require_writable(kind)
         session.state.check_namespace(manifest["metadata"].get("namespace"))
@@ -95,7 +95,7 @@ def delete(session: KubectlSession, command: KubectlCommand) -> str:
     flags = command.flags
     grace_s = 0.0 if "--force" in flags else 1.0 if "--now" in flags else None
     lines = []
-    for kind, name in _references(session, command):
+    for kind, name in _list_references(session, command):
         session.require_writable(kind)
         if name is None and command.selector is None and "--all" not in flags:
             raise CommandRefused(f"which {resource_name(kind)}? give names, a selector with -l, or --all")
@@ -193,9 +193,9 @@ def _change_templates(
     return _change_each(session, words, change_template, done)
 
 
-def _references(session: KubectlSession, command: KubectlCommand) -> list[Reference]:
-    of_all = tuple(kind for kind in CATEGORY_ALL if kind in session.state.kinds)
-    return references(command.arguments, session.state.kind_of, of_all, command.selector)
+def _list_references(session: KubectlSession, command: KubectlCommand) -> list[Reference]:
+    all_kinds = tuple(kind for kind in CATEGORY_ALL if kind in session.state.kinds)
+    return references(command.arguments, session.state.kind_of, all_kinds, command.selector)
 
 
 def _require_kind(body: Object, kinds: Sequence[str]) -> None:
@@ -238,7 +238,7 @@ def _split_pairs(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return objects, pairs
 
 
-def _manifests(session: KubectlSession, file: str) -> list[Mapping[str, Any]]:
+def _read_manifests(session: KubectlSession, file: str) -> list[Mapping[str, Any]]:
     path = Path(file)
     if session.folder is None or path.is_absolute() or ".." in path.parts:
         raise CommandRefused(f"-f must be a relative path below the folder of the command file, got {file}")
@@ -267,7 +267,7 @@ def _expand_list(document: Any) -> list[Any]:
 def restart(session: KubectlSession, command: KubectlCommand) -> str:
     """Replace the pods of workloads one by one."""
     lines = []
-    for workload in _workloads(session, command.arguments):
+    for workload in _find_workloads(session, command.arguments):
         restarted = copy.deepcopy(workload)
         metadata = restarted["spec"]["template"].setdefault("metadata", {})
         metadata["annotations"] = {**(metadata.get("annotations") or {}), RESTARTED_AT: rfc3339(session.state.now_ns)}
@@ -278,8 +278,8 @@ def restart(session: KubectlSession, command: KubectlCommand) -> str:
 def undo(session: KubectlSession, command: KubectlCommand) -> str:
     """Go back to an earlier pod template of a Deployment: the last one, or that of a revision."""
     lines = []
-    for workload in _workloads(session, command.arguments):
-        revisions = _revisions(session, workload)
+    for workload in _find_workloads(session, command.arguments):
+        revisions = _find_revisions(session, workload)
         earlier = sorted(revisions)[:-1]
         revision = command.flags.get("--to-revision") or (earlier[-1] if earlier else 0)
         if revision not in revisions:
@@ -296,19 +296,19 @@ def undo(session: KubectlSession, command: KubectlCommand) -> str:
 def list_revisions(session: KubectlSession, command: KubectlCommand) -> str:
     """List the revisions of Deployments."""
     tables = []
-    for workload in _workloads(session, command.arguments):
+    for workload in _find_workloads(session, command.arguments):
         table = in_columns(
-            ["REVISION", "CHANGE-CAUSE"], [(revision, None) for revision in sorted(_revisions(session, workload))]
+            ["REVISION", "CHANGE-CAUSE"], [(revision, None) for revision in sorted(_find_revisions(session, workload))]
         )
         tables.append(f"{full_name(workload['kind'], workload['metadata']['name'])}\n{table}")
     return "\n\n".join(tables)
 
 
 def wait_for_rollout(session: KubectlSession, command: KubectlCommand) -> str:
-    """Wait until Deployments are rolled out; raise PlatformError when they are not in time."""
+    """Wait until Deployments are rolled out; raise PlatformError after the timeout."""
     timeout_s = command.flags.get("--timeout", 60.0 if command.verb == "rollout status" else 30.0)
     lines = []
-    for workload in _workloads(session, command.arguments):
+    for workload in _find_workloads(session, command.arguments):
         name = workload["metadata"]["name"]
         waited_s = 0.0
         while not is_rolled_out(workload := session.state.get(workload["kind"], name)):
@@ -325,7 +325,7 @@ def wait_for_rollout(session: KubectlSession, command: KubectlCommand) -> str:
     return "\n".join(lines)
 
 
-def _workloads(session: KubectlSession, words: Sequence[str]) -> list[Object]:
+def _find_workloads(session: KubectlSession, words: Sequence[str]) -> list[Object]:
     workloads = []
     for kind, name in references(words, session.state.kind_of, ()):
         if kind not in WORKLOADS:
@@ -334,7 +334,7 @@ def _workloads(session: KubectlSession, words: Sequence[str]) -> list[Object]:
     return workloads
 
 
-def _revisions(session: KubectlSession, deployment: Object) -> dict[int, Object]:
+def _find_revisions(session: KubectlSession, deployment: Object) -> dict[int, Object]:
     uid = deployment["metadata"].get("uid")
     revisions = {}
     for replica_set in session.platform.list("ReplicaSet"):
@@ -406,12 +406,12 @@ def parse(text: str) -> Any:
 
 
 def with_images(template: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, Any]:
-    """Return a pod template with the given images by container name; `*` stands for all containers."""
+    """Return a pod template with the given images by container name; `*` means all containers."""
     changed = copy.deepcopy(dict(template))
     names = [container["name"] for container in changed["spec"]["containers"]]
     for name in images:
         if name not in (*names, "*"):
-            raise CommandRefused(f'unable to find container named "{name}"; there are {", ".join(names)}')
+            raise CommandRefused(f'unable to find container named "{name}"; expected one of {", ".join(names)}')
     for container in changed["spec"]["containers"]:
         container["image"] = images.get(container["name"], images.get("*", container["image"]))
     return changed

@@ -1,6 +1,6 @@
 """Fetch telemetry of a past window from the APIs of monitoring servers, page by page.
 
-The answers are kept by `SpooledEndpoint`; functions only decide what to request, and return how much there is.
+`SpooledEndpoint` stores the responses; the functions decide what to request, and return the number of items.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from faultset.datasets.metrics.roles import builtin_catalogue
 
 LINES_PER_PAGE = 5_000
 """Loki's default limit (`max_entries_limit_per_query`)."""
-_FOUND_PER_PAGE = 500
+_TRACES_PER_PAGE = 500
 _US, _SECOND_NS = 1_000, 1_000_000_000
 _FIRST_STEP_NS = 60 * _SECOND_NS
 _OBJECTS = (
@@ -46,7 +46,7 @@ class Selection:
     namespace
         Kubernetes namespace of metrics, spans, log lines and objects; None for all.
     matchers
-        PromQL matchers of metrics in addition, such as `job="shop"`.
+        Further PromQL matchers of metrics, such as `job="shop"`.
     roles
         Roles of metrics; empty for all.
     log_selector
@@ -70,7 +70,7 @@ def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     endpoint.get("/api/v1/metadata")
     reader = SampleReader(endpoint)
     jobs: list[tuple[str, Sequence[str]]] = []
-    for matcher in _metric_matchers(selection):
+    for matcher in _build_metric_matchers(selection):
         families = reader.families([matcher], selection.start_ns, selection.end_ns)
         chosen = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
         jobs += [(matcher, batch) for batch in batch_families(chosen)]
@@ -82,7 +82,7 @@ def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     return len({name for _, batch in jobs for name in batch})
 
 
-def _metric_matchers(selection: Selection) -> list[str]:
+def _build_metric_matchers(selection: Selection) -> list[str]:
     """Return selectors without braces; scraping renames the label of the namespace on a conflict."""
     others = [selection.matchers] if selection.matchers else []
     if not selection.namespace:
@@ -94,17 +94,17 @@ def _metric_matchers(selection: Selection) -> list[str]:
 def _has_role(metric: str, roles: Sequence[str]) -> bool:
     if not roles:
         return True
-    known = builtin_catalogue().find(metric)
-    return (known.role if known is not None else guess_role(metric, "gauge")["role"]) in roles
+    entry = builtin_catalogue().find(metric)
+    return (entry.role if entry is not None else guess_role(metric, "gauge")["role"]) in roles
 
 
 def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
     """Fetch all traces with a span in the window; return the number of services."""
-    pager, known = TracePager(endpoint, selection.namespace), KnownTraces()
+    pager, known_traces = TracePager(endpoint, selection.namespace), KnownTraces()
     services = [name for name in pager.list_services() if not _OWN_SPANS.fullmatch(name)]
     start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
     for number, service in enumerate(services):
-        for _ in pager.service_pages(service, start_us, end_us, known):
+        for _ in pager.service_pages(service, start_us, end_us, known_traces):
             advance(number / len(services))
     advance(1.0)
     return len(services)
@@ -114,7 +114,7 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
     """Search the window for traces and fetch each by its id; return their number."""
     query = f"{{resource.k8s.namespace.name={quote(selection.namespace)}}}" if selection.namespace else "{}"
     traces: dict[str, None] = {}
-    for answer in _tempo_searches(endpoint, selection, query):
+    for answer in _search_tempo(endpoint, selection, query):
         traces |= dict.fromkeys(str(item["traceID"]) for item in answer)
     for number, trace in enumerate(traces):
         endpoint.body(f"/api/traces/{trace}")
@@ -123,30 +123,32 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
     return len(traces)
 
 
-def _tempo_searches(endpoint: Endpoint, selection: Selection, query: str) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the found traces of consecutive windows of whole seconds; full responses are searched again in parts."""
+def _search_tempo(endpoint: Endpoint, selection: Selection, query: str) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the traces of consecutive windows of whole seconds; halve a window whose response is full."""
     at_s, end_s = selection.start_ns // _SECOND_NS, -(-selection.end_ns // _SECOND_NS)
     step_s = 60
     while at_s < end_s:
         until_s = min(at_s + step_s, end_s)
-        window = {"start": str(at_s), "end": str(until_s), "limit": str(_FOUND_PER_PAGE), "q": query}
-        found = endpoint.get("/api/search", window).get("traces") or []
-        if len(found) >= _FOUND_PER_PAGE:
+        window = {"start": str(at_s), "end": str(until_s), "limit": str(_TRACES_PER_PAGE), "q": query}
+        matches = endpoint.get("/api/search", window).get("traces") or []
+        if len(matches) >= _TRACES_PER_PAGE:
             if until_s - at_s == 1:
                 raise PlatformError(
-                    f"{endpoint.name} has {_FOUND_PER_PAGE} traces or more within a second; reduce the sampling rate, "
+                    f"{endpoint.name} has {_TRACES_PER_PAGE} traces or more within a second; reduce the sampling rate, "
                     "or give a --namespace"
                 )
             step_s = max(1, (until_s - at_s) // 2)
             continue
-        yield found
-        at_s, step_s = until_s, min(2 * step_s, 3_600) if len(found) < _FOUND_PER_PAGE // 4 else step_s
+        yield matches
+        at_s, step_s = until_s, min(2 * step_s, 3_600) if len(matches) < _TRACES_PER_PAGE // 4 else step_s
 
 
 def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
     """Fetch all lines of the selected streams; return their number."""
     query = selection.log_selector or (
-        f"{{namespace={quote(selection.namespace)}}}" if selection.namespace else _any_stream(endpoint, selection)
+        f"{{namespace={quote(selection.namespace)}}}"
+        if selection.namespace
+        else _build_any_stream_selector(endpoint, selection)
     )
     at_ns, step_ns, lines = selection.start_ns, _FIRST_STEP_NS, 0
     while at_ns < selection.end_ns and query:
@@ -171,8 +173,8 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
     return lines
 
 
-def _any_stream(endpoint: Endpoint, selection: Selection) -> str:
-    """Return a selector of all streams, with the nonempty label that Loki requires; "" if there are no streams."""
+def _build_any_stream_selector(endpoint: Endpoint, selection: Selection) -> str:
+    """Return a selector of all streams, with the nonempty label that Loki requires; "" without streams."""
     window = {"start": str(selection.start_ns), "end": str(selection.end_ns)}
     labels = endpoint.get("/loki/api/v1/labels", window).get("data") or []
     preferred = ("service_name", "namespace", "job", "app")
@@ -181,7 +183,7 @@ def _any_stream(endpoint: Endpoint, selection: Selection) -> str:
 
 
 def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
-    """Fetch the present objects and the kept events of a cluster; return their number."""
+    """Fetch the current objects of a cluster and the events that it still has; return their number."""
     scope = f"namespaces/{selection.namespace}/" if selection.namespace else ""
     count = 0
     for number, path in enumerate(_OBJECTS):

@@ -116,11 +116,11 @@ def fetch_answers(
     UsageError
         An address is invalid, or `folder` holds answers to another request.
     PlatformError
-        A server refuses or is unreachable.
+        A server refuses a request or is unreachable.
     DataError
         The window has no telemetry.
     """
-    spool = Spool(folder, {"selection": asdict(selection), "servers": _describe(servers)})
+    spool = Spool(folder, {"selection": asdict(selection), "servers": _describe_servers(servers)})
     endpoints = _open_endpoints(servers, RateLimiter(requests_per_s))
     shown = 0
 
@@ -144,7 +144,7 @@ def fetch_answers(
     return spool.data_folders
 
 
-def _describe(servers: Servers) -> dict[str, object]:
+def _describe_servers(servers: Servers) -> dict[str, object]:
     """Return the servers without credentials, which addresses may hold."""
     shown = asdict(servers)
     for name in _FETCHERS:

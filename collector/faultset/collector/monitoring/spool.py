@@ -29,7 +29,7 @@ _OTHERS = "listings"
 
 
 class RateLimiter:
-    """Waits before each request, so that requests are never closer than a configured rate allows.
+    """Waits before each request to keep the rate of requests below a limit.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class SpooledEndpoint(Endpoint):
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
         """Return the body of the response; raise TruncatedResponse or PlatformError."""
-        key = _request_key(self.name, path, params or {})
+        key = _hash_request(self.name, path, params or {})
         saved = self._spool.find(key)
         if saved is not None:
             return saved
@@ -145,7 +145,7 @@ class SpooledEndpoint(Endpoint):
         return body
 
 
-def _request_key(server: str, path: str, params: Parameters) -> str:
+def _hash_request(server: str, path: str, params: Parameters) -> str:
     return hashlib.sha256(json.dumps([server, path, sorted(params.items())]).encode()).hexdigest()[:24]
 
 

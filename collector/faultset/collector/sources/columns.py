@@ -18,7 +18,7 @@ _HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S
 
 
 class Words:
-    """Numbers distinct strings in order of first appearance; None is -1."""
+    """Assigns numbers to distinct strings in order of first appearance; None gets -1."""
 
     __slots__ = ("_numbers", "words")
 
@@ -40,7 +40,7 @@ class Words:
         return number
 
 
-def frozen(column: array[Any] | bytearray, dtype: str) -> Numbers:
+def copy_column(column: array[Any] | bytearray, dtype: str) -> Numbers:
     """Return a copy of a growing column."""
     return np.frombuffer(bytes(column), dtype=dtype)
 

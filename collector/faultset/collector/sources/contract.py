@@ -133,7 +133,7 @@ class SourceTarget:
 class AddedSource(Source, Protocol):
     """A source added by a campaign; one instance per episode.
 
-    The first line of the class's docstring says what it records.
+    The first line of the class's docstring must describe what it records.
     """
 
     table: str

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from faultset.collector.sources.columns import Numbers, Words, frozen, name_array
+from faultset.collector.sources.columns import Numbers, Words, copy_column, name_array
 from faultset.datasets.format.schemas import METRICS, TIME, without_episode
 
 
@@ -55,16 +55,16 @@ class MetricStore:
 
     def discard(self, before_ns: int) -> None:
         """Forget the samples before a time."""
-        is_recent = frozen(self._times, "i8") >= before_ns
+        is_recent = copy_column(self._times, "i8") >= before_ns
         for name, code in (("_times", "i8"), ("_numbers", "i4"), ("_values", "f8")):
             column: array[Any] = getattr(self, name)
-            setattr(self, name, array(column.typecode, frozen(column, code)[is_recent].tobytes()))
+            setattr(self, name, array(column.typecode, copy_column(column, code)[is_recent].tobytes()))
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return a copy of the samples with `start_ns <= time < end_ns`."""
-        times = frozen(self._times, "i8")
+        times = copy_column(self._times, "i8")
         chosen = (times >= start_ns) & (times < end_ns)
-        numbers, values = frozen(self._numbers, "i4"), frozen(self._values, "f8")
+        numbers, values = copy_column(self._numbers, "i4"), copy_column(self._values, "f8")
         return MetricWindow(times[chosen], numbers[chosen], values[chosen], tuple(self._series))
 
 

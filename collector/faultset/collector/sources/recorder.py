@@ -75,20 +75,22 @@ class SourceRecorder:
         while self._running:
             name, source = self._running.popitem()
             try:
-                _within(self._timeout_s, source.close)
+                _run_with_timeout(self._timeout_s, source.close)
             except (Exception, SystemExit) as error:  # harmless: its rows have been read
                 _log.warning("the source %s could not be closed: %s", name, in_one_sentence(error))
 
     def _read(self, spec: SourceSpec, start_ns: int, end_ns: int) -> SourceRows:
         rows, interval_s, source = spec.schema.empty_table(), None, self._running.get(spec.name)
         if source is not None and spec.name not in self._failures:
-            result = self._try(spec, "be read", lambda: (read_rows(spec, source, start_ns, end_ns), _interval(source)))
+            result = self._try(
+                spec, "be read", lambda: (read_rows(spec, source, start_ns, end_ns), _read_interval_s(source))
+            )
             rows, interval_s = result or (rows, interval_s)
         return SourceRows(spec=spec, rows=rows, interval_s=interval_s, failure=self._failures.get(spec.name, ""))
 
     def _try(self, spec: SourceSpec, action: str, call: Callable[[], T]) -> T | None:
         try:
-            return _within(self._timeout_s, call)
+            return _run_with_timeout(self._timeout_s, call)
         except (Exception, SystemExit) as error:  # third-party code may raise anything
             self._failures[spec.name] = f"the source {spec.origin} could not {action}: {in_one_sentence(error)}"
             _log.warning("%s", self._failures[spec.name])
@@ -101,7 +103,8 @@ def read_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: int)
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(spec.schema):
             actual = batch.schema if isinstance(batch, pa.RecordBatch) else type(batch).__name__
-            raise ValueError(f"snapshot must yield record batches with {_words(spec.schema)}, got {_words(actual)}")
+            expected = _describe_schema(spec.schema)
+            raise ValueError(f"snapshot must yield record batches with {expected}, got {_describe_schema(actual)}")
     rows = pa.Table.from_batches(batches, schema=spec.schema)
     for field in spec.schema:
         if not field.nullable and rows[field.name].null_count:
@@ -112,24 +115,24 @@ def read_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: int)
         raise ValueError(f"{outside} of {len(times)} rows are outside the requested window")
     if spec.table == "metrics":
         declared = {role.metric for role in spec.metric_roles}
-        parts = {f"{name}{part}" for name in declared for part in ("", "_bucket", "_sum", "_count")}
-        if unknown := sorted({*rows["metric"].cast(pa.string()).unique().to_pylist()} - parts):
+        allowed_names = {f"{name}{suffix}" for name in declared for suffix in ("", "_bucket", "_sum", "_count")}
+        if unknown := sorted({*rows["metric"].cast(pa.string()).unique().to_pylist()} - allowed_names):
             raise ValueError(f"the metrics {', '.join(unknown)} are not declared in metric_roles")
     return rows
 
 
-def _interval(source: AddedSource) -> float | None:
+def _read_interval_s(source: AddedSource) -> float | None:
     interval_s = source.interval_s
     if interval_s is not None and not interval_s > 0:
         raise ValueError(f"interval_s must be None or above 0, got {interval_s!r}")
     return interval_s
 
 
-def _words(schema: pa.Schema | str) -> str:
+def _describe_schema(schema: pa.Schema | str) -> str:
     return schema if isinstance(schema, str) else ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
-def _within(timeout_s: float, call: Callable[[], T]) -> T:
+def _run_with_timeout(timeout_s: float, call: Callable[[], T]) -> T:
     """Run a call with a time limit; raise TimeoutError and abandon its thread if it hangs."""
     results: list[Any] = []
 

@@ -94,10 +94,10 @@ def _check_extension(table: str, columns: tuple[Any, ...], roles: tuple[MetricRo
     if (table == "metrics") != bool(roles):
         raise UsageError("metric_roles must be declared by a source of metrics and by no other; add or remove it")
     catalogue = builtin_catalogue()
-    if taken := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
+    if invalid_names := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
         raise UsageError(
-            f"the metrics {', '.join(taken)} must have names without * that the built-in catalogue does not use; "
-            "rename them"
+            f"the metrics {', '.join(invalid_names)} must have names without * that the built-in catalogue does not "
+            "use; rename them"
         )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from faultset.collector.sources.columns import (
     Numbers,
     Words,
-    frozen,
+    copy_column,
     hex_array,
     name_array,
 )
@@ -55,31 +55,33 @@ class SpanStore:
 
     def discard(self, before_ns: int) -> None:
         """Forget the spans that started before a time, and the words that only they used."""
-        is_recent = frozen(self._starts, "i8") >= before_ns
-        self._starts = array("q", frozen(self._starts, "i8")[is_recent].tobytes())
-        self._durations = array("q", frozen(self._durations, "i8")[is_recent].tobytes())
-        self._status_codes = array("i", frozen(self._status_codes, "i4")[is_recent].tobytes())
+        is_recent = copy_column(self._starts, "i8") >= before_ns
+        self._starts = array("q", copy_column(self._starts, "i8")[is_recent].tobytes())
+        self._durations = array("q", copy_column(self._durations, "i8")[is_recent].tobytes())
+        self._status_codes = array("i", copy_column(self._status_codes, "i4")[is_recent].tobytes())
         for name, width in (("_trace_ids", _TRACE_BYTES), ("_span_ids", _SPAN_BYTES), ("_parent_ids", _SPAN_BYTES)):
-            setattr(self, name, bytearray(frozen(getattr(self, name), "u1").reshape(-1, width)[is_recent].tobytes()))
+            setattr(
+                self, name, bytearray(copy_column(getattr(self, name), "u1").reshape(-1, width)[is_recent].tobytes())
+            )
         for column in _WORDS:
-            words, codes = self._words[column].words, frozen(self._codes[column], "i4")[is_recent]
+            words, codes = self._words[column].words, copy_column(self._codes[column], "i4")[is_recent]
             self._words[column] = renewed = Words()
             numbers = {code: renewed.number(words[code]) for code in np.unique(codes).tolist() if code >= 0}
             self._codes[column] = array("i", [numbers.get(code, -1) for code in codes.tolist()])
 
     def window(self, start_ns: int, end_ns: int) -> SpanWindow:
         """Return a copy of the spans with `start_ns <= start < end_ns`."""
-        starts = frozen(self._starts, "i8")
+        starts = copy_column(self._starts, "i8")
         chosen = (starts >= start_ns) & (starts < end_ns)
         numbers = {
             "start": starts[chosen],
-            "duration": frozen(self._durations, "i8")[chosen],
-            "status_code": frozen(self._status_codes, "i4")[chosen],
-        } | {column: frozen(codes, "i4")[chosen] for column, codes in self._codes.items()}
+            "duration": copy_column(self._durations, "i8")[chosen],
+            "status_code": copy_column(self._status_codes, "i4")[chosen],
+        } | {column: copy_column(codes, "i4")[chosen] for column, codes in self._codes.items()}
         ids = {
-            "trace_id": frozen(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[chosen],
-            "span_id": frozen(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
-            "parent_span_id": frozen(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
+            "trace_id": copy_column(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[chosen],
+            "span_id": copy_column(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
+            "parent_span_id": copy_column(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
         }
         return SpanWindow(numbers, ids, {column: tuple(words.words) for column, words in self._words.items()})
 
@@ -94,7 +96,7 @@ class SpanWindow:
 
     def table(self, services: Mapping[str, str | None]) -> pa.Table:
         """Return the distinct spans in order of start, with the service of the pod that sent each."""
-        order = self._first_copies()
+        order = self._find_first_copies()
         order = order[np.argsort(self._numbers["start"][order], kind="stable")]
         numbers = {column: values[order] for column, values in self._numbers.items()}
         ids = {column: hex_array(values[order]) for column, values in self._ids.items()}
@@ -113,7 +115,7 @@ class SpanWindow:
         columns["attributes"] = columns["attributes"].cast(pa.string())
         return pa.Table.from_arrays([(columns | ids)[name] for name in SCHEMA.names], schema=SCHEMA)
 
-    def _first_copies(self) -> Numbers:
+    def _find_first_copies(self) -> Numbers:
         """Return the indices of the first copy of each span."""
         trace = np.ascontiguousarray(self._ids["trace_id"]).view(np.uint64).reshape(-1, 2)
         span = np.ascontiguousarray(self._ids["span_id"]).view(np.uint64).reshape(-1)

@@ -125,7 +125,7 @@ class ServiceSpec(ContainerFields):
     consumers, tasks
         Background work.
     init
-        Init containers, which run one after the other.
+        Init containers, which run in sequence.
     breakers
         Called service -> circuit breaker.
     runs
@@ -286,7 +286,7 @@ class AppSpec(FrozenModel):
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:
-        """Return the declared call graph as (caller, callee), stores included and the registry left out."""
+        """Return the declared call graph as (caller, callee), with stores and without the registry."""
         return tuple(
             (service.name, callee) for service in self.services.values() for callee in (*service.calls, *service.stores)
         )

@@ -1,4 +1,4 @@
-"""Errors that a healthy system makes: their rates in one episode."""
+"""Background errors, which also occur in a healthy system: their rates in one episode."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PerMinute = Annotated[float, Field(ge=0.0, le=60.0, allow_inf_nan=False)]
 
 
 class BackgroundErrors(FrozenModel):
-    """How often the application and its clients err without a fault, before the onset as well as after it.
+    """Rates of errors of the application and its clients that occur without a fault, before and after the onset.
 
     Attributes
     ----------
     unknown_paths
-        Share of the client requests for paths that do not exist, which are answered with 404.
+        Share of client requests that go to a path that does not exist; the answer is 404.
     impatient_clients
-        Share of the client requests that clients give up after a few milliseconds.
+        Share of client requests that clients abandon after a few milliseconds.
     hasty_calls
         Share of the calls between services that time out at once and are repeated.
     failed_uploads
@@ -28,7 +28,7 @@ class BackgroundErrors(FrozenModel):
     rebalances
         Times per minute that each consumer leaves its group and joins it again.
     slow_phases
-        Phases of some seconds per minute in which a service answers a few milliseconds later.
+        Number of phases per minute in which a service answers a few milliseconds later for some seconds.
     unhealthy_answers
         Share of the readiness probes that services answer with 503.
     """

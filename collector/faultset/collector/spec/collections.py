@@ -30,8 +30,8 @@ def _check_graphs(value: Any) -> Any:
 class Generated(FrozenModel):
     """Documents for the indices `i` from `first` to `last`, optionally only for multiples of a number.
 
-    A field is a constant, a text in which `{i}` is replaced by the index, a list or mapping of these, or one of the
-    rules `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
+    A field is a constant, a text in which `{i}` is replaced by the index, a list or mapping of such values, or one of
+    the rules `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
     `{neighbours: graph, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `RandomGraph`;
     without `text` its number, without `at_most` all neighbours).
     """
@@ -61,10 +61,10 @@ class Collection(FrozenModel):
         for rule in self.generated:
             for index in range(rule.first, rule.last + 1):
                 if index % rule.multiple_of == 0:
-                    yield {name: _value(value, index) for name, value in rule.fields.items()}
+                    yield {name: _generate_value(value, index) for name, value in rule.fields.items()}
 
 
-def _value(value: Any, index: int) -> Any:
+def _generate_value(value: Any, index: int) -> Any:
     match value:
         case {"start": start, "step": step}:
             return round(start + step * index, 6)
@@ -78,8 +78,8 @@ def _value(value: Any, index: int) -> Any:
         case str():
             return value.replace("{i}", str(index))
         case dict():
-            return {name: _value(item, index) for name, item in value.items()}
+            return {name: _generate_value(item, index) for name, item in value.items()}
         case list():
-            return [_value(item, index) for item in value]
+            return [_generate_value(item, index) for item in value]
         case _:
             return value

@@ -1,8 +1,8 @@
 """Secrets of an application: those in its spec, and store passwords, which are random in each episode.
 
-Each store has its own Secret with both passwords. The services share a Secret with the passwords of their accounts,
-without administrators, and the seed that decides which build has which defect. Containers read secrets from files,
-never from environment variables or arguments.
+Each store has its own Secret with the passwords of its administrator and of the services' account. The services share a
+Secret with the passwords of their accounts and the seed that decides which build has which defect. Containers read
+secrets from files, never from environment variables or arguments.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
     """
     stores = [service for service in app.services.values() if service.store_driver is not None]
     passwords = {store.name: draw() for store in stores}
-    own = (_secret(_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]}) for store in stores)
-    return [_secret(_shared_name(app), {**passwords, BUILD_SEED: str(app.variation.seed)}), *own]
+    store_secrets = (
+        _build_secret(_get_secret_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]})
+        for store in stores
+    )
+    return [_build_secret(_get_shared_name(app), {**passwords, BUILD_SEED: str(app.variation.seed)}), *store_secrets]
 
 
 def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
     """Return the Secrets in the spec; `draw` generates values that it leaves out."""
-    return [_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
+    return [_build_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
 
 
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
     """Return the volume with the secrets a service's container may read; None for third-party programs."""
     if service.store_driver is not None:
-        return {"name": _VOLUME, "secret": {"secretName": _name(service)}}
+        return {"name": _VOLUME, "secret": {"secretName": _get_secret_name(service)}}
     if service.program[:1] == ("faultset-service",):
-        return {"name": _VOLUME, "secret": {"secretName": _shared_name(app)}}
+        return {"name": _VOLUME, "secret": {"secretName": _get_shared_name(app)}}
     return None
 
 
@@ -67,23 +70,23 @@ class SecretKey(NamedTuple):
 
 def password_key(app: AppSpec, store: str) -> SecretKey:
     """Return the key with the password of the services' account in a store."""
-    return SecretKey(_shared_name(app), store)
+    return SecretKey(_get_shared_name(app), store)
 
 
 def store_password_key(app: AppSpec, store: str) -> SecretKey:
     """Return the key with that password for the store itself."""
-    return SecretKey(_name(app.services[store]), APPLICATION)
+    return SecretKey(_get_secret_name(app.services[store]), APPLICATION)
 
 
-def _name(store: ServiceSpec) -> str:
+def _get_secret_name(store: ServiceSpec) -> str:
     return f"{store.name}-credentials"
 
 
-def _shared_name(app: AppSpec) -> str:
+def _get_shared_name(app: AppSpec) -> str:
     return f"{app.name}-store-accounts"
 
 
-def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
+def _build_secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
     data = {key: encoded(text) for key, text in texts.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
 

@@ -58,7 +58,7 @@ def custom_resources(app: AppSpec) -> list[Manifest]:
     if app.operator is None:
         return []
     resource = app.operator.resource
-    components = {name: _component(app, app.services[name], resource.spec) for name in app.operator.components}
+    components = {name: _build_component(app, app.services[name], resource.spec) for name in app.operator.components}
     return [
         {
             "apiVersion": resource.api_version,
@@ -69,7 +69,7 @@ def custom_resources(app: AppSpec) -> list[Manifest]:
     ]
 
 
-def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
+def _build_component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
     resources = service.resources()
     component: Manifest = {
         **spec.get(service.name, {}),

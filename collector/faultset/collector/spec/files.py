@@ -79,10 +79,10 @@ def wrong_spec(text: str, source: str, path: tuple[str | int, ...], reason: str,
     """
     field = ".".join(map(str, path)) or "the top level"
     others = f" ({more} more)" if more else ""
-    return UsageError(f"{source}, line {_line(text, path)}, field {field}: {reason}{others}; correct the spec")
+    return UsageError(f"{source}, line {_find_line(text, path)}, field {field}: {reason}{others}; correct the spec")
 
 
-def _line(text: str, path: tuple[str | int, ...]) -> int:
+def _find_line(text: str, path: tuple[str | int, ...]) -> int:
     """Return the line of a field in a YAML text, or of its innermost existing parent."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     line = 0

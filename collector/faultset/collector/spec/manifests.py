@@ -29,9 +29,9 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
     claims = [service for service in services if service.claim]
     direct = [service for service in services if service.name not in app.components]
     return [
-        *(_volume(app, service) for service in claims),
-        *(_claim(app, service) for service in claims),
-        _config(app),
+        *(_build_volume(app, service) for service in claims),
+        *(_build_claim(app, service) for service in claims),
+        _build_config(app),
         *flag_manifests(app),
         *config_manifests(app),
         *credential_secrets(app),
@@ -43,11 +43,11 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
     ]
 
 
-def _labels(app: AppSpec, service: ServiceSpec) -> dict[str, str]:
+def _build_labels(app: AppSpec, service: ServiceSpec) -> dict[str, str]:
     return {app.label_key: service.name}
 
 
-def _storage_class(service: ServiceSpec) -> str:
+def _get_storage_class(service: ServiceSpec) -> str:
     assert service.claim is not None
     return f"{service.claim.removesuffix('-pvc')}-storage"
 
@@ -58,36 +58,36 @@ def volume_name(service: ServiceSpec) -> str:
     return f"{service.claim.removesuffix('-pvc')}-pv"
 
 
-def _volume(app: AppSpec, service: ServiceSpec) -> Manifest:
+def _build_volume(app: AppSpec, service: ServiceSpec) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": volume_name(service), "labels": _labels(app, service)},
+        "metadata": {"name": volume_name(service), "labels": _build_labels(app, service)},
         "spec": {
             "capacity": {"storage": "1Gi"},
             "volumeMode": "Filesystem",
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": _storage_class(service),
+            "storageClassName": _get_storage_class(service),
             "hostPath": {"path": f"/data/volumes/{volume_name(service)}", "type": "DirectoryOrCreate"},
         },
     }
 
 
-def _claim(app: AppSpec, service: ServiceSpec) -> Manifest:
+def _build_claim(app: AppSpec, service: ServiceSpec) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": service.claim, "labels": _labels(app, service)},
+        "metadata": {"name": service.claim, "labels": _build_labels(app, service)},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
-            "storageClassName": _storage_class(service),
+            "storageClassName": _get_storage_class(service),
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
 
 
-def _config(app: AppSpec) -> Manifest:
+def _build_config(app: AppSpec) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -123,10 +123,10 @@ def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     """Return the Service, and the headless Service of a stateful service; none without a port."""
     if not service.port:
         return []
-    metadata = {"name": service.name, "labels": _labels(app, service)}
+    metadata = {"name": service.name, "labels": _build_labels(app, service)}
     ports = [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}]
     base: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
-    front = {**base, "spec": {"type": "ClusterIP", "selector": _labels(app, service), "ports": ports}}
+    front = {**base, "spec": {"type": "ClusterIP", "selector": _build_labels(app, service), "ports": ports}}
     if not service.stateful:
         return [front]
     peers = {**front["spec"], "clusterIP": "None", "publishNotReadyAddresses": True}
@@ -136,24 +136,24 @@ def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
 def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> Manifest:
     """Return the Deployment or StatefulSet of a service; see `manifests` for the parameters."""
     if service.stateful:
-        kind, fields = "StatefulSet", _stateful(service)
+        kind, fields = "StatefulSet", _build_stateful_fields(service)
     else:
         strategy = "Recreate" if service.kind == "database" else "RollingUpdate"
         kind, fields = "Deployment", {"strategy": {"type": strategy}}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": service.name, "labels": _labels(app, service)},
+        "metadata": {"name": service.name, "labels": _build_labels(app, service)},
         "spec": {
             "replicas": service.replicas,
-            "selector": {"matchLabels": _labels(app, service)},
+            "selector": {"matchLabels": _build_labels(app, service)},
             **fields,
             "template": pod_template(app, service, telemetry_endpoint, image_pull),
         },
     }
 
 
-def _stateful(service: ServiceSpec) -> Manifest:
+def _build_stateful_fields(service: ServiceSpec) -> Manifest:
     fields: Manifest = {"serviceName": service.peers, "updateStrategy": {"type": "RollingUpdate"}}
     if service.storage is not None:
         resources = {"requests": {"storage": service.storage.size}}

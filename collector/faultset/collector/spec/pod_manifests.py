@@ -21,17 +21,17 @@ def config_name(app: AppSpec) -> str:
 
 def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
     """Return the template of a service's pods; see `manifests.manifests` for the parameters."""
-    files = _file_volumes([service, *service.init])
-    init = [_init_container(app, container, files, image_pull) for container in service.init]
+    files = _build_file_volumes([service, *service.init])
+    init = [_build_init_container(app, container, files, image_pull) for container in service.init]
     return {
-        "metadata": {"labels": {app.label_key: service.name}, "annotations": _annotations(service)},
+        "metadata": {"labels": {app.label_key: service.name}, "annotations": _build_annotations(service)},
         "spec": {
             "restartPolicy": "Always",
             "enableServiceLinks": False,
             **({"initContainers": init} if init else {}),
-            "containers": [_container(app, service, files, telemetry_endpoint, image_pull)],
-            "volumes": [*_volumes(app, service), *({"name": name, **volume} for name, volume in files)],
-            **_account(app, service),
+            "containers": [_build_container(app, service, files, telemetry_endpoint, image_pull)],
+            "volumes": [*_build_volumes(app, service), *({"name": name, **volume} for name, volume in files)],
+            **_build_account(app, service),
         },
     }
 
@@ -43,12 +43,12 @@ def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
     return app.flags.provider in (None, service.name)
 
 
-def _account(app: AppSpec, service: ServiceSpec) -> Manifest:
+def _build_account(app: AppSpec, service: ServiceSpec) -> Manifest:
     """Return the service account of an operator's pod; empty for other pods."""
     return {"serviceAccountName": service.name} if app.operator and app.operator.service == service.name else {}
 
 
-def _probes(service: ServiceSpec) -> Manifest:
+def _build_probes(service: ServiceSpec) -> Manifest:
     probes: Manifest = {}
     for field, probe in (("readinessProbe", service.readiness), ("livenessProbe", service.liveness)):
         if probe is not None:
@@ -65,7 +65,7 @@ def _probes(service: ServiceSpec) -> Manifest:
     return probes
 
 
-def _annotations(service: ServiceSpec) -> dict[str, str]:
+def _build_annotations(service: ServiceSpec) -> dict[str, str]:
     port = METRICS_PORT if service.exports_metrics else service.metrics_port
     if port is None:
         return {}
@@ -76,7 +76,7 @@ def _annotations(service: ServiceSpec) -> dict[str, str]:
     }
 
 
-def _container(
+def _build_container(
     app: AppSpec, service: ServiceSpec, files: Iterable[tuple[str, Manifest]], telemetry_endpoint: str, image_pull: str
 ) -> Manifest:
     mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
@@ -92,24 +92,24 @@ def _container(
         "imagePullPolicy": image_pull,
         "command": list(service.program),
         "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
-        **_environment_from(service),
+        **_build_environment_from(service),
         "env": [
             *(
                 [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]
-                if _account(app, service)
+                if _build_account(app, service)
                 else []
             ),
             *_POD_VARIABLES,
             {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": telemetry_endpoint},
-            *_environment(service),
+            *_build_environment(service),
         ],
         "resources": service.resources(),
-        "volumeMounts": [*mounts, *_file_mounts(service, files)],
-        **_probes(service),
+        "volumeMounts": [*mounts, *_build_file_mounts(service, files)],
+        **_build_probes(service),
     }
 
 
-def _init_container(
+def _build_init_container(
     app: AppSpec, init: InitContainer, files: Iterable[tuple[str, Manifest]], image_pull: str
 ) -> Manifest:
     awaited = None if init.wait_for is None else app.services[init.wait_for]
@@ -117,15 +117,15 @@ def _init_container(
         "name": init.name,
         "image": init.image or app.image,
         "imagePullPolicy": image_pull,
-        "command": list(init.program) if awaited is None else [_WAITING, f"{awaited.name}:{awaited.port}"],
-        **_environment_from(init),
-        "env": [*_POD_VARIABLES, *_environment(init)],
+        "command": list(init.program) if awaited is None else [_WAIT_PROGRAM, f"{awaited.name}:{awaited.port}"],
+        **_build_environment_from(init),
+        "env": [*_POD_VARIABLES, *_build_environment(init)],
         "resources": init.resources(),
-        "volumeMounts": list(_file_mounts(init, files)),
+        "volumeMounts": list(_build_file_mounts(init, files)),
     }
 
 
-_WAITING = "faultset-wait"
+_WAIT_PROGRAM = "faultset-wait"
 """The program that waits until a service accepts connections."""
 _POD_VARIABLES = (
     {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -133,57 +133,57 @@ _POD_VARIABLES = (
 )
 
 
-def _environment(container: ContainerFields) -> Iterator[Manifest]:
+def _build_environment(container: ContainerFields) -> Iterator[Manifest]:
     for name, variable in container.environment.items():
-        yield {"name": name, **_value(variable)}
+        yield {"name": name, **_build_value(variable)}
 
 
-def _value(variable: Variable) -> Manifest:
+def _build_value(variable: Variable) -> Manifest:
     if variable.source is None:
         return {"value": variable.value}
-    reference = {"name": variable.source, "key": variable.key, **_optional(variable)}
+    reference = {"name": variable.source, "key": variable.key, **_build_optional(variable)}
     return {"valueFrom": {f"{_REFERENCES[variable.kind]}KeyRef": reference}}
 
 
-def _environment_from(container: ContainerFields) -> Manifest:
+def _build_environment_from(container: ContainerFields) -> Manifest:
     groups = [
         {
             **({"prefix": group.prefix} if group.prefix else {}),
-            f"{_REFERENCES[group.kind]}Ref": {"name": group.source, **_optional(group)},
+            f"{_REFERENCES[group.kind]}Ref": {"name": group.source, **_build_optional(group)},
         }
         for group in container.environment_from
     ]
     return {"envFrom": groups} if groups else {}
 
 
-def _file_volumes(containers: Iterable[ContainerFields]) -> list[tuple[str, Manifest]]:
+def _build_file_volumes(containers: Iterable[ContainerFields]) -> list[tuple[str, Manifest]]:
     """Return the distinct volumes of ConfigMaps and Secrets that containers mount, each with a name."""
     volumes: list[Manifest] = []
     for container in containers:
-        volumes += [volume for volume in map(_file_volume, container.files.values()) if volume not in volumes]
+        volumes += [volume for volume in map(_build_file_volume, container.files.values()) if volume not in volumes]
     return [(f"files-{number}", volume) for number, volume in enumerate(volumes)]
 
 
-def _file_volume(mounted: MountedFiles) -> Manifest:
+def _build_file_volume(mounted: MountedFiles) -> Manifest:
     name = {"name": mounted.source} if mounted.kind == "ConfigMap" else {"secretName": mounted.source}
     items = [{"key": key, "path": path} for key, path in mounted.items.items()]
-    return {_REFERENCES[mounted.kind]: {**name, **({"items": items} if items else {}), **_optional(mounted)}}
+    return {_REFERENCES[mounted.kind]: {**name, **({"items": items} if items else {}), **_build_optional(mounted)}}
 
 
-def _file_mounts(container: ContainerFields, files: Iterable[tuple[str, Manifest]]) -> Iterator[Manifest]:
+def _build_file_mounts(container: ContainerFields, files: Iterable[tuple[str, Manifest]]) -> Iterator[Manifest]:
     for path, mounted in container.files.items():
-        name = next(name for name, volume in files if volume == _file_volume(mounted))
+        name = next(name for name, volume in files if volume == _build_file_volume(mounted))
         yield {"name": name, "mountPath": path, "readOnly": True}
 
 
 _REFERENCES = {"ConfigMap": "configMap", "Secret": "secret"}
 
 
-def _optional(source: ConfigurationSource) -> Manifest:
+def _build_optional(source: ConfigurationSource) -> Manifest:
     return {"optional": True} if source.optional else {}
 
 
-def _volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
+def _build_volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config_name(app)}}]
     if service.claim:
         volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": service.claim}})

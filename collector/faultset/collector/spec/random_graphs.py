@@ -54,11 +54,11 @@ def neighbours(graph: RandomGraph) -> Mapping[int, tuple[int, ...]]:
     >>> neighbours(RandomGraph(first=1, last=4, edges=1, seed=2))
     {1: (), 2: (), 3: (4,), 4: (3,)}
     """
-    return _neighbours(graph.first, graph.last, graph.edges, graph.spread, graph.seed)
+    return _compute_neighbours(graph.first, graph.last, graph.edges, graph.spread, graph.seed)
 
 
 @functools.lru_cache(maxsize=8)
-def _neighbours(first: int, last: int, edges: int, spread: float, seed: int) -> Mapping[int, tuple[int, ...]]:
+def _compute_neighbours(first: int, last: int, edges: int, spread: float, seed: int) -> Mapping[int, tuple[int, ...]]:
     nodes, rng = list(range(first, last + 1)), random.Random(seed)
     rng.shuffle(nodes)
     normal = statistics.NormalDist()

@@ -22,7 +22,7 @@ def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
     for request in app.requests.values():
         route = find_route(request.path, entry.operations, request.method)
         if route is None:
-            reached[request.endpoint] = _all_below(app, entry.name)
+            reached[request.endpoint] = _list_all_below(app, entry.name)
         else:
             services: set[str] = set()
             _visit(app, entry.name, route.operation, services, set())
@@ -37,17 +37,17 @@ def _visit(app: AppSpec, service: str, operation: str, services: set[str], visit
     spec = app.services[service]
     services.update((service, *spec.stores))
     for callee in spec.callees:
-        services.update(_all_below(app, callee))
+        services.update(_list_all_below(app, callee))
     definition = spec.operations.get(operation)
     if definition is None:
-        services.update(_all_below(app, service))
+        services.update(_list_all_below(app, service))
         return
     for _, step in all_steps(definition.steps):
         for call in step.operations_called():
             _visit(app, call.service, call.operation, services, visited)
 
 
-def _all_below(app: AppSpec, service: str) -> frozenset[str]:
+def _list_all_below(app: AppSpec, service: str) -> frozenset[str]:
     reached, pending = {service}, [service]
     while pending:
         current = pending.pop()

@@ -20,9 +20,11 @@ class Route(NamedTuple):
 
 
 @functools.cache
-def _pattern(operation: str) -> re.Pattern[str]:
+def _build_pattern(operation: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", operation)
-    return re.compile("".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)))
+    return re.compile(
+        "".join(f"(?P<{piece}>[^/]+)" if index % 2 else re.escape(piece) for index, piece in enumerate(parts))
+    )
 
 
 def find_route(path: str, operations: Iterable[str], method: str | None = None) -> Route | None:
@@ -35,12 +37,12 @@ def find_route(path: str, operations: Iterable[str], method: str | None = None) 
     """
     names = tuple(operations)
     if method is not None:
-        found = find_route(f"{method} {path}", names)
-        if found is not None:
-            return found
+        route = find_route(f"{method} {path}", names)
+        if route is not None:
+            return route
     if path in names:
         return Route(path, {})
     for name in names:
-        if "{" in name and (match := _pattern(name).fullmatch(path)):
+        if "{" in name and (match := _build_pattern(name).fullmatch(path)):
             return Route(name, match.groupdict())
     return None

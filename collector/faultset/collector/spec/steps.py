@@ -89,13 +89,13 @@ def all_steps(steps: Iterable[StepModel], place: Place = ()) -> Iterator[tuple[P
         Path of the list of steps.
     """
     for number, step in enumerate(steps):
-        yield from _with_inner((*place, number), step)
+        yield from _walk_step((*place, number), step)
 
 
-def _with_inner(place: Place, step: StepModel) -> Iterator[tuple[Place, StepModel]]:
+def _walk_step(place: Place, step: StepModel) -> Iterator[tuple[Place, StepModel]]:
     yield place, step
     for inside, inner in step.inner_steps():
-        yield from _with_inner((*place, step.keyword, *inside), inner)
+        yield from _walk_step((*place, step.keyword, *inside), inner)
 
 
 StepTypes = Mapping[str, type[StepModel]]

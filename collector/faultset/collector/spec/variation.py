@@ -1,4 +1,4 @@
-"""Choices that differ between episodes of one application and are in no object that a method sees."""
+"""Choices that differ between episodes of one application and appear in no object that a method can read."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ class Variation:
     seed
         Decides which image tag has which defect, and how long each rollout takes.
     longest_start_s
-        Upper bound of the readiness delays, for views that are too short for longer ones; without any, pods are asked
-        at once.
+        Upper bound of the readiness delays, for views that are too short for longer ones; below 2 s there is no delay.
     """
 
     seed: int = 0
     longest_start_s: float = LONGEST_START_S
 
     def readiness_delay_s(self, workload: str, generation: int) -> int:
-        """Return how long the next rollout of a workload waits before it asks new pods whether they are ready.
+        """Return how long the next rollout of a workload waits before it probes whether new pods are ready.
 
         Healthy and faulty rollouts draw from the same distribution: a truncated log-normal one.
         """

@@ -97,7 +97,7 @@ class TextDraw(FrozenModel):
         return self.text.format_map(drawn)
 
 
-def _names_in(template: str) -> list[str]:
+def _list_names_in(template: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(template) if name]
 
 
@@ -120,13 +120,13 @@ class RequestSpec(FrozenModel):
     def _names_what_is_drawn(self) -> RequestSpec:
         drawn: list[str] = []
         for name, rule in self.parameters.items():
-            for used in _names_in(rule.text) if isinstance(rule, TextDraw) else ():
+            for used in _list_names_in(rule.text) if isinstance(rule, TextDraw) else ():
                 if used not in drawn:
                     raise ValueError(f"the text of {name} uses {used!r}, which is not an earlier parameter")
             if isinstance(rule, DateDraw) and rule.after is not None and rule.after not in drawn:
                 raise ValueError(f"{name} is after {rule.after!r}, which is not an earlier parameter")
             drawn.append(name)
-        for name in _names_in(self.path):
+        for name in _list_names_in(self.path):
             if name not in drawn or name.startswith("_"):
                 raise ValueError(f"the path uses {name!r}, which is not a sent parameter")
         return self

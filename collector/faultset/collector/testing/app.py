@@ -28,7 +28,7 @@ _DRAWS = 200
 
 
 def check_app(app: str | AppSpec) -> AppSpec:
-    """Check that an application can be deployed, loaded and broken; return its spec.
+    """Check that an application can be deployed, and that its requests and faults fit it; return its spec.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def _check_requests(app: AppSpec) -> None:
 
 def _check_faults(app: AppSpec) -> None:
     for name, fault in faults().items():
-        strangers = set(fault.targets(app)) - set(app.services)
-        assert not strangers, f"fault {name} has targets that are not services: {', '.join(sorted(strangers))}"
+        unknown = set(fault.targets(app)) - set(app.services)
+        assert not unknown, f"fault {name} has targets that are not services: {', '.join(sorted(unknown))}"
 
 
 def _check_manifests(app: AppSpec) -> None:

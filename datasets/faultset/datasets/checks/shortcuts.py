@@ -37,7 +37,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""Margin above chance that is tolerated for shortcuts that must score at chance."""
+"""Tolerated margin above chance."""
 _TREES = 200
 _SHORT_INCIDENTS = 0.1
 """Share of the incidents that are too short for the cuts of recordings."""
@@ -85,8 +85,8 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     Parameters
     ----------
     dataset
-        Version of a dataset; only episodes with the verdict `manifest` and episodes without a fault are used, and such
-        cuts of its recordings.
+        Version of a dataset. Only episodes with the verdict `manifest` and without a fault are used, and cuts of
+        recordings to which the same applies.
     seed
         Seed of folds and forests.
     progress
@@ -138,7 +138,7 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("rollout timing",)
-"""Kinds that are tested only where pods became ready; a rollout itself is a clue, which `last-change` uses too."""
+"""Kinds that are tested only if pods became ready. The rollout may be a clue, as for the control `last-change`."""
 
 
 def _is_used(label: Label) -> bool:
@@ -323,7 +323,7 @@ def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
 
 
 def _candidates(case: _Case, kind: str) -> list[str]:
-    """Return the services that a kind of property can tell apart."""
+    """Return the services for which a kind of property has a value."""
     return [name for name in case.services if kind not in _WHERE_PRESENT or case.by_service[kind].get(name)]
 
 

@@ -26,10 +26,10 @@ Ints = npt.NDArray[np.int64]
 class TSBADExport(RecordingLayout):
     """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`.
 
-    The training steps of an episode are its reference. Those of a recording are the training part of its source;
-    without one, the healthy time at its start that the split `by-time` has for training. The step of a recording is at
-    least its sampling interval. Episodes and recordings without a fault are refused, because the file name contains the
-    first anomaly.
+    The training steps of an episode are its reference. Those of a recording are the training part that its source
+    defines; otherwise the healthy time at its start, up to the end of the training part of the split `by-time`. The
+    step of a recording is at least its sampling interval. Episodes and recordings without a fault are refused, because
+    the file name contains the first anomaly.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
@@ -37,12 +37,12 @@ class TSBADExport(RecordingLayout):
         self._files: list[tuple[str, str]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without a fault."""
+        """Return why an episode without a fault is refused; None with a fault."""
         label = self.dataset.label(episode)
         return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
 
     def unavailable_recording_reason(self, recording: str) -> str | None:
-        """Refuse a recording without metrics or incidents, or that starts with one."""
+        """Return why a recording is refused: it has no metrics or incidents, or starts with an incident."""
         if not self._samples(recording):
             return "TSB-AD needs metrics, but the recording has none"
         chosen = self.dataset.recording(recording)

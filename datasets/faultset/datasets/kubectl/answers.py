@@ -74,7 +74,7 @@ _MIN_REPEATS = 3
 
 
 def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
-    r"""Return rows in kubectl's columns, with each cell on a line of at most 400 characters.
+    r"""Return rows in kubectl's columns; cells with several lines are joined, and long ones cut at 400 characters.
 
     Parameters
     ----------

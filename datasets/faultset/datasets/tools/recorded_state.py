@@ -52,7 +52,7 @@ _ASKS_ELSEWHERE = frozenset(
     {"version", "cluster-info", "explain", "auth", "api-versions", "diff", "wait", "options", "plugin"}
 )
 _INJECTOR_KINDS = ("schedule", "schedules", "workflow", "workflows")
-"""Kinds of fault injectors without "chaos" in their name; queries for them are refused, as they seek the answer."""
+"""Kinds of fault injectors without "chaos" in their name; queries for them are refused, as they reveal the fault."""
 _INJECTOR_NAMESPACES = ("chaos-mesh", "chaos-testing", "litmus", "chaosblade")
 _CPU, _MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 _USAGE_WINDOW_S = 30.0
@@ -204,7 +204,7 @@ class RecordedState:
         return round(starts.min() * 1e9) if len(starts) else None
 
     def cells(self, body: Object) -> Cells:
-        """Return the cells that are not recorded, or are recorded in a different form than in objects."""
+        """Return the cells that cannot be read from the object: unrecorded ones, and those recorded in another form."""
         kind, name = body["kind"], body["metadata"]["name"]
         state = self._records(kind)[name]["state"]
         cells: Cells = {"NAMESPACE": self.namespace, **dict.fromkeys(_NEVER_RECORDED.get(kind, ()), UNRECORDED)}

@@ -1,6 +1,6 @@
 """Trajectory files in ATIF, and the rules that find the answer in one, since ATIF has no field for it.
 
-The rules in order: the answer written by faultset; the call in the step named by Stratus; the last call of a submit
+The rules in order: the answer body_match by faultset; the call in the step named by Stratus; the last call of a submit
 tool; the last non-empty solution that a shell command sent to `/submit`; the agent's last message. Agents that diagnose
 and then mitigate submit twice; the second submission is often empty, so empty solutions are skipped.
 """
@@ -46,20 +46,20 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
     """Return the answer of a trajectory; None if there is none."""
     extra = (trajectory.extra or {}).get("faultset")
     if isinstance(extra, dict) and extra.get("answer") is not None:
-        return SubmittedAnswer(extra["answer"], "written by faultset")
+        return SubmittedAnswer(extra["answer"], "body_match by faultset")
     steps = trajectory.agent_steps
     stratus = (trajectory.extra or {}).get("stratus")
     named = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
     for step in steps:
         calls = [call for call in step.tool_calls or () if call.function_name in _TOOLS]
         if step.step_id == named and calls:
-            return SubmittedAnswer(_argument(calls[-1]), "the step named by Stratus")
-    every = [call for step in steps for call in step.tool_calls or ()]
+            return SubmittedAnswer(_get_first_argument(calls[-1]), "the step named by Stratus")
+    all_calls = [call for step in steps for call in step.tool_calls or ()]
     for tool in _TOOLS:
-        calls = [call for call in every if call.function_name == tool]
+        calls = [call for call in all_calls if call.function_name == tool]
         if calls:
-            return SubmittedAnswer(_argument(calls[-1]), f"the last call of {tool}")
-    solutions = [solution for call in every if (solution := _solution(call)) is not None]
+            return SubmittedAnswer(_get_first_argument(calls[-1]), f"the last call of {tool}")
+    solutions = [solution for call in all_calls if (solution := _find_solution(call)) is not None]
     if solutions:
         nonempty = [solution for solution in solutions if solution.strip()]
         return SubmittedAnswer(nonempty[-1] if nonempty else "", "the last solution sent by a shell")
@@ -67,28 +67,28 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
     return SubmittedAnswer(texts[-1], "the last message") if texts else None
 
 
-def _argument(call: ToolCall) -> Any:
+def _get_first_argument(call: ToolCall) -> Any:
     """Return the first argument of a call, which is the answer under any name."""
     return next(iter(call.arguments.values()), "")
 
 
-def _solution(call: ToolCall) -> str | None:
+def _find_solution(call: ToolCall) -> str | None:
     names = _COMMANDS.get(call.function_name.lower(), ())
     command = next((call.arguments[name] for name in names if isinstance(call.arguments.get(name), str)), None)
     if not isinstance(command, str) or "/submit" not in command:
         return None
-    for body in _bodies(command):
+    for body in _list_bodies(command):
         try:
             content = json.loads(body, strict=False)
         except (ValueError, RecursionError):
             continue
         if isinstance(content, dict) and isinstance(content.get("solution"), str):
             return content["solution"]
-    written = _BODY.search(command)
-    return written[1].replace("'\\''", "'") if written else None
+    body_match = _BODY.search(command)
+    return body_match[1].replace("'\\''", "'") if body_match else None
 
 
-def _bodies(command: str) -> list[str]:
+def _list_bodies(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError:
@@ -112,25 +112,25 @@ class ATIFTrajectories:
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read one trajectory."""
-        trajectory = _with_names(read_trajectory(file), options)
+        trajectory = _add_model_name(read_trajectory(file), options)
         extra = (trajectory.extra or {}).get("faultset")
         stated = extra if isinstance(extra, dict) else {}
         task = stated["task"] if stated.get("task") in TASKS else "root_cause"
         submitted = find_submitted_answer(trajectory)
-        answer = _as_stated(decide_status(trajectory, _answer(submitted, str(task), options)), stated)
-        times = _times(trajectory)
+        answer = _apply_stated_status(decide_status(trajectory, _answer(submitted, str(task), options)), stated)
+        times = _list_times(trajectory)
         run = build_run(
             self.name,
             trajectory,
             answer,
-            dataset=_text(stated, "dataset"),
-            version=_text(stated, "dataset_version"),
-            episode=_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
+            dataset=_get_text(stated, "dataset"),
+            version=_get_text(stated, "dataset_version"),
+            episode=_get_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
             task=task,
-            protocol=_text(stated, "protocol"),
-            seed=_seed(stated),
+            protocol=_get_text(stated, "protocol"),
+            seed=_get_seed(stated),
             stop_reason=submitted.rule if submitted else None,
-            model_calls=_model_calls(trajectory),
+            model_calls=_count_model_calls(trajectory),
             started_ns=int(times[0].timestamp() * 1e9) if times else None,
             seconds=max((times[-1] - times[0]).total_seconds(), 0.0) if times else None,
         )
@@ -146,7 +146,7 @@ class ATIFTrajectories:
         return ""
 
 
-def _with_names(trajectory: Trajectory, options: ImportOptions) -> Trajectory:
+def _add_model_name(trajectory: Trajectory, options: ImportOptions) -> Trajectory:
     agent = trajectory.agent
     model = agent.model_name or options.model
     if model == agent.model_name:
@@ -157,14 +157,14 @@ def _with_names(trajectory: Trajectory, options: ImportOptions) -> Trajectory:
 def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions) -> ReadAnswer | None:
     if submitted is None:
         return None
-    if submitted.rule == "written by faultset" and isinstance(submitted.value, dict):
+    if submitted.rule == "body_match by faultset" and isinstance(submitted.value, dict):
         return ReadAnswer(status="ok", answer=submitted.value)
     if task in _KNOWN_TASKS:
         return interpret_answer(task, submitted.value, options.candidates)
     return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
 
 
-def _as_stated(answer: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
+def _apply_stated_status(answer: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
     """Keep the status that faultset recorded with the run."""
     for status in STATUSES:
         if stated.get("status") == status and (status != "ok" or answer.answer is not None):
@@ -173,17 +173,17 @@ def _as_stated(answer: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
     return answer
 
 
-def _text(stated: Mapping[str, Any], name: str) -> str | None:
+def _get_text(stated: Mapping[str, Any], name: str) -> str | None:
     value = stated.get(name)
     return value[:500] if isinstance(value, str) else None
 
 
-def _seed(stated: Mapping[str, Any]) -> int | None:
+def _get_seed(stated: Mapping[str, Any]) -> int | None:
     value = stated.get("seed")
     return value if type(value) is int and abs(value) < 2**63 else None
 
 
-def _times(trajectory: Trajectory) -> list[datetime]:
+def _list_times(trajectory: Trajectory) -> list[datetime]:
     times = []
     for step in trajectory.steps:
         try:
@@ -195,6 +195,6 @@ def _times(trajectory: Trajectory) -> list[datetime]:
     return sorted(times)
 
 
-def _model_calls(trajectory: Trajectory) -> int:
+def _count_model_calls(trajectory: Trajectory) -> int:
     counts = [1 if step.llm_call_count is None else step.llm_call_count for step in trajectory.agent_steps]
     return min(sum(counts), 2**63 - 1)

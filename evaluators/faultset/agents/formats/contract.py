@@ -64,7 +64,7 @@ class AgentFormat(Protocol):
         ...
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
-        """Read the runs of one file; raise DataError with its name if it cannot be imported."""
+        """Read the runs of one file; raise DataError with the file's name if it cannot be imported."""
         ...
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:

@@ -54,7 +54,7 @@ def _add_step(writer: TrajectoryWriter, message: Mapping[str, Any], results: Map
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             continue
-        calls.append((str(function.get("name", "")), _arguments(function.get("arguments"))))
+        calls.append((str(function.get("name", "")), _parse_arguments(function.get("arguments"))))
         key = call.get("id")
         result = results.get(key) if isinstance(key, str) else None
         contents.append(content_text(result.get("content")) if result else None)
@@ -69,7 +69,7 @@ def _add_step(writer: TrajectoryWriter, message: Mapping[str, Any], results: Map
     )
 
 
-def _arguments(value: Any) -> dict[str, Any]:
+def _parse_arguments(value: Any) -> dict[str, Any]:
     """Return the arguments of a call, which models write as JSON text, sometimes invalid."""
     if isinstance(value, str):
         try:
@@ -119,11 +119,13 @@ class InspectLogs:
         log = read_eval_log(str(file), resolve_attachments=True)
         if not log.samples and log.status == "success":
             raise DataError(f"{printable(file)} holds no samples; give a complete log, not one with headers only")
-        return [_run(self.name, log, sample, f"{file}, sample {sample.id}", options) for sample in log.samples or ()]
+        return [
+            _build_run(self.name, log, sample, f"{file}, sample {sample.id}", options) for sample in log.samples or ()
+        ]
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Compare the answer with the targets."""
-        right = _plain((run.answer or {}).get("text", "")) in {_plain(target) for target in truth["targets"]}
+        right = _normalise((run.answer or {}).get("text", "")) in {_normalise(target) for target in truth["targets"]}
         return SourceScore(success=right, value=float(right))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
@@ -132,17 +134,17 @@ class InspectLogs:
         return f"the log's scorer ({names}) uses a rule other than equality with a target"
 
 
-def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: ImportOptions) -> ImportedRun:
+def _build_run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: ImportOptions) -> ImportedRun:
     record = AgentRecord.model_validate(sample.store[AGENT]) if AGENT in sample.store else None
     question = AskedQuestion.model_validate(sample.metadata[QUESTION]) if QUESTION in sample.metadata else None
     name = record.name if record else log.eval.solver or "inspect"
     # controls call no model, even if the log names one
     model = None if record and record.kind == "control" else log.eval.model or options.model
     writer = TrajectoryWriter(options.agent or name, version=record.version if record else "unknown", model=model)
-    add_messages(writer, [_message(message) for message in sample.messages], printable(origin))
+    add_messages(writer, [_build_message(message) for message in sample.messages], printable(origin))
     if not len(writer):
         writer.add_message("user", sample.input if isinstance(sample.input, str) else "")
-    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=_usage(sample))
+    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=_build_usage(sample))
     limit = sample.limit.type if sample.limit else None
     fields = {
         "dataset": (log.eval.dataset.name or log.eval.task)[:500],
@@ -150,7 +152,7 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         "task": "other",
         "trial": sample.epoch,
         "stop_reason": f"limit: {limit}" if limit else "error" if sample.error else None,
-        "seconds": _seconds(sample),
+        "seconds": _get_duration_s(sample),
     }
     key = f"{sample.id}/{sample.epoch}"
     if question is None:
@@ -161,8 +163,8 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         # a retried evaluation keeps its task id, so that its samples replace those of the first try
         key = f"{log.eval.task_id}/{key}"
         report = sample.store.get(REPORT) or {}
-        answer, stopped_by = _session_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))
-        fields |= _session_fields(question, report, sample)
+        answer, stopped_by = _get_session_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))
+        fields |= _get_session_fields(question, report, sample)
     if sample.error:
         reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
         final = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
@@ -170,10 +172,10 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         cheats = describe_cheating if question is None else _report_no_cheating
         final = decide_status(trajectory, answer, stopped_by=stopped_by, cheats=cheats)
     run = build_run(source, trajectory, final, **fields)
-    return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_truth(sample, labelled=question is None))
+    return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_build_truth(sample, labelled=question is None))
 
 
-def _session_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
+def _get_session_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
     """Return the answer in a session's report."""
     if not isinstance(report.get("answer"), dict):
         return None
@@ -181,7 +183,7 @@ def _session_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
     return ReadAnswer(status=status, reason=str(report.get("status_reason", "")), answer=jsonable(report["answer"]))
 
 
-def _session_fields(question: AskedQuestion, report: Mapping[str, Any], sample: EvalSample) -> dict[str, Any]:
+def _get_session_fields(question: AskedQuestion, report: Mapping[str, Any], sample: EvalSample) -> dict[str, Any]:
     """Return the fields recorded in the metadata and store of a sample of a faultset task."""
     statuses = report.get("statuses") or {}
     counts = {name: statuses.get(name, 0) for name in ("not_recorded", "refused")}
@@ -203,24 +205,24 @@ def _report_no_cheating(trajectory: Trajectory) -> str:
     return ""
 
 
-def _usage(sample: EvalSample) -> FinalMetrics:
+def _build_usage(sample: EvalSample) -> FinalMetrics:
     usage = list((sample.model_usage or {}).values())
     costs = [model.total_cost for model in usage if model.total_cost is not None]
     return FinalMetrics(
-        total_prompt_tokens=_sum([_prompt_tokens(model) for model in usage]),
-        total_completion_tokens=_sum([model.output_tokens for model in usage]),
-        total_cached_tokens=_sum([model.input_tokens_cache_read for model in usage]),
+        total_prompt_tokens=_add_up([_count_prompt_tokens(model) for model in usage]),
+        total_completion_tokens=_add_up([model.output_tokens for model in usage]),
+        total_cached_tokens=_add_up([model.input_tokens_cache_read for model in usage]),
         total_cost_usd=sum(costs) if costs else None,
     )
 
 
-def _seconds(sample: EvalSample) -> float | None:
+def _get_duration_s(sample: EvalSample) -> float | None:
     """Return the working time of a sample, or its total time if the log has no working time."""
     seconds = sample.working_time if sample.working_time is not None else sample.total_time
     return None if seconds is None else float(seconds)
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _build_message(message: Any) -> dict[str, Any]:
     calls = getattr(message, "tool_calls", None) or ()
     error = getattr(message, "error", None)
     return {
@@ -232,22 +234,22 @@ def _message(message: Any) -> dict[str, Any]:
     }
 
 
-def _prompt_tokens(usage: Any) -> int:
+def _count_prompt_tokens(usage: Any) -> int:
     """Return prompt tokens including cached ones, which Inspect counts separately."""
     return usage.input_tokens + (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
+def _add_up(values: Sequence[int | None]) -> int | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None
 
 
-def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
+def _build_truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
     """Return targets and scores; the targets of faultset tasks are not scored here."""
     targets = [] if not labelled else [sample.target] if isinstance(sample.target, str) else list(sample.target)
     targets = [target for target in targets if target.strip()]
     values = {name: score.value for name, score in (sample.scores or {}).items()}
-    numbers = [number for value in values.values() if (number := _number(value)) is not None]
+    numbers = [number for value in values.values() if (number := _read_score(value)) is not None]
     value = numbers[0] if numbers else None
     return RunTruth(
         cluster=str(sample.id)[:500],
@@ -259,10 +261,10 @@ def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
     )
 
 
-def _number(value: Any) -> float | None:
+def _read_score(value: Any) -> float | None:
     """Return the first score as a number from 0 to 1; letters mean correct, partial, incorrect, no answer."""
     if isinstance(value, dict):
-        return _number(next(iter(value.values()), None))
+        return _read_score(next(iter(value.values()), None))
     if isinstance(value, str):
         return _LETTERS.get(value)
     if isinstance(value, bool):
@@ -270,5 +272,5 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1 else None
 
 
-def _plain(text: Any) -> str:
+def _normalise(text: Any) -> str:
     return text.strip().lower() if isinstance(text, str) else ""

@@ -42,7 +42,7 @@ _COUNT_AFTER = re.compile(r"(?:number of \w+|\w+ count)[^.]{0,80}?\b(?:is|was|of
 Cause = dict[str, str]
 
 
-def stated_cause(text: str) -> Cause | None:
+def parse_cause(text: str) -> Cause | None:
     """Return the cause stated in a row; None if a field is missing."""
     lines = (line.partition(":") for line in text.splitlines())
     fields = {name: value.strip() for name, colon, value in lines if colon}
@@ -67,11 +67,11 @@ def reconstruct_causes(row: Mapping[str, str], stated: Cause, pool: Sequence[Cau
     }
     if criteria in (set(), {"N/A"}):
         return [stated]
-    number = _stated_number(row["instruction"])
-    others = [cause for cause in pool if cause != stated and _seconds_apart(cause, stated) <= _NEAR_S]
-    others.sort(key=lambda cause: _seconds_apart(cause, stated))
-    for more in range(number - 1, _MOST_OTHERS + 1):
-        for chosen in itertools.combinations(others, more):
+    number = _read_number_of_causes(row["instruction"])
+    others = [cause for cause in pool if cause != stated and _measure_distance_s(cause, stated) <= _NEAR_S]
+    others.sort(key=lambda cause: _measure_distance_s(cause, stated))
+    for count in range(number - 1, _MOST_OTHERS + 1):
+        for chosen in itertools.combinations(others, count):
             causes = [stated, *chosen]
             if {cause[name] for cause in causes for name in requested} == criteria:
                 return causes
@@ -86,12 +86,12 @@ def parse_time(text: Any) -> datetime | None:
         return None
 
 
-def _stated_number(instruction: str) -> int:
+def _read_number_of_causes(instruction: str) -> int:
     match = _COUNT.search(instruction) or _COUNT_AFTER.search(instruction)
     return _NUMBERS[match[1].lower()] if match else 1
 
 
-def _seconds_apart(left: Cause, right: Cause) -> float:
+def _measure_distance_s(left: Cause, right: Cause) -> float:
     first, second = parse_time(left["time"]), parse_time(right["time"])
     return abs((first - second).total_seconds()) if first and second else float("inf")
 
@@ -119,8 +119,10 @@ class OpenRCAArchives:
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read the rows of one archive."""
-        rows = _rows(file)
-        causes = [_stated(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)]
+        rows = _read_rows(file)
+        causes = [
+            _read_stated_cause(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)
+        ]
         pool = [dict(items) for items in dict.fromkeys(tuple(cause.items()) for cause in causes)]
         return [
             self._run(row, number, reconstruct_causes(row, stated, pool), stated, file, options)
@@ -145,14 +147,14 @@ class OpenRCAArchives:
         run = build_run(
             self.name,
             trajectory,
-            decide_status(trajectory, _answer(row["prediction"])),
+            decide_status(trajectory, _parse_answer(row["prediction"])),
             dataset=system[:500],
             episode=f"{system}/{row.get('row_id', number)}"[:500],
             task="root_cause",
             protocol=row["task_index"],
         )
         recorded = {name: row[name] for name in ("passed", "failed", "score") if name in row}
-        score = _number(row["score"])
+        score = _parse_score(row["score"])
         cluster = "+".join(sorted(f"{cause['component']}:{cause['reason']}" for cause in causes or [stated]))
         run_truth = RunTruth(
             cluster=f"{system}/{cluster}"[:500],
@@ -170,7 +172,7 @@ class OpenRCAArchives:
         causes, asked = truth["causes"], truth["asked"]
         if len(predicted) != len(causes):
             return SourceScore(success=False, value=0.0)
-        passed = _best_assignment(predicted, causes, asked)
+        passed = _count_best_matches(predicted, causes, asked)
         value = round(passed / (len(causes) * len(asked)), 2)
         return SourceScore(success=value == 1.0, value=value)
 
@@ -181,7 +183,7 @@ class OpenRCAArchives:
         return "OpenRCA's parser requires the three keys in a fixed order"
 
 
-def _rows(file: Path) -> list[dict[str, str]]:
+def _read_rows(file: Path) -> list[dict[str, str]]:
     import io
 
     import pandas as pd
@@ -201,16 +203,16 @@ def _rows(file: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _stated(row: Mapping[str, str], origin: str) -> Cause:
+def _read_stated_cause(row: Mapping[str, str], origin: str) -> Cause:
     if row["task_index"].strip() not in REQUESTED:
         raise DataError(f"{origin} has the unknown task {printable(row['task_index'][:40])}; restore the file")
-    cause = stated_cause(row["groundtruth"])
+    cause = parse_cause(row["groundtruth"])
     if cause is None:
         raise DataError(f"{origin} has no ground truth with component, reason and datetime; restore the file")
     return cause
 
 
-def _answer(text: str) -> ReadAnswer:
+def _parse_answer(text: str) -> ReadAnswer:
     if not text.strip():
         return ReadAnswer(status="no_answer", reason="the prediction is empty")
     inside = text[text.find("{") : text.rfind("}") + 1]
@@ -227,7 +229,7 @@ def _answer(text: str) -> ReadAnswer:
     return ReadAnswer(status="ok", answer={"root_causes": root_causes} | ({"other_layout": True} if other else {}))
 
 
-def _best_assignment(predicted: Sequence[Any], causes: Sequence[Any], requested: Sequence[str]) -> int:
+def _count_best_matches(predicted: Sequence[Any], causes: Sequence[Any], requested: Sequence[str]) -> int:
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
@@ -248,7 +250,7 @@ def _matches(name: str, predicted: Mapping[str, Any], cause: Mapping[str, str]) 
     return abs((guess - true).total_seconds()) <= TOLERANCE_S
 
 
-def _number(text: str) -> float | None:
+def _parse_score(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:

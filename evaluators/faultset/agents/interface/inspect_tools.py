@@ -72,9 +72,9 @@ def _tool(host: ToolHost, schema: Mapping[str, Any]) -> Tool:
     return ToolDef(execute, name, str(schema["description"]), parameters, max_output=0).as_tool()
 
 
-def session_report(kept: Store) -> Mapping[str, Any]:
+def session_report(sample_store: Store) -> Mapping[str, Any]:
     """Return the latest report of a sample's session; empty for other tasks."""
-    return kept.get(REPORT, {})
+    return sample_store.get(REPORT, {})
 
 
 def is_answered(state: TaskState) -> bool:

@@ -21,7 +21,7 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     Parameters
     ----------
     answered
-        Called after the answer was submitted and before the client gets a reply, after which it may kill the server.
+        Called when the answer was submitted, before the reply to the client, which may then kill the server.
     """
     import anyio
     from mcp import types

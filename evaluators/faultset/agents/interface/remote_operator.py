@@ -87,7 +87,7 @@ class OperatorConnection:
     def _read(self) -> dict[str, Any]:
         line = self._lines.readline(_LONGEST_LINE)
         if not line:
-            raise PlatformError("the live episode has ended, perhaps by its time limit; raise --within for more time")
+            raise PlatformError("the live episode has ended, perhaps at its time limit; raise --within for more time")
         return json.loads(line)
 
 

@@ -90,7 +90,7 @@ class AgentSession:
         return self.tools.recording.context.services
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool; refused after the answer."""
+        """Call a tool; calls after the answer are refused."""
         if self.answer is not None:
             return answer_refused("the session has ended with the answer")
         return self.tools.call(name, arguments)
@@ -115,29 +115,33 @@ class AgentSession:
 
     def submit_detection(self, fault: Fault) -> ToolAnswer:
         """Submit whether there is a fault, and end the session."""
-        return self._done({"fault": fault})
+        return self._finish({"fault": fault})
 
     def submit_localization(self, services: Services, ordered: Ordered = True) -> ToolAnswer:
         """Submit the root cause services, and end the session."""
-        return self._unknown(services) or self._done({"services": services, "ordered": ordered})
+        return self._reject_unknown_services(services) or self._finish({"services": services, "ordered": ordered})
 
     def submit_rca(self, system_level: Level, fault_type: Type) -> ToolAnswer:
         """Submit the system level and the type of the fault, and end the session."""
-        return self._unknown_words(system_level, fault_type) or self._done(_pair(system_level, fault_type))
+        return self._reject_unknown_words(system_level, fault_type) or self._finish(
+            _pair_level_and_type(system_level, fault_type)
+        )
 
     def submit_all(
         self, fault: Fault, services: Services, system_level: Level, fault_type: Type, ordered: Ordered = True
     ) -> ToolAnswer:
         """Submit the complete answer, and end the session."""
-        problem = self._unknown(services) or self._unknown_words(system_level, fault_type)
-        answer = {"fault": fault, "services": services, "ordered": ordered} | _pair(system_level, fault_type)
-        return problem or self._done(answer)
+        problem = self._reject_unknown_services(services) or self._reject_unknown_words(system_level, fault_type)
+        answer = {"fault": fault, "services": services, "ordered": ordered} | _pair_level_and_type(
+            system_level, fault_type
+        )
+        return problem or self._finish(answer)
 
-    def _done(self, answer: dict[str, Any]) -> ToolAnswer:
+    def _finish(self, answer: dict[str, Any]) -> ToolAnswer:
         self.answer, self.answered_ns = answer, self.tools.clock.now_ns
         return answer_ok(ANSWER_TAKEN)
 
-    def _unknown(self, services: list[str]) -> ToolAnswer | None:
+    def _reject_unknown_services(self, services: list[str]) -> ToolAnswer | None:
         unknown = [name for name in services if name not in self.candidates]
         if not unknown or self.retries >= _RETRIES:
             return None
@@ -145,7 +149,7 @@ class AgentSession:
         names = ", ".join(self.candidates)
         return answer_invalid(f'"{unknown[0][:60]}" is not a candidate; answer again with names from: {names}.')
 
-    def _unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
+    def _reject_unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
         for word, allowed in ((level, SYSTEM_LEVELS), (fault_type, FAULT_TYPES)):
             if word is not None and word.strip().lower() not in allowed and self.retries < _RETRIES:
                 self.retries += 1
@@ -181,7 +185,7 @@ def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
     return ""
 
 
-def _pair(level: str | None, fault_type: str | None) -> dict[str, str | None]:
+def _pair_level_and_type(level: str | None, fault_type: str | None) -> dict[str, str | None]:
     return {"system_level": level, "fault_type": fault_type}
 
 
@@ -211,4 +215,4 @@ class MitigationSession(AgentSession):
 
     def submit_mitigation(self, summary: Summary = "") -> ToolAnswer:
         """Report that the repair is complete, and end the session."""
-        return self._done({"summary": summary})
+        return self._finish({"summary": summary})

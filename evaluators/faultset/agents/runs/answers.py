@@ -108,7 +108,7 @@ _INJECTOR = re.compile(
     r"\b(?:get|describe|delete|patch|annotate|edit)\b[^|;&]*\b(?:pod|network|stress|io|dns|http|time|kernel|jvm)chaos\b",
     re.IGNORECASE,
 )
-_NOTHING = re.compile(
+_NOTHING_ACCESSED = re.compile(
     r"^\s*$|No resources found|NotFound|not found|[Ee]rror|the server doesn't have a resource type|Forbidden"
 )
 
@@ -138,7 +138,7 @@ def describe_cheating(trajectory: Trajectory) -> str:
                 return f"step {step.step_id} runs the benchmark's own repair script"
             if _INJECTOR.search(command) and not _is_submission(call.function_name, command):
                 answered = results.get(call.tool_call_id, "")
-                if not _NOTHING.search(answered):
+                if not _NOTHING_ACCESSED.search(answered):
                     return f"step {step.step_id} accesses the objects of the fault injector"
     return ""
 
@@ -157,8 +157,8 @@ def decide_status(
 ) -> ReadAnswer:
     """Return the answer with the final status of the run and its reason.
 
-    The first that applies: harness_error, cheated, the status of the answer (ok, invalid, unparsed, no_answer). Without
-    an answer: the limit that ended the run (token_limit, timeout, step_limit), if known.
+    The status is the first that applies: harness_error; cheated; the status of the answer (ok, invalid, unparsed); the
+    limit that ended the run (token_limit, timeout, step_limit), if known; no_answer.
 
     Parameters
     ----------
@@ -215,10 +215,10 @@ def build_run(source: str, trajectory: Trajectory, answer: ReadAnswer, **fields:
         "status_reason": answer.reason,
         "answer_json": None if answer.answer is None else canonical_json(jsonable(answer.answer)),
     }
-    return AgentRun.model_validate(record | _counts(trajectory) | fields)
+    return AgentRun.model_validate(record | _count_usage(trajectory) | fields)
 
 
-def _counts(trajectory: Trajectory) -> dict[str, Any]:
+def _count_usage(trajectory: Trajectory) -> dict[str, Any]:
     steps = trajectory.agent_steps
     calls = [call for step in steps for call in step.tool_calls or ()]
     results = [result for step in steps if step.observation for result in step.observation.results]
@@ -234,11 +234,11 @@ def _counts(trajectory: Trajectory) -> dict[str, Any]:
         "tool_calls": len(calls),
         "tool_errors": sum(bool(result.extra and result.extra.get("error")) for result in results),
         "repeats": repeats,
-        **_tokens(trajectory),
+        **_count_tokens(trajectory),
     }
 
 
-def _tokens(trajectory: Trajectory) -> dict[str, Any]:
+def _count_tokens(trajectory: Trajectory) -> dict[str, Any]:
     """Return the totals stated in the file, otherwise the sums over its steps."""
     final, steps = trajectory.final_metrics, [step.metrics for step in trajectory.agent_steps if step.metrics]
 

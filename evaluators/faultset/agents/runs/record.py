@@ -164,30 +164,30 @@ class RunTruth(_Row):
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _schema(record: type[BaseModel]) -> pa.Schema:
+def _build_schema(record: type[BaseModel]) -> pa.Schema:
     """Return the schema of a table with one column per field of the record."""
     columns = []
     for name, field in record.model_fields.items():
-        kinds = {*_plain_types(field.annotation)}
+        kinds = {*_list_plain_types(field.annotation)}
         (kind,) = kinds - {type(None)}
         columns.append(pa.field(name, _ARROW[kind], nullable=type(None) in kinds))
     return pa.schema(columns, metadata={"faultset.agent_runs": str(RUNS_VERSION)})
 
 
-def _plain_types(annotation: Any) -> Iterator[type]:
+def _list_plain_types(annotation: Any) -> Iterator[type]:
     """Yield the types of a field's values; a Literal is text."""
     if get_origin(annotation) is Literal:
         yield str
     elif get_origin(annotation) is Annotated:
-        yield from _plain_types(get_args(annotation)[0])
+        yield from _list_plain_types(get_args(annotation)[0])
     elif get_args(annotation):
         for argument in get_args(annotation):
-            yield from _plain_types(argument)
+            yield from _list_plain_types(argument)
     else:
         yield annotation
 
 
-RUNS, TRUTH = _schema(AgentRun), _schema(RunTruth)
+RUNS, TRUTH = _build_schema(AgentRun), _build_schema(RunTruth)
 
 
 RUNS_FILE, TRUTH_FILE, TRAJECTORIES = "runs.parquet", "truth.parquet", "trajectories"
@@ -199,15 +199,15 @@ T = TypeVar("T", bound=BaseModel)
 def write_tables(folder: Path, runs: Iterable[AgentRun], truths: Iterable[RunTruth]) -> None:
     """Write both tables into a new folder."""
     write_runs(folder, runs)
-    _write(folder / TRUTH_FILE, TRUTH, truths)
+    _write_table(folder / TRUTH_FILE, TRUTH, truths)
 
 
 def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
     """Write only the table of runs."""
-    _write(folder / RUNS_FILE, RUNS, runs)
+    _write_table(folder / RUNS_FILE, RUNS, runs)
 
 
-def _write(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
+def _write_table(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
     table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema)
     with replacing(path, durable=False) as temporary:
         pq.write_table(table, parquet_path(temporary), compression="zstd")
@@ -221,7 +221,7 @@ def read_runs(folder: Path | str) -> list[AgentRun]:
     DataError
         The folder was not written by an import, or a file in it is damaged or has a different layout.
     """
-    return _read(Path(folder) / RUNS_FILE, RUNS, AgentRun)
+    return _read_table(Path(folder) / RUNS_FILE, RUNS, AgentRun)
 
 
 def read_truths(folder: Path | str) -> dict[str, RunTruth]:
@@ -231,7 +231,7 @@ def read_truths(folder: Path | str) -> dict[str, RunTruth]:
         raise DataError(
             f"{printable(path)} holds runs without labels; score them with evaluate DATASET --agents {printable(path)}"
         )
-    return {truth.run: truth for truth in _read(path / TRUTH_FILE, TRUTH, RunTruth)}
+    return {truth.run: truth for truth in _read_table(path / TRUTH_FILE, TRUTH, RunTruth)}
 
 
 def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
@@ -239,7 +239,7 @@ def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
     return Path(folder) / TRAJECTORIES / f"{run.run}.json"
 
 
-def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
+def _read_table(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
     if not path.parent.is_dir():
         raise DataError(f"{printable(path.parent)} is not a folder; give one written by faultset agents import")
     stat_regular_file(path, limit_bytes=_LARGEST_BYTES)

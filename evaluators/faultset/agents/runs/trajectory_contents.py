@@ -42,7 +42,7 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
     calls: Counter[str] = Counter()
     requested: set[str] = set()
     observed: set[str] = set()
-    pattern = _pattern(candidates)
+    pattern = _build_pattern(candidates)
     for step in trajectory.agent_steps:
         for call in step.tool_calls or ():
             if not call.function_name.startswith(SUBMISSION):
@@ -54,7 +54,7 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
     return InspectedServices(calls=dict(calls), requested=frozenset(requested), observed=frozenset(observed))
 
 
-def _pattern(candidates: Sequence[str]) -> re.Pattern[str]:
+def _build_pattern(candidates: Sequence[str]) -> re.Pattern[str]:
     names = "|".join(re.escape(name) for name in sorted({*candidates}, key=lambda name: (-len(name), name)))
     return re.compile(rf"(?<![\w-])({names or '(?!)'})(?:-[a-z0-9]{{6,10}}-[a-z0-9]{{5}})?(?![\w-])")
 
@@ -94,7 +94,7 @@ class RecordedCommand:
 
     @property
     def changes(self) -> bool:
-        """Return whether it changes something or waits."""
+        """Return whether the command changes the system, acts inside it, or waits."""
         rest = list(self.words[1:])
         while rest and rest[0].startswith("-"):
             del rest[: 2 if rest[0] in ("-n", "--namespace", "--context", "--kubeconfig") else 1]
@@ -115,23 +115,23 @@ def recorded_commands(trajectory: Trajectory, namespace: str | None = None) -> l
         for call in step.tool_calls or ():
             for value in call.arguments.values():
                 if isinstance(value, str) and ("kubectl" in value or value.lstrip().startswith("sleep ")):
-                    commands += _commands(step.step_id, value, namespace)
+                    commands += _parse_commands(step.step_id, value, namespace)
     return commands[:_MOST]
 
 
-def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedCommand]:
+def _parse_commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedCommand]:
     if "<<" in text:
-        yield RecordedCommand(step=step, line=_one_line(text), problem="it reads a here-document")
+        yield RecordedCommand(step=step, line=_join_lines(text), problem="it reads a here-document")
         return
     for line in text.replace("\\\n", " ").splitlines():
         try:
-            parts = _split(tokens(line))
+            parts = _split_at_separators(tokens(line))
         except CommandError as error:
             if "kubectl" in line:
-                yield RecordedCommand(step=step, line=_one_line(line), problem=str(error))
+                yield RecordedCommand(step=step, line=_join_lines(line), problem=str(error))
             continue
         for part in parts:
-            words = _without_namespace(_cut_at_pipe(part), namespace)
+            words = _remove_namespace(_cut_at_pipe(part), namespace)
             if words[:1] in (["kubectl"], ["sleep"]):
                 operators = {token.text for token in part if token.is_operator}
                 problem = "its output goes to a file" if not _discards_output(part) else ""
@@ -143,7 +143,7 @@ def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedC
                 )
 
 
-def _split(line: list[Token]) -> list[list[Token]]:
+def _split_at_separators(line: list[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     for token in line:
         if token.is_operator and token.text in _SEPARATORS:
@@ -171,7 +171,7 @@ def _discards_output(part: list[Token]) -> bool:
     return all(text in ("/dev/null", "1") for text in targets)
 
 
-def _without_namespace(words: list[str], namespace: str | None) -> list[str]:
+def _remove_namespace(words: list[str], namespace: str | None) -> list[str]:
     if namespace is None:
         return words
     result: list[str] = []
@@ -188,17 +188,17 @@ def _without_namespace(words: list[str], namespace: str | None) -> list[str]:
 
 
 def _join_words(words: list[str]) -> str:
-    return " ".join(word if word and not set(word) & set(" \t\n|&;<>()'\"\\`$*?#") else _quoted(word) for word in words)
+    return " ".join(word if word and not set(word) & set(" \t\n|&;<>()'\"\\`$*?#") else _quote(word) for word in words)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     if "'" not in word:
         return f"'{word}'"
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
     return f'"{escaped}"'
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
@@ -217,13 +217,13 @@ def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int,
     length
         Maximum characters per message or result; None for all.
     """
-    lines = [*_head(trajectory, run)]
+    lines = [*_describe_run(trajectory, run)]
     for step in trajectory.steps:
-        lines += ["", *_step(step, length)]
+        lines += ["", *_describe_step(step, length)]
     return "\n".join(_wrap_lines(lines, max(width, _NARROWEST))) + "\n"
 
 
-def _head(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
+def _describe_run(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
     agent = trajectory.agent
     model = f" with {agent.model_name}" if agent.model_name else ""
     yield f"{agent.name} {agent.version}{model}: {len(trajectory.steps)} steps"
@@ -237,7 +237,7 @@ def _head(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
     yield f"{run.tool_calls} calls, {run.tool_errors} errors, {run.repeats} repeats, {usage}"
 
 
-def _step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
+def _describe_step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
     yield f"── {step.step_id} {step.source}{f' {step.timestamp}' if step.timestamp else ''} ──"
     if step.reasoning_content:
         yield from (f"  ~ {line}" for line in shorten(step.reasoning_content, length).splitlines())
@@ -250,10 +250,10 @@ def _step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
 
 
 def shorten(text: str, length: int | None) -> str:
-    """Truncate a text and note how much is missing."""
+    """Truncate a text and append how many characters are missing."""
     if length is None or len(text) <= length:
         return text
-    return f"{text[:length]}\n[{len(text) - length:,} of {len(text):,} characters more]"
+    return f"{text[:length]}\n[{len(text) - length:,} of {len(text):,} characters not shown]"
 
 
 def _wrap_lines(lines: list[str], width: int) -> Iterator[str]:

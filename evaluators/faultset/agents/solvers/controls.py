@@ -29,10 +29,10 @@ def random_agent(seed: int = 0) -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": "random-agent", "version": "2", "kind": "control"})
         chance = random.Random(f"{seed}/{state.sample_id}/{state.epoch}")
-        services = list(_candidates(state))
+        services = list(_get_candidates(state))
         chance.shuffle(services)
         level, fault_type = chance.choice(SYSTEM_LEVELS), chance.choice(FAULT_TYPES)
-        if _submission(state) == "submit_detection" and chance.random() < 0.5:
+        if _find_submission(state) == "submit_detection" and chance.random() < 0.5:
             services = []
         return await _submit(state, services, level, fault_type)
 
@@ -48,34 +48,36 @@ def scripted() -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": "scripted", "version": "2", "kind": "control"})
-        candidates = _candidates(state)
-        loud: defaultdict[str, float] = defaultdict(float)
-        for service, status in _states(await call_tool(state, "list_objects", {"kind": "Pod"})):
-            if not status.get("ready") or any(one.get("restartCount") for one in status.get("containers") or ()):
-                loud[service] += _NOT_READY
-        for service, status in _states(await call_tool(state, "list_objects", {"kind": "Deployment"})):
+        candidates = _get_candidates(state)
+        suspicion: defaultdict[str, float] = defaultdict(float)
+        for service, status in _parse_states(await call_tool(state, "list_objects", {"kind": "Pod"})):
+            if not status.get("ready") or any(
+                container.get("restartCount") for container in status.get("containers") or ()
+            ):
+                suspicion[service] += _NOT_READY
+        for service, status in _parse_states(await call_tool(state, "list_objects", {"kind": "Deployment"})):
             if status.get("readyReplicas") != status.get("replicas") or status.get("replicas") == 0:
-                loud[service] += _NOT_READY
+                suspicion[service] += _NOT_READY
         warnings = await call_tool(state, "list_events", {"type": "Warning"})
         for service, count in _count_named_services(warnings, candidates).items():
-            loud[service] += _WARNING * min(count, 5)
+            suspicion[service] += _WARNING * min(count, 5)
         for service, share in _find_failing_services(await call_tool(state, "service_graph")).items():
             if service in candidates:
-                loud[service] += _FAILED_CALLS * share / 100
+                suspicion[service] += _FAILED_CALLS * share / 100
         logs = await call_tool(state, "get_logs", {"level": "error", "limit": 200})
         for service, count in _count_named_services(logs, candidates).items():
-            loud[service] += _LOUD_LOGS * min(count / 200, 1.0)
-        services = [name for name, _ in sorted(loud.items(), key=lambda item: (-item[1], item[0]))]
-        return await _submit(state, services, *_kind(logs, warnings, loud))
+            suspicion[service] += _LOUD_LOGS * min(count / 200, 1.0)
+        services = [name for name, _ in sorted(suspicion.items(), key=lambda item: (-item[1], item[0]))]
+        return await _submit(state, services, *_guess_kind(logs, warnings, suspicion))
 
     return solve
 
 
-def _candidates(state: TaskState) -> tuple[str, ...]:
+def _get_candidates(state: TaskState) -> tuple[str, ...]:
     return tuple(state.metadata[CANDIDATES])
 
 
-def _submission(state: TaskState) -> str:
+def _find_submission(state: TaskState) -> str:
     return next(name for tool in state.tools if (name := ToolDef(tool).name).startswith("submit_"))
 
 
@@ -86,7 +88,7 @@ async def _submit(state: TaskState, services: list[str], level: str | None, faul
         "submit_localization": {"services": services},
         "submit_rca": {"system_level": level, "fault_type": fault_type},
     }
-    submission = _submission(state)
+    submission = _find_submission(state)
     if submission == "submit_mitigation":
         await _repair(state, services)
         answers[submission] = {"summary": f"blamed {services[0]}" if services else "blamed nothing"}
@@ -104,7 +106,7 @@ async def _repair(state: TaskState, services: list[str]) -> None:
         await call_tool(state, "kubectl", {"command": f"kubectl {words}"})
 
 
-def _states(table: str) -> list[tuple[str, dict[str, Any]]]:
+def _parse_states(table: str) -> list[tuple[str, dict[str, Any]]]:
     """Return (service, state) for each line of an object list."""
     states = []
     for line in table.splitlines():
@@ -127,7 +129,7 @@ def _count_named_services(text: str, candidates: tuple[str, ...]) -> Counter[str
 
 
 def _find_failing_services(graph: str) -> dict[str, float]:
-    """Return the services whose callers see errors while none of the services they call fails."""
+    """Return the failing services that call no other failing service, with their share of failed calls."""
     shares: dict[str, float] = {}
     callers: dict[str, set[str]] = {}
     for caller, callee, share in _CALL.findall(graph):
@@ -138,9 +140,9 @@ def _find_failing_services(graph: str) -> dict[str, float]:
     return {name: shares[name] for name in failing - passing_on}
 
 
-def _kind(logs: str, warnings: str, loud: Mapping[str, float]) -> tuple[str | None, str | None]:
+def _guess_kind(logs: str, warnings: str, suspicion: Mapping[str, float]) -> tuple[str | None, str | None]:
     """Guess level and type from words in logs and events."""
-    if not loud:
+    if not suspicion:
         return None, None
     if re.search(r"not authorized|authentication|no permissions|password", logs, re.IGNORECASE):
         return "application", "authentication issue"

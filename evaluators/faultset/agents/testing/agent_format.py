@@ -100,9 +100,9 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
     for seed in mutation_seeds():
         rng = random.Random(seed)
         file, out = rng.choice(files), folder / "from-mutated"
-        whole = file.read_bytes()
+        original = file.read_bytes()
         file.chmod(0o600)
-        file.write_bytes(mutate(whole, rng))
+        file.write_bytes(mutate(original, rng))
         started = time.monotonic()
         try:
             import_runs(name, copy, out)
@@ -121,4 +121,4 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
         elapsed_s = time.monotonic() - started
         assert elapsed_s < LONGEST_S, f"{name} takes {elapsed_s:.0f} s for mutation {seed} of {file.name}"
         shutil.rmtree(out, ignore_errors=True)
-        file.write_bytes(whole)
+        file.write_bytes(original)

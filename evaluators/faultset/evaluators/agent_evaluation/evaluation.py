@@ -20,8 +20,8 @@ from faultset.core.printable import count_text, printable
 from faultset.evaluators.agent_evaluation.rows import (
     AgentQuestion,
     RowContext,
+    build_empty_row,
     build_rows,
-    empty_row,
     find_alarms,
     list_questions,
 )
@@ -59,7 +59,7 @@ def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     DataError
         A path holds no runs, or runs of other tasks.
     UsageError
-        Inspect, which reads its logs, is not installed.
+        Inspect, which is needed to read its logs, is not installed.
     """
     runs: dict[str, RecordedRun] = {}
     for path in dict.fromkeys(map(Path, paths)):
@@ -145,7 +145,7 @@ class AgentEvaluation:
     Raises
     ------
     DataError
-        A run is about another episode.
+        A run is about an episode that is not in the dataset.
     UsageError
         The split tests an episode more than once.
     """
@@ -197,9 +197,9 @@ class AgentEvaluation:
             by_label.setdefault(recorded.label, []).append(recorded)
         agent_rows: list[ResultRow] = []
         left_out: list[str] = []
-        for label, of_agent in by_label.items():
+        for label, agent_runs in by_label.items():
             for task in self._settings.tasks:
-                runs = [recorded.run for recorded in of_agent if recorded.run.task in _SESSION_TASKS[task]]
+                runs = [recorded.run for recorded in agent_runs if recorded.run.task in _SESSION_TASKS[task]]
                 if runs and all(run.status == "harness_error" for run in runs):
                     left_out.append(
                         f"{label} is left out of {task}: no run succeeded ({count_text(len(runs), 'failure')}, first: "
@@ -209,9 +209,9 @@ class AgentEvaluation:
                 for protocol in sorted({run.protocol or "detected" for run in runs}):
                     if task != "detection" and protocol not in self._settings.protocols:
                         continue
-                    of_protocol = [run for run in runs if (run.protocol or "detected") == protocol]
+                    protocol_runs = [run for run in runs if (run.protocol or "detected") == protocol]
                     questions = list_questions(tested, [task], [protocol], alarms)
-                    agent_rows += self._rows(label, task, of_protocol, questions)
+                    agent_rows += self._build_agent_rows(label, task, protocol_runs, questions)
         inspected = {
             recorded.run.run: find_inspected_services(
                 recorded.trajectory, self._truths[str(recorded.run.episode)].candidates
@@ -222,11 +222,11 @@ class AgentEvaluation:
         runs = tuple(recorded.run for recorded in self._runs)
         return AgentResults(rows=tuple(agent_rows), runs=runs, inspected=inspected, left_out=tuple(left_out))
 
-    def _rows(
+    def _build_agent_rows(
         self, label: str, task: str, runs: Sequence[AgentRun], questions: Iterable[AgentQuestion]
     ) -> Iterator[ResultRow]:
         """Yield the rows of an agent for a task and protocol; questions without a run give empty rows."""
-        context = self._context(label, runs)
+        context = self._build_context(label, runs)
         by_episode: dict[str | None, list[AgentRun]] = {}
         for run in runs:
             by_episode.setdefault(run.episode, []).append(run)
@@ -236,7 +236,8 @@ class AgentEvaluation:
             if not question.is_asked:
                 reason = f"{self._scope.choose_alarm_detector(question.episode)} raised no alarm"
                 yield from (
-                    empty_row(truth, context, task, question.protocol, trial, "no_alarm", reason) for trial in trials
+                    build_empty_row(truth, context, task, question.protocol, trial, "no_alarm", reason)
+                    for trial in trials
                 )
                 continue
             answered = by_episode.get(question.episode, ())
@@ -245,7 +246,7 @@ class AgentEvaluation:
                 yield from (row for row in build_rows(run, truth, context) if row.task == task)
             if not answered:
                 reason = "no run on this episode"
-                yield empty_row(truth, context, task, question.protocol, trials[0], "missing", reason)
+                yield build_empty_row(truth, context, task, question.protocol, trials[0], "missing", reason)
 
     def _check_alarm(self, run: AgentRun, question: AgentQuestion) -> None:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
@@ -255,7 +256,7 @@ class AgentEvaluation:
                 "and their split with --split"
             )
 
-    def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
+    def _build_context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
         return RowContext(
             label=label,
             kind="control" if runs[0].model is None else "agent",

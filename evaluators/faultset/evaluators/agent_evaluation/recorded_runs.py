@@ -30,7 +30,7 @@ class AgentRow:
     success: Estimate
     """Success rate by the source's current labels; runs with a harness error are misses."""
     success_without_harness_errors: Estimate
-    """`current` without the runs that had a harness error."""
+    """`success` without the runs that had a harness error."""
     value: Estimate
     """Mean of the partial scores."""
     control: str
@@ -67,7 +67,7 @@ def summarise_agents(scored: Sequence[ScoredRun]) -> list[AgentRow]:
     for result in scored:
         run = result.run
         groups.setdefault((run.format, run.agent, run.model or "", run.task), []).append(result)
-    return [_row(results) for _, results in sorted(groups.items())]
+    return [_build_row(results) for _, results in sorted(groups.items())]
 
 
 def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
@@ -81,20 +81,20 @@ def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifferenc
     return sorted(differences, key=lambda difference: (difference.source, -len(difference.runs), difference.reason))
 
 
-def _share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
+def _estimate_share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
     values = [(number, result.truth.cluster) for result in results if (number := value(result)) is not None]
     if not values:
         return unknown("not scored")
     return clustered_mean([float(number) for number, _ in values], [cluster for _, cluster in values])
 
 
-def _row(results: Sequence[ScoredRun]) -> AgentRow:
+def _build_row(results: Sequence[ScoredRun]) -> AgentRow:
     runs = [result.run for result in results]
     first = runs[0]
     without_errors = [result for result in results if result.run.status != _HARNESS]
     compared = [result for result in results if result.agrees is not None]
     tokens = [run.prompt_tokens for run in runs if run.prompt_tokens is not None]
-    control, control_success = _control(first.task, results)
+    control, control_success = _score_control(first.task, results)
     return AgentRow(
         source=first.format,
         agent=first.agent,
@@ -103,10 +103,10 @@ def _row(results: Sequence[ScoredRun]) -> AgentRow:
         runs=len(runs),
         statuses=dict(Counter(run.status for run in runs).most_common()),
         label_versions=tuple(sorted({result.truth.label_version for result in results if result.truth.label_version})),
-        recorded=_share(results, lambda result: result.truth.recorded_success),
-        success=_share(results, lambda result: result.success),
-        success_without_harness_errors=_share(without_errors, lambda result: result.success),
-        value=_share(results, lambda result: result.value),
+        recorded=_estimate_share(results, lambda result: result.truth.recorded_success),
+        success=_estimate_share(results, lambda result: result.success),
+        success_without_harness_errors=_estimate_share(without_errors, lambda result: result.success),
+        value=_estimate_share(results, lambda result: result.value),
         control=control,
         control_success=control_success,
         detected=_claim_rate(results, fault=True),
@@ -119,7 +119,7 @@ def _row(results: Sequence[ScoredRun]) -> AgentRow:
     )
 
 
-def _truth(result: ScoredRun) -> Mapping[str, Any]:
+def _get_truth(result: ScoredRun) -> Mapping[str, Any]:
     return (result.truth.truth or {}) if result.success is not None else {}
 
 
@@ -127,31 +127,31 @@ def _claim_rate(results: Sequence[ScoredRun], *, fault: bool) -> Estimate:
     """Return how often detection runs with (or without) a fault claim one."""
     if results[0].run.task != "detection":
         return unknown("only for detection")
-    chosen = [result for result in results if _truth(result).get("fault") is fault]
-    return _share(chosen, lambda result: (result.run.answer or {}).get("fault") is True)
+    chosen = [result for result in results if _get_truth(result).get("fault") is fault]
+    return _estimate_share(chosen, lambda result: (result.run.answer or {}).get("fault") is True)
 
 
-def _control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estimate]:
-    labelled = [result for result in results if _truth(result)]
+def _score_control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estimate]:
+    labelled = [result for result in results if _get_truth(result)]
     if task == "detection":
-        return "always-yes", _share(labelled, lambda result: _truth(result).get("fault") is True)
+        return "always-yes", _estimate_share(labelled, lambda result: _get_truth(result).get("fault") is True)
     if task == "diagnosis":
-        return "constant-pair", _share(labelled, lambda result: _score_constant_pair(result, labelled))
+        return "constant-pair", _estimate_share(labelled, lambda result: _score_constant_pair(result, labelled))
     return "", unknown("no control for this task")
 
 
-def _pair(result: ScoredRun) -> tuple[str, str]:
-    truth = _truth(result)
+def _get_pair(result: ScoredRun) -> tuple[str, str]:
+    truth = _get_truth(result)
     return str(truth.get("system_level", "")).lower(), str(truth.get("fault_type", "")).lower()
 
 
 def _score_constant_pair(result: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
     """Score the most frequent pair of all other clusters, averaged over ties; None if there is no other cluster."""
     cluster = result.truth.cluster
-    pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != cluster}
+    pairs = {other.truth.cluster: _get_pair(other) for other in labelled if other.truth.cluster != cluster}
     if not pairs:
         return None
     counts = Counter(pairs.values())
-    most = max(counts.values())
-    best = [pair for pair, count in counts.items() if count == most]
-    return float(_pair(result) in best) / len(best)
+    highest = max(counts.values())
+    best = [pair for pair, count in counts.items() if count == highest]
+    return float(_get_pair(result) in best) / len(best)

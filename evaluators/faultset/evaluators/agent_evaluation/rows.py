@@ -27,7 +27,7 @@ TASKS_OF: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AgentQuestion:
-    """One question, which every agent gets."""
+    """A question that every agent gets."""
 
     episode: str
     task: RecordedTask
@@ -42,7 +42,7 @@ class AgentQuestion:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether agents get the question; without an alarm they do not."""
+        """Return whether agents get the question; all but detection need an alarm."""
         return self.task == "detection" or self.alarm_ns is not None
 
 
@@ -51,8 +51,8 @@ def list_questions(
 ) -> Iterator[AgentQuestion]:
     """Yield the questions about tested episodes.
 
-    Localization and diagnosis share a session if both are evaluated. Without a fault they are asked only after a
-    false alarm, as for baselines.
+    Localization and diagnosis share a session if both are evaluated. About an episode without a fault, they are asked
+    only after a false alarm, as for baselines.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def find_alarms(rows: Iterable[ResultRow], detector_of: Callable[[str], str | No
     return alarms
 
 
-_NAMES: Mapping[str, SessionTask] = {
+_SESSION_TASKS: Mapping[str, SessionTask] = {
     "detection": "detection",
     "localization": "localization",
     "diagnosis": "diagnosis",
@@ -116,9 +116,9 @@ class RowContext:
 def build_rows(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
     """Return one row per task that a run answers."""
     rows = []
-    for task in TASKS_OF[_NAMES[run.task]]:
+    for task in TASKS_OF[_SESSION_TASKS[run.task]]:
         status, reason, checked = _check_answer(run, task, run.answer or {}, truth)
-        row = empty_row(truth, context, task, run.protocol or "detected", run.trial or 0, status, reason)
+        row = build_empty_row(truth, context, task, run.protocol or "detected", run.trial or 0, status, reason)
         rows.append(
             replace(
                 row,
@@ -132,7 +132,7 @@ def build_rows(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultR
     return rows
 
 
-def empty_row(
+def build_empty_row(
     truth: Truth, context: RowContext, task: str, protocol: str, trial: int, status: Status, reason: str
 ) -> ResultRow:
     """Return a row of an agent; its trial number takes the place of a seed."""
@@ -175,32 +175,35 @@ def _check_answer(
         return run.status, run.status_reason, nothing
     try:
         if task == "detection":
-            return "ok", "", _detection(run, answer, origin)
+            return "ok", "", _build_detection(run, answer, origin)
         if task == "localization":
-            checked = check_ranking(Ranking(scores=_scores(answer)), truth.candidates)
+            checked = check_ranking(Ranking(scores=_rank_scores(answer)), truth.candidates)
         else:
             checked = check_diagnosis(
-                Diagnosis(system_level=_word(answer, "system_level"), fault_type=_word(answer, "fault_type"))
+                Diagnosis(
+                    system_level=_get_label_word(answer, "system_level"),
+                    fault_type=_get_label_word(answer, "fault_type"),
+                )
             )
     except InvalidAnswer as error:
         return "invalid", str(error), nothing
     return "ok", "", CheckedAnswer(text=_append_text(checked.text, origin), ranking=checked.ranking)
 
 
-def _detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, str]) -> CheckedAnswer:
+def _build_detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, str]) -> CheckedAnswer:
     """Return an alarm at the time of the answer, even if the agent describes an earlier fault."""
     alarm_ns = run.answered_ns if answer.get("fault") else None
     return CheckedAnswer(alarm_ns=alarm_ns, text=answer_text({"consecutive": None, **origin}))
 
 
-def _scores(answer: Mapping[str, Any]) -> dict[str, float]:
+def _rank_scores(answer: Mapping[str, Any]) -> dict[str, float]:
     names: Sequence[str] = list(dict.fromkeys(answer.get("services") or ()))
     if answer.get("ordered", True):
         return {name: float(len(names) - position) for position, name in enumerate(names)}
     return dict.fromkeys(names, 1.0)
 
 
-def _word(answer: Mapping[str, Any], key: str) -> str | None:
+def _get_label_word(answer: Mapping[str, Any], key: str) -> str | None:
     """Return level or type in the spelling of labels."""
     word = answer.get(key)
     return word.strip().title() if isinstance(word, str) else None

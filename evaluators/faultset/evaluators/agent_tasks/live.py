@@ -62,13 +62,13 @@ def mitigation(
     jobs
         Episodes that run at a time.
     """
-    pairs = list(product(_names(faults), _names(apps)))
+    pairs = list(product(_split_names(faults), _split_names(apps)))
     if not pairs:
         raise UsageError(
             "mitigation needs a fault and an application; give for example -T faults=target-port -T apps=hotel"
         )
     options = {"platform": platform, "within": within, "sustain": sustain, "rate": rate, "seed": seed}
-    options |= {"injector": injector, "targets": ",".join(_names(targets)) or None}
+    options |= {"injector": injector, "targets": ",".join(_split_names(targets)) or None}
     shared = [f"--{name}={value}" for name, value in options.items() if value is not None]
     samples = [_build_sample(fault, app, shared) for fault, app in pairs]
     episodes = _LiveEpisodes(jobs)
@@ -229,6 +229,6 @@ def repaired(episodes: _LiveEpisodes) -> Scorer:
     return score
 
 
-def _names(value: Names) -> list[str]:
+def _split_names(value: Names) -> list[str]:
     names = value.split(",") if isinstance(value, str) else value
     return [name.strip() for name in names if name.strip()]

@@ -77,7 +77,7 @@ def answer_scorer() -> Scorer:
 
 def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
     """Return the scores of a session's report; None if leaderboards do not score the episode."""
-    row = _row(question, report, truth)
+    row = _build_row(question, report, truth)
     if row.task != "detection" and not TASK_METRICS[row.task].is_scorable(truth):
         return None
     if row.task == "localization":
@@ -86,7 +86,7 @@ def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Trut
     return {CORRECT: score_correctness(row)}
 
 
-def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:
+def _build_row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:
     run = AgentRun(
         run="sample",
         format="inspect",
@@ -122,7 +122,7 @@ MESSAGE_LIMIT = 200
 Names = str | Sequence[str] | None
 
 
-def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[..., Task]:
+def _declare_task(name: str, session_task: RecordedTask, question: str) -> Callable[..., Task]:
     """Return an Inspect task; all tasks on recorded episodes have the same parameters."""
 
     def recorded_task(
@@ -134,19 +134,19 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
         alarm: str | None = None,
         message_limit: int = MESSAGE_LIMIT,
     ) -> Task:
-        opened = _recorded_open(dataset, version)
+        opened = _open_recorded(dataset, version)
         source = DatasetSource.of(opened).without_unlabelled()
-        truths = _chosen_truths(source, episodes, split)
+        truths = _choose_truths(source, episodes, split)
         detectors: dict[str, str] = {}
         alarms: Mapping[str, int | None] = {}
         if protocol not in PROTOCOLS:
             raise unknown_name("protocol", protocol, PROTOCOLS)
-        if asked == "detection" and (protocol != "detected" or alarm is not None):
+        if session_task == "detection" and (protocol != "detected" or alarm is not None):
             raise UsageError("detection takes neither protocol nor alarm; leave them out")
-        if asked != "detection" and protocol == "detected":
+        if session_task != "detection" and protocol == "detected":
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
-            alarms = _alarms(opened, detectors, split)
-        task_of_rows = "rca" if asked == "diagnosis" else asked
+            alarms = _compute_alarms(opened, detectors, split)
+        task_of_rows = "rca" if session_task == "diagnosis" else session_task
         questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
             needed = "an alarm" if protocol == "detected" else "a fault with a known onset"
@@ -154,7 +154,9 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
                 f"none of the {len(truths)} chosen episodes of {source.name} has {needed}; choose other episodes"
             )
         by_episode = {truth.episode: truth for truth in truths}
-        samples = [_sample(opened, item, by_episode[item.episode], detectors.get(item.episode)) for item in questions]
+        samples = [
+            _build_sample(opened, item, by_episode[item.episode], detectors.get(item.episode)) for item in questions
+        ]
         return Task(
             dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
             setup=episode_tools(),
@@ -190,7 +192,7 @@ localization = _declare_task("localization", "localization", "Ask which service 
 root_cause = _declare_task("root_cause", "diagnosis", "Ask for the system level and the type of the fault.")
 
 
-def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
+def _choose_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
     names = [name for name in episodes.split(",") if name] if isinstance(episodes, str) else list(episodes or ())
     by_episode = {truth.episode: truth for truth in source.truths}
     for name in names:
@@ -203,15 +205,15 @@ def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) ->
     return [by_episode[name] for name in chosen]
 
 
-def _alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
+def _compute_alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
     names = sorted({*detectors.values()})
     evaluation = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
     return find_alarms(evaluation.rows, detectors.get)
 
 
-def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:
+def _build_sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:
     context = dataset.view(question.episode).context
-    asked = AskedQuestion(
+    asked_question = AskedQuestion(
         folder=str(dataset.root.absolute()),
         version=dataset.version,
         task=question.task,
@@ -221,26 +223,26 @@ def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: s
     )
     return Sample(
         id=question.episode,
-        input=problem_text(question.task, _clock(context, question.alarm_ns), question.alarm_ns),
-        target=_target(question.task, truth),
+        input=problem_text(question.task, _build_clock(context, question.alarm_ns), question.alarm_ns),
+        target=_describe_answer(question.task, truth),
         metadata={
-            QUESTION: asked.model_dump(),
+            QUESTION: asked_question.model_dump(),
             CANDIDATES: list(truth.candidates),
             CLUSTER: "/".join(truth.cluster),
         },
     )
 
 
-def _target(asked: str, truth: Truth) -> str:
+def _describe_answer(session_task: str, truth: Truth) -> str:
     """Return the correct answer for readers of the log; scoring uses the dataset's label."""
-    if asked == "detection":
+    if session_task == "detection":
         return "fault" if truth.faulty else "no fault"
-    if asked == "localization":
+    if session_task == "localization":
         return ", ".join(" or ".join(cause) for cause in truth.causes) or "no service"
     return f"{truth.system_level} / {truth.fault_type}" if truth.faulty else "no fault"
 
 
-def _clock(context: Any, alarm_ns: int | None) -> ViewClock:
+def _build_clock(context: Any, alarm_ns: int | None) -> ViewClock:
     return ViewClock(context) if alarm_ns is None else ViewClock.after(context, alarm_ns)
 
 
@@ -251,7 +253,7 @@ def episode_tools() -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         question = AskedQuestion.model_validate(state.metadata[QUESTION])
         view = shared_dataset(question).view(str(state.sample_id))
-        tools = EpisodeTools(view, _clock(view.context, question.alarm_ns))
+        tools = EpisodeTools(view, _build_clock(view.context, question.alarm_ns))
         session = AgentSession(tools, cast("RecordedTask", question.task))
         state.store.set(REPORT, session.report())
         state.tools.extend(inspect_tools(LocalToolHost(session)))
@@ -260,7 +262,7 @@ def episode_tools() -> Solver:
     return solve
 
 
-def _recorded_open(dataset: str, version: str | None) -> Dataset:
+def _open_recorded(dataset: str, version: str | None) -> Dataset:
     if not dataset:
         raise UsageError("the task needs a dataset; give for example -T dataset=datasets/sample")
     if is_url(dataset):

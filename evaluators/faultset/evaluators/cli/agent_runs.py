@@ -9,6 +9,7 @@ import click
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
@@ -54,21 +55,22 @@ def score_agents(folder: Path, as_json: bool) -> None:
     if as_json:
         show_json(
             {
-                "rows": [_plain(row) for row in rows],
+                "rows": [_row_to_json(row) for row in rows],
                 "differences": [vars(difference) for difference in differences],
-                "runs": [_run(result) for result in scored],
+                "runs": [_run_to_json(result) for result in scored],
             }
         )
         return
     for source in dict.fromkeys(row.source for row in rows):
-        of_source = [row for row in rows if row.source == source]
-        versions = sorted({version for row in of_source for version in row.label_versions})
+        source_rows = [row for row in rows if row.source == source]
+        versions = sorted({version for row in source_rows for version in row.label_versions})
         title = f"{source}: labels {'; '.join(versions)}" if versions else f"{source}: no labels"
-        show_records([_shown(row) for row in of_source], columns=_COLUMNS, title=title)
+        show_records([_format_row(row) for row in source_rows], columns=_COLUMNS, title=title)
         for difference in differences:
             if difference.source == source:
-                names = f"{', '.join(difference.runs[:3])}{_more(difference.runs)}"
-                click.echo(f"Differs in {len(difference.runs)}: {difference.reason} ({names})")
+                names = f"{', '.join(difference.runs[:3])}{_count_more(difference.runs)}"
+                runs = count_text(len(difference.runs), "run")
+                click.echo(f"Differs from the recorded result in {runs}: {difference.reason} ({names})")
     broken = [result.run for result in scored if result.run.status == "harness_error"]
     if broken:
         click.echo("Harness errors:")
@@ -76,21 +78,23 @@ def score_agents(folder: Path, as_json: bool) -> None:
             click.echo(f"  {run.run}: {run.status_reason}")
 
 
-def _more(runs: tuple[str, ...]) -> str:
+def _count_more(runs: tuple[str, ...]) -> str:
     return f" and {len(runs) - 3} more" if len(runs) > 3 else ""
 
 
-def _shown(row: AgentRow) -> dict[str, Any]:
-    detection = "" if row.task != "detection" else f"{_counts(row.detected)} / {_counts(row.false_alarms)}"
+def _format_row(row: AgentRow) -> dict[str, Any]:
+    detection = (
+        "" if row.task != "detection" else f"{_format_counts(row.detected)} / {_format_counts(row.false_alarms)}"
+    )
     return {
         "agent": row.agent,
         "model": row.model,
         "task": row.task,
         "runs": row.runs,
-        "recorded": _counts(row.recorded),
-        "success": _interval(row.success),
-        "without_harness_errors": _interval(row.success_without_harness_errors),
-        "control": f"{row.control} {_counts(row.control_success)}".strip() if row.control else "",
+        "recorded": _format_counts(row.recorded),
+        "success": _format_interval(row.success),
+        "without_harness_errors": _format_interval(row.success_without_harness_errors),
+        "control": f"{row.control} {_format_counts(row.control_success)}".strip() if row.control else "",
         "detection": detection,
         "agreement": f"{row.agree}/{row.compared}" if row.compared else "-",
         "steps": row.steps,
@@ -99,34 +103,34 @@ def _shown(row: AgentRow) -> dict[str, Any]:
     }
 
 
-def _counts(estimate: Estimate) -> str:
+def _format_counts(estimate: Estimate) -> str:
     return f"{estimate.k:.4g}/{estimate.n}" if estimate.known and estimate.k is not None else "-"
 
 
-def _interval(estimate: Estimate) -> str:
+def _format_interval(estimate: Estimate) -> str:
     if not estimate.known:
         return "-"
     bounds = f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]" if estimate.interval_known else ""
-    return f"{_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
+    return f"{_format_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
 
 
-def _plain(row: AgentRow) -> dict[str, Any]:
+def _row_to_json(row: AgentRow) -> dict[str, Any]:
     from faultset.evaluators.statistics.intervals import Estimate
 
     record: dict[str, Any] = {}
     for name, value in vars(row).items():
-        record[name] = _estimate(value) if isinstance(value, Estimate) else value
+        record[name] = _estimate_to_json(value) if isinstance(value, Estimate) else value
     return record
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
     """Return an estimate for JSON, with null for unknown values."""
     numbers = {name: getattr(estimate, name) for name in ("value", "low", "high", "k")}
     record = {name: None if value is None or value != value else value for name, value in numbers.items()}
     return record | {"n": estimate.n, "method": estimate.method, "reason": estimate.reason}
 
 
-def _run(result: ScoredRun) -> dict[str, Any]:
+def _run_to_json(result: ScoredRun) -> dict[str, Any]:
     run = result.run
     return {
         "run": run.run,

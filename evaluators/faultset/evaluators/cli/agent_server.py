@@ -69,20 +69,20 @@ def serve(
     session = AgentSession(_open_tools(folder, now_s, diagnose), cast("RecordedTask", task))
     _confine(folder, out)
 
-    def keep() -> None:
+    def save_report() -> None:
         if out is not None:
             with replacing(out) as temporary:
                 temporary.write_text(json.dumps(session.report(), indent=2) + "\n", "utf-8")
 
     try:
         if port is None:
-            serve_on_standard_streams(session, keep)
+            serve_on_standard_streams(session, save_report)
         else:
             token = _read_token()
             click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; stop with Ctrl-C", err=True)
-            serve_on_loopback(session, port, token, keep)
+            serve_on_loopback(session, port, token, save_report)
     finally:
-        keep()
+        save_report()
         report = session.report()
         click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
 

@@ -27,7 +27,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--incidents", type=EXISTING_FILE, help="Incident file, for telemetry files.")
 @click.option("--mapping", type=EXISTING_FILE, help="Mapping file, for telemetry files.")
 @click.option("--at", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20.")
-@click.option("--since", "since_s", type=DURATION, help="The same as a duration before the end of the telemetry.")
+@click.option("--since", "since_s", type=DURATION, help="Like --at, as a duration before the end of the telemetry.")
 @list_option(
     "--methods",
     help="Localizers to ask instead of the default panel.",
@@ -57,7 +57,7 @@ def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None,
     if source.at is not None and since_s is not None:
         raise UsageError("--at and --since both say when the incident began; leave out one of them")
     with report_progress("MB read") as progress, opened_episode(source, progress) as opened:
-        analysis = analyse(opened, at_ns=_moment(opened, source, since_s), methods=methods)
+        analysis = analyse(opened, at_ns=_choose_moment(opened, source, since_s), methods=methods)
         size = None if html is None else _write_page(opened, html, analysis)
     if as_json:
         show_json(analysis.to_dict())
@@ -67,7 +67,7 @@ def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None,
         click.echo(f"{html}, {size / 1e6:.1f} MB. Open it in a browser.", err=True)
 
 
-def _moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
+def _choose_moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
     from faultset.core.times import SECOND_NS
     from faultset.evaluators.diagnosis.sources import incident_start
     from faultset.evaluators.diagnosis.times import read_moment

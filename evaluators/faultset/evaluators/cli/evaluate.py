@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation
     from faultset.evaluators.execution.method_runs import EvaluationStart
 
-OWN_TRAINING = (
+TRAINING_WARNING = (
     "Predictions are scored on every episode, including any that their model was trained on; --split NAME scores them "
     "only on the test episodes of that split"
 )
@@ -141,7 +141,7 @@ def evaluate(dataset: str, out: Path | None, as_json: bool, **options: Any) -> N
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
     if options["predictions"] and options["split"] is None and options["train"] is None:
-        click.echo(wrap(OWN_TRAINING), err=True)
+        click.echo(wrap(TRAINING_WARNING), err=True)
     methods = comma_separated(*options.pop("names"))
     with ExitStack() as stack:
         progress = _Progress(stack, default_choice=not methods)

@@ -17,7 +17,8 @@ from faultset.core.command_line.output import json_option, show_records
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs and costs.
 
-    The last column has the figure on core-1, as on the leaderboard page: balanced accuracy, AC@1 or both right.
+    The last column has the result on core-1, as on the leaderboard page: balanced accuracy for detection, AC@1 for
+    localization, level and type for rca.
 
     \b
     Example:

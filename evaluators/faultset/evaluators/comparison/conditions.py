@@ -39,7 +39,9 @@ class Condition:
         """
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f'the condition "{text}" must be {GRAMMAR}; write for instance "ac@1 drops by 0.05"')
+            raise UsageError(
+                f'the condition "{text}" must have the form {GRAMMAR}; write for instance "ac@1 drops by 0.05"'
+            )
         metric, direction, amount, method = match.groups()
         try:
             least = float(amount or 0)
@@ -82,9 +84,9 @@ def find_violations(
 
 
 def _find_violations(comparison: Comparison, condition: Condition, significance: float | None) -> Iterator[str]:
-    tables = [table for table in comparison.tables if condition.metric in _metrics(table)]
+    tables = [table for table in comparison.tables if condition.metric in _list_metrics(table)]
     if not tables:
-        names = dict.fromkeys(name for table in comparison.tables for name in _metrics(table))
+        names = dict.fromkeys(name for table in comparison.tables for name in _list_metrics(table))
         raise unknown_name("metric of the comparison", condition.metric, names)
     methods = dict.fromkeys(entry.baseline for table in tables for entry in table.entries)
     if condition.method is not None and condition.method not in methods:
@@ -99,10 +101,10 @@ def _find_violations(comparison: Comparison, condition: Condition, significance:
             continue
         for entry in table.entries:
             if condition.method in (None, entry.baseline) and _holds(condition, entry, significance):
-                yield _sentence(condition, table, entry)
+                yield _describe_violation(condition, table, entry)
 
 
-def _metrics(table: PairedTable) -> tuple[str, ...]:
+def _list_metrics(table: PairedTable) -> tuple[str, ...]:
     return tuple(measure.name for measure in table.measures)
 
 
@@ -112,7 +114,7 @@ def _holds(condition: Condition, entry: PairedEntry, significance: float | None)
     return condition.holds_for(entry.differences[condition.metric].value)
 
 
-def _sentence(condition: Condition, table: PairedTable, entry: PairedEntry) -> str:
+def _describe_violation(condition: Condition, table: PairedTable, entry: PairedEntry) -> str:
     title = next(measure.title for measure in table.measures if measure.name == condition.metric)
     old, new = entry.old[condition.metric], entry.new[condition.metric]
     verb = "dropped" if condition.direction == "drops" else "rose"

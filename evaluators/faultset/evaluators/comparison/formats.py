@@ -47,7 +47,7 @@ def markdown(comparison: Comparison) -> str:
         lines.append("Nothing: same data, code, libraries, seeds and settings.")
     lines.append("")
     for table in comparison.tables:
-        lines += _table(table, comparison)
+        lines += _render_section(table, comparison)
     lines += [
         "## How to read this",
         "",
@@ -66,7 +66,7 @@ def markdown(comparison: Comparison) -> str:
 def remarks(comparison: Comparison) -> list[str]:
     """Return what was compared and what could not be, one sentence each."""
     old, new = comparison.old, comparison.new
-    sentences = [f"{count_text(comparison.episodes, 'episode')} of both runs compared"]
+    sentences = [f"compared on {count_text(comparison.episodes, 'episode')} present in both runs"]
     if old.digest and new.digest and old.digest != new.digest:
         sentences.append(
             "the runs scored different versions of the data; episodes with equal labels are compared, but their "
@@ -148,7 +148,7 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
         TextCell(text=str(len(entry.better) or "")),
         TextCell(text=str(len(entry.worse) or "")),
         TextCell(text=f"{number_formats.seconds(entry.old_seconds)} → {number_formats.seconds(entry.new_seconds)}"),
-        TextCell(text=_significance(entry)),
+        TextCell(text=_format_significance(entry)),
         *(difference(entry.differences[name]) for name in others),
         TextCell(text=number_formats.p_value(mcnemar.p), tip=mcnemar.reason),
         TextCell(text=f"{entry.episodes} in {count_text(entry.clusters, 'cluster')}"),
@@ -160,14 +160,14 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
     )
 
 
-def _significance(entry: PairedEntry) -> str:
+def _format_significance(entry: PairedEntry) -> str:
     """Format the corrected p of the clustered test, or the reason why it is missing."""
     if not entry.changed:
         return number_formats.NONE
     return entry.paired.test.reason if math.isnan(entry.adjusted_p) else number_formats.p_value(entry.adjusted_p)
 
 
-def _table(table: PairedTable, comparison: Comparison) -> list[str]:
+def _render_section(table: PairedTable, comparison: Comparison) -> list[str]:
     shown = [entry for entry in table.entries if entry.changed or entry.same_answers < entry.episodes]
     rendered = [*render_table(table, shown, comparison).markdown(), ""] if shown else []
     return [f"## {table.title}", "", summary(table) + ".", "", *rendered]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Mapping[str, float]]
 """Metric -> episode -> value."""
 
-_TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "diagnoses", "verdict", "onset_ns")
+_COMPARED_FIELDS = ("fault", "targets", "causes", "candidates", "diagnoses", "verdict", "onset_ns")
 
 
 def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Path, *, seed: int = 0) -> Comparison:
@@ -55,14 +55,14 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
         raise UsageError(
             f"{_describe(old)} and {_describe(new)} have no episode in common; compare runs on the same episodes"
         )
-    if not {_setting_of(row) for row in old.rows} & {_setting_of(row) for row in new.rows}:
+    if not {_get_setting(row) for row in old.rows} & {_get_setting(row) for row in new.rows}:
         raise UsageError("the two runs have no method with the same input in common; evaluate the same --baselines")
-    other = {e for e in common if _labels(before[e]) != _labels(truths[e])}
+    other = {e for e in common if _get_compared_fields(before[e]) != _get_compared_fields(truths[e])}
     if other == common:
         raise UsageError(
             f"the labels of all {len(common)} common episodes differ between the runs; compare runs on the same labels"
         )
-    tables = _tables(old, new, common - other, seed)
+    tables = _build_tables(old, new, common - other, seed)
     methods = [{row.baseline for row in run.rows} for run in (old, new)]
     return Comparison(
         old=old.facts,
@@ -75,7 +75,7 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
         only_old_episodes=tuple(sorted(before.keys() - truths.keys())),
         only_new_episodes=tuple(sorted(truths.keys() - before.keys())),
         other_truth=tuple(sorted(other)),
-        labels={e: _label(truth) for e, truth in sorted({**before, **truths}.items())},
+        labels={e: _describe_label(truth) for e, truth in sorted({**before, **truths}.items())},
     )
 
 
@@ -84,21 +84,21 @@ def _describe(run: Run) -> str:
     return f"{facts.folder} ({facts.dataset} {facts.version})"
 
 
-def _setting_of(row: ResultRow) -> tuple[str, str, str]:
+def _get_setting(row: ResultRow) -> tuple[str, str, str]:
     return row.baseline, row.task, row.protocol
 
 
-def _labels(truth: Truth) -> tuple[Any, ...]:
-    return tuple(getattr(truth, name) for name in _TRUTH_THAT_COUNTS)
+def _get_compared_fields(truth: Truth) -> tuple[Any, ...]:
+    return tuple(getattr(truth, name) for name in _COMPARED_FIELDS)
 
 
-def _label(truth: Truth) -> str:
+def _describe_label(truth: Truth) -> str:
     if not truth.faulty:
         return f"no fault ({truth.no_fault_kind or 'plain'})"
     return f"{truth.fault} on {', '.join(truth.targets)}" if truth.targets else str(truth.fault)
 
 
-def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
+def _build_tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
     chosen = frozenset(episodes)
     scores = [score_episodes([row for row in run.rows if row.episode in chosen], one_rule=False) for run in (old, new)]
     apps = sorted({truth.app for truth in scores[1].truths.values()})
@@ -132,7 +132,7 @@ def _build_table(
 def _build_entry(
     scores: Sequence[EpisodeScores], setting: Setting, name: str, metrics: Sequence[Metric], chosen: set[str], seed: int
 ) -> PairedEntry | None:
-    before, after = (_values(side, setting, name, metrics) for side in scores)
+    before, after = (_compute_values(side, setting, name, metrics) for side in scores)
     first = metrics[0].name
     episodes = sorted(before[first].keys() & after[first].keys() & chosen)
     if not episodes:
@@ -166,19 +166,19 @@ def _build_entry(
         adjusted_p=math.nan,
         better=tuple(e for e in episodes if rise[e] > 1e-9),
         worse=tuple(e for e in episodes if rise[e] < -1e-9),
-        same_answers=sum(_answers(rows[0][e]) == _answers(rows[1][e]) for e in episodes),
-        old_seconds=_seconds(rows[0], episodes),
-        new_seconds=_seconds(rows[1], episodes),
+        same_answers=sum(_get_scored_content(rows[0][e]) == _get_scored_content(rows[1][e]) for e in episodes),
+        old_seconds=_median_seconds(rows[0], episodes),
+        new_seconds=_median_seconds(rows[1], episodes),
     )
 
 
 def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
-    """Return the mean of the means of each kind of episode; NaN without values."""
+    """Return the mean over kinds of episodes of the mean of each kind; NaN without values."""
     groups = [[v for v, kind in zip(values, kinds, strict=True) if kind == other] for other in set(kinds)]
     return float(np.mean([np.mean(group) for group in groups])) if groups else math.nan
 
 
-def _values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequence[Metric]) -> Values:
+def _compute_values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequence[Metric]) -> Values:
     """Return the values of a method on headline episodes and on those without a fault."""
     compared = {
         e: case
@@ -195,7 +195,7 @@ def _values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequenc
     }
 
 
-def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
+def _get_scored_content(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
     """Return the scored content of the answers of all seeds."""
     return [
         (
@@ -211,6 +211,6 @@ def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
+def _median_seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
     seconds = [row.cpu_seconds for e in episodes for row in rows[e] if row.cpu_seconds is not None]
     return float(np.median(seconds)) if seconds else math.nan

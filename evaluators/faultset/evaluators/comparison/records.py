@@ -56,7 +56,7 @@ class PairedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTable:
-    """Methods with the same input in both runs, sorted by how much they changed, largest change first."""
+    """Methods with the same input in both runs, largest change first."""
 
     task: str
     protocol: str
@@ -92,7 +92,7 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All differences of two runs."""
+    """All differences between two runs."""
 
     old: RunFacts
     """Facts about the earlier run."""

@@ -1,4 +1,4 @@
-"""Stored results of evaluations, and the differences of their data, code and settings."""
+"""Stored results of evaluations, and the differences between their data, code and settings."""
 
 from __future__ import annotations
 
@@ -118,32 +118,42 @@ _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "cod
 
 def find_changes(old: Run, new: Run) -> tuple[Change, ...]:
     """Return the differences in data, then in code, then in settings."""
-    changes = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new), *_codes(old, new)]
+    changes = [
+        *_compare_facts(old, new),
+        *_compare_libraries(old, new),
+        *_compare_settings(old, new),
+        *_compare_methods(old, new),
+        *_compare_codes(old, new),
+    ]
     return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.weight)))
 
 
-def _facts(old: Run, new: Run) -> Iterator[Change]:
+def _compare_facts(old: Run, new: Run) -> Iterator[Change]:
     for name, weight in _FACTS:
         before, after = getattr(old.facts, name), getattr(new.facts, name)
         if before != after:
-            yield Change(what=_TITLES.get(name, name), old=_text(before), new=_text(after), weight=weight)
+            yield Change(
+                what=_TITLES.get(name, name), old=_format_value(before), new=_format_value(after), weight=weight
+            )
 
 
-def _libraries(old: Run, new: Run) -> Iterator[Change]:
+def _compare_libraries(old: Run, new: Run) -> Iterator[Change]:
     before, after = (json.loads(run.rows[0].libraries or "{}") for run in (old, new))
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
-            yield Change(what=name, old=_text(before.get(name)), new=_text(after.get(name)), weight="code")
+            yield Change(
+                what=name, old=_format_value(before.get(name)), new=_format_value(after.get(name)), weight="code"
+            )
 
 
-def _settings(old: Run, new: Run) -> Iterator[Change]:
+def _compare_settings(old: Run, new: Run) -> Iterator[Change]:
     before, after = (_flatten(run.board.get("settings") or {}) for run in (old, new))
     for name in sorted({*before, *after}):
         if name not in _WITHOUT_EFFECT and before.get(name) != after.get(name):
             yield Change(
                 what=name.replace("_", " "),
-                old=_text(before.get(name)),
-                new=_text(after.get(name)),
+                old=_format_value(before.get(name)),
+                new=_format_value(after.get(name)),
                 weight="code" if name.startswith("scorers ") else "setting",
             )
 
@@ -158,7 +168,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _methods(old: Run, new: Run) -> Iterator[Change]:
+def _compare_methods(old: Run, new: Run) -> Iterator[Change]:
     """Yield methods whose settings differ."""
     before, after = ({row.baseline: row.settings for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
@@ -166,15 +176,17 @@ def _methods(old: Run, new: Run) -> Iterator[Change]:
             yield Change(what=f"settings of {name}", old=before[name], new=after[name], weight="code")
 
 
-def _codes(old: Run, new: Run) -> Iterator[Change]:
+def _compare_codes(old: Run, new: Run) -> Iterator[Change]:
     """Yield methods whose code differs or is recorded in one run only."""
     before, after = ({row.baseline: row.method_code for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
-            yield Change(what=f"code of {name}", old=_text(before[name]), new=_text(after[name]), weight="code")
+            yield Change(
+                what=f"code of {name}", old=_format_value(before[name]), new=_format_value(after[name]), weight="code"
+            )
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None or value == "":
         return "not recorded"
     if isinstance(value, list | tuple):

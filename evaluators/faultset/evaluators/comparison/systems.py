@@ -19,7 +19,7 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class SystemColumn:
-    """A system: the headline table of an application of an evaluation."""
+    """A system: one application of one evaluation, with its headline table."""
 
     name: str
     """Dataset, and application if the dataset has several."""
@@ -75,7 +75,7 @@ def compare_systems(
     ValueError
         No evaluation has such a table.
     """
-    tables = _headline_tables(evaluations, task, protocol)
+    tables = _find_headline_tables(evaluations, task, protocol)
     if not tables:
         raise ValueError(f"no evaluation has a table of {task} with protocol {protocol}")
     metric = next(iter(tables.values())).metrics[0]
@@ -96,7 +96,7 @@ def compare_systems(
     return SystemsTable(task=task, protocol=protocol, metric=metric.title, columns=columns, rows=tuple(rows))
 
 
-def _headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: str, protocol: str) -> dict[str, Table]:
+def _find_headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: str, protocol: str) -> dict[str, Table]:
     """Return name -> headline table of each application of each evaluation."""
     tables: dict[str, Table] = {}
     for name, rows in evaluations.items():
@@ -113,7 +113,7 @@ def _headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: str, 
 
 @dataclass(frozen=True, kw_only=True)
 class _Standing:
-    """The scores of a table, higher is better."""
+    """The scores of a table, turned so that higher is better."""
 
     estimates: Mapping[str, Estimate]
     scores: Mapping[str, float]
@@ -132,7 +132,7 @@ class _Standing:
 
 def _build_row(baseline: str, kind: str, standings: Mapping[str, _Standing]) -> SystemRow:
     scored = {name: standing for name, standing in standings.items() if baseline in standing.scores}
-    ranks = {name: _rank(standing.scores, baseline) for name, standing in scored.items()}
+    ranks = {name: _compute_rank(standing.scores, baseline) for name, standing in scored.items()}
     return SystemRow(
         baseline=baseline,
         kind=kind,
@@ -144,7 +144,7 @@ def _build_row(baseline: str, kind: str, standings: Mapping[str, _Standing]) -> 
     )
 
 
-def _rank(scores: Mapping[str, float], name: str) -> float:
+def _compute_rank(scores: Mapping[str, float], name: str) -> float:
     """Return the rank; equal methods share their mean rank."""
     better = sum(value > scores[name] + _EQUAL for value in scores.values())
     equal = sum(abs(value - scores[name]) <= _EQUAL for value in scores.values())
@@ -171,14 +171,14 @@ def format_systems(table: SystemsTable) -> str:
     for row in table.rows:
         cells = [_format_cell(row.values.get(column.name)) for column in table.columns]
         count = len(row.ranks)
-        ends = [
+        summary_cells = [
             f"{row.mean_rank:.1f}" if count else "",
             f"{row.near_best} of {count}",
             f"{row.above_control} of {count}",
         ]
         if 0 < count < total:
-            ends[0] += f" ({count} systems)"
-        rows.append([f"`{row.baseline}`", row.kind, *cells, *ends])
+            summary_cells[0] += f" ({count} systems)"
+        rows.append([f"`{row.baseline}`", row.kind, *cells, *summary_cells])
     return "\n".join(TextTable.of(header, rows).markdown()) + "\n"
 
 

@@ -21,7 +21,7 @@ from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
 
 
 def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
-    """Return a tool that analyses an episode as far as its clock shows it.
+    """Return a tool that analyses an episode up to the current time of its clock.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def diagnose(
     calibration = read_calibration() if tuple(spec.name for spec in specs) == PANEL else None
     with Panel(folder) as panel:
         alarms = tuple(panel.alarm(name) for name in DETECTORS)
-        moment_ns, moment_from = _moment(view, alarms, given_ns)
+        moment_ns, moment_from = _choose_moment(view, alarms, given_ns)
         answers = tuple(panel.answer(spec, moment_ns) for spec in specs)
         control = panel.answer(get_baseline(CONTROL), moment_ns)
         ranked = rank_suspects(answers)[:MOST_SUSPECTS]
@@ -74,7 +74,7 @@ def diagnose(
         if calibration is not None and strength <= calibration.limit:
             ranked = []
         observations = observe_changes(panel.view(view.context.tables), moment_ns, [name for name, _ in ranked])
-    suspects = _suspects(ranked, answers, observations)
+    suspects = _build_suspects(ranked, answers, observations)
     agreeing = len(suspects[0].named_first_by) if suspects else 0
     return IncidentAnalysis(
         episode=view.episode,
@@ -94,7 +94,7 @@ def diagnose(
 
 
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
-    """Return the first suspect of the leading method, then all others by the mean of 1/rank, with that mean.
+    """Return services with their mean of 1/rank: the leading method's first suspect, then the others by that mean.
 
     The first answer is that of the leading method. Methods without an answer do not count; a service that a method does
     not name gets 0 from it.
@@ -114,7 +114,7 @@ def measure_strength(answers: Sequence[PanelAnswer]) -> float:
     return round(max(leading.scores.values(), default=0.0), 2)
 
 
-def _moment(view: EpisodeView, alarms: Sequence[DetectorAlarm], given_ns: int | None) -> tuple[int, str]:
+def _choose_moment(view: EpisodeView, alarms: Sequence[DetectorAlarm], given_ns: int | None) -> tuple[int, str]:
     """Return the time of the incident, and where it comes from."""
     if given_ns is not None:
         return given_ns, GIVEN
@@ -124,7 +124,7 @@ def _moment(view: EpisodeView, alarms: Sequence[DetectorAlarm], given_ns: int | 
     return view.reference[1], WITHOUT_ALARM
 
 
-def _suspects(
+def _build_suspects(
     ranked: Sequence[tuple[str, float]],
     answers: Sequence[PanelAnswer],
     observations: dict[str, tuple[Observation, ...]],

@@ -13,16 +13,16 @@ def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
     """Return the answers of detectors, panel and control as `faultset.datasets.explorer.answers` does."""
     protocol = "given" if analysis.moment_from == GIVEN else "detected"
     lanes = [
-        _lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}
+        _build_lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}
         for alarm in analysis.alarms
     ]
     for answer in (*analysis.answers, analysis.control):
-        lane = _lane("localization", answer.method, answer.kind, protocol, answer.status)
+        lane = _build_lane("localization", answer.method, answer.kind, protocol, answer.status)
         lanes.append(lane | {"services": list(answer.scores)[:_SHOWN_SERVICES]})
     return lanes
 
 
-def _lane(task: str, method: str, kind: str, protocol: str, status: str) -> dict[str, Any]:
+def _build_lane(task: str, method: str, kind: str, protocol: str, status: str) -> dict[str, Any]:
     return {
         "task": task,
         "method": method,

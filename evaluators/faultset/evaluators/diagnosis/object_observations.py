@@ -1,4 +1,4 @@
-"""Say which Kubernetes objects of a service changed, and which events warned about it."""
+"""Describe which Kubernetes objects of a service changed, and which events warned about it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def observe_objects(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     frame = read_object_states(view)
     observations: list[Observation] = []
     for history in object_histories(frame[frame["service"].isin(services)]):
-        observations += _specification_change(view, history, healthy_end_ns)
-        observations += _new_signs(view, history, healthy_end_ns)
-    return observations + _warnings(view, healthy_end_ns, services)
+        observations += _observe_specification_change(view, history, healthy_end_ns)
+        observations += _observe_new_signs(view, history, healthy_end_ns)
+    return observations + _observe_warnings(view, healthy_end_ns, services)
 
 
-def _specification_change(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -> list[Observation]:
-    """Return the last change of content after the reference."""
+def _observe_specification_change(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -> list[Observation]:
+    """Return the last change of the specification after the reference."""
     states = [read_specification(history.kind, parse_state(text)) or {} for text in history.texts]
     for position in range(len(states) - 1, 0, -1):
         time_ns = history.times_ns[position]
@@ -50,14 +50,15 @@ def _specification_change(view: EpisodeView, history: ObjectHistory, healthy_end
         fields = [name for name in new.keys() | old.keys() if name != "generation" and old.get(name) != new.get(name)]
         if fields:
             changes = ", ".join(
-                f"{name} from {_value(old.get(name))} to {_value(new.get(name))}" for name in sorted(fields)
+                f"{name} from {_format_value(old.get(name))} to {_format_value(new.get(name))}"
+                for name in sorted(fields)
             )
             text = f"{changes} at {clock_text(time_ns, view.window)}"
-            return [_observation(history, time_ns, _SPECIFICATION, text)]
+            return [_build_observation(history, time_ns, _SPECIFICATION, text)]
     return []
 
 
-def _new_signs(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -> list[Observation]:
+def _observe_new_signs(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -> list[Observation]:
     """Return the signs of trouble that the object did not have in the reference, or its disappearance."""
     states = [parse_state(text) for text in history.texts]
     healthy = [state for time, state in zip(history.times_ns, states, strict=True) if time < healthy_end_ns]
@@ -77,10 +78,10 @@ def _new_signs(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -
     sign = max(sorted(first), key=lambda name: seen[name])
     share = min(1.0, seen[sign] / len(states))
     text = f"{sign} since {clock_text(first[sign], view.window)}"
-    return [_observation(history, first[sign], _SIGN + share, text)]
+    return [_build_observation(history, first[sign], _SIGN + share, text)]
 
 
-def _observation(history: ObjectHistory, time_ns: int, strength: float, text: str) -> Observation:
+def _build_observation(history: ObjectHistory, time_ns: int, strength: float, text: str) -> Observation:
     subject = f"{history.kind}/{history.name}"
     return Observation(
         service=history.service,
@@ -92,8 +93,8 @@ def _observation(history: ObjectHistory, time_ns: int, strength: float, text: st
     )
 
 
-def _warnings(view: EpisodeView, healthy_end_ns: int, services: Sequence[str]) -> list[Observation]:
-    """Return the most frequent reason of warnings about each service that did not occur in the reference."""
+def _observe_warnings(view: EpisodeView, healthy_end_ns: int, services: Sequence[str]) -> list[Observation]:
+    """Return, for each service, its most frequent warning among those that did not occur in the reference."""
     frame = read_frame(view, "events", ("time", "type", "reason", "service", "message"))
     frame = frame[(frame["type"].astype(str) == "Warning") & frame["service"].isin(services)]
     observations = []
@@ -120,5 +121,5 @@ def _warnings(view: EpisodeView, healthy_end_ns: int, services: Sequence[str]) -
     return observations
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     return "none" if value is None else brief(printable(str(value)), _VALUE_LENGTH)

@@ -1,4 +1,4 @@
-"""Say what changed in the telemetry of services since an alarm, in sentences with numbers."""
+"""Describe how the telemetry of services changed since an alarm, in sentences with numbers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ LASTING = 3
 """Steps for which a metric must deviate."""
 LEAST_STRENGTH = 1.0
 """Smallest reported strength of counts, in powers of ten."""
-FEWER = 0.5
+SMALL_SHARE = 0.5
+"""Calls and log lines are reported as missing below this share of their expected number."""
 LEAST_EXPECTED = 5.0
+"""Smallest expected number of calls or log lines that can be reported as missing."""
 _TEMPLATE_LENGTH = 70
 
 
@@ -86,7 +88,7 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     usual = np.abs(deviations(windows.reference, mean, scale, np.zeros(windows.reference.shape, dtype=bool)))
     highest = usual.max(axis=0)
     lasting = np.where(since[:, None], sustained(z, min(LASTING, len(z))), 0.0)
-    stopped = _stopped_metrics(view, windows, services)
+    stopped = _observe_stopped_metrics(view, windows, services)
     silent = {item.service for item in stopped}
     best: dict[tuple[str, str], tuple[float, int]] = {}
     for column, (service, metric) in enumerate(windows.series):
@@ -97,25 +99,25 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
         if peak > best.get(key, (0.0, 0))[0]:
             best[key] = peak, column
     return stopped + [
-        _metric_observation(view, windows, column, z[:, column], float(mean[column]), float(highest[column]))
+        _describe_metric(view, windows, column, z[:, column], float(mean[column]), float(highest[column]))
         for _, column in best.values()
         if np.isfinite(windows.values[:, column]).any()
     ]
 
 
-def _metric_observation(
+def _describe_metric(
     view: EpisodeView, windows: Windows, column: int, z: Matrix, before: float, highest: float
 ) -> Observation:
-    """Describe how a series left its range: the run of steps outside of it that contains the largest deviation."""
+    """Describe how a series left its healthy range: the run of steps with the largest deviation."""
     service, metric = windows.series[column]
     lasting = sustained(z[:, None], min(LASTING, len(z)))[:, 0]
     peak = int(lasting.argmax())
-    first, last = _run_around(np.abs(z) > max(LEAST_SIGMAS, highest), peak)
+    first, last = _find_run_around(np.abs(z) > max(LEAST_SIGMAS, highest), peak)
     after = float(np.nanmedian(windows.values[first : last + 1, column]))
     time_ns = int(windows.times_ns[first]) - windows.step_ns
     verb = "rose" if after > before else "fell"
     size = float(lasting[peak])
-    amounts = [_amount(value, view.catalogue.find(metric)) for value in (before, after)]
+    amounts = [_format_amount(value, view.catalogue.find(metric)) for value in (before, after)]
     return Observation(
         service=service,
         kind="metric",
@@ -127,7 +129,7 @@ def _metric_observation(
     )
 
 
-def _run_around(outside: Flags, peak: int) -> tuple[int, int]:
+def _find_run_around(outside: Flags, peak: int) -> tuple[int, int]:
     """Return the first and last step of the run of flags that contains a step."""
     first = last = peak
     while first > 0 and outside[first - 1]:
@@ -137,8 +139,8 @@ def _run_around(outside: Flags, peak: int) -> tuple[int, int]:
     return first, last
 
 
-def _amount(value: float, row: MetricRole | None) -> str:
-    """Return a value with its unit, as far as the catalogue has it; counters are rates per second."""
+def _format_amount(value: float, row: MetricRole | None) -> str:
+    """Return a value with its unit if the catalogue has one; counters are rates per second."""
     text = size_text(value) if row is not None and row.unit == "By" and value >= 1000 else f"{value:.3g}"
     return f"{text}/s" if row is not None and row.kind == "counter" else text
 
@@ -148,8 +150,8 @@ def _describe_deviation(size: float, highest: float) -> str:
     return f"{size:.0f} healthy spreads, {usual}"
 
 
-def _stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str]) -> list[Observation]:
-    """Return an observation for each service of whose series most have stopped."""
+def _observe_stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str]) -> list[Observation]:
+    """Return an observation for each service whose series have mostly stopped."""
     gone = windows.absent[-1] if len(windows.absent) else np.zeros(0, dtype=bool)
     owners = np.array(windows.services)
     observations = []
@@ -158,7 +160,7 @@ def _stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str
         stopped = columns[gone[columns]]
         if not len(columns) or 2 * len(stopped) <= len(columns):
             continue
-        first = int(np.argmax(windows.absent[:, stopped].mean(axis=1) > FEWER))
+        first = int(np.argmax(windows.absent[:, stopped].mean(axis=1) > SMALL_SHARE))
         time_ns = int(windows.times_ns[first]) - windows.step_ns
         text = f"{len(stopped)} of {count_text(len(columns), 'metric')} stopped by {clock_text(time_ns, view.window)}"
         observations.append(
@@ -170,7 +172,7 @@ def _stopped_metrics(view: EpisodeView, windows: Windows, services: Sequence[str
 
 
 def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> list[Observation]:
-    """Return the template of each service that became more frequent by the strongest evidence, and missing lines."""
+    """Return, for each service, the template with the strongest evidence of an increase, and missing lines."""
     names = tuple(services)
     table = read_table(view, "logs", ("time", "service", "level", "message"))
     owner = name_codes(table["service"], names)
@@ -180,7 +182,7 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
     texts = mask_column(table["message"]).combine_chunks().dictionary_encode()
     code = texts.indices.to_numpy()
     times = table["time"].cast(pa.int64()).to_numpy()
-    seconds = _compared_seconds(view, moment_ns)
+    seconds = _measure_compared_seconds(view, moment_ns)
     healthy = times < min(view.reference[1], moment_ns)
     since = times >= moment_ns
     observations = []
@@ -196,7 +198,7 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
             first_ns = int(times[lines].min()) if before[best] == 0 else moment_ns
             level = table["level"][int(lines[0])].as_py() or "log"
             text = brief(printable(texts.dictionary[best].as_py().strip()), _TEMPLATE_LENGTH)
-            words = f'{after[best]:.0f} {level} {_lines(after[best])} "{text}" {_since(view, first_ns)}'
+            words = f'{after[best]:.0f} {level} {_choose_plural(after[best])} "{text}" {_format_since(view, first_ns)}'
             observations.append(
                 Observation(
                     service=service,
@@ -204,22 +206,26 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
                     subject=text,
                     time_ns=first_ns,
                     strength=float(strength[best]),
-                    text=f"{words}, {_before_text(before[best], seconds[0])}",
+                    text=f"{words}, {_describe_reference(before[best], seconds[0])}",
                 )
             )
-        observations += _missing_lines(view, moment_ns, service, float(before.sum()), float(after.sum()))
+        observations += _observe_missing_lines(view, moment_ns, service, float(before.sum()), float(after.sum()))
     return observations
 
 
-def _missing_lines(view: EpisodeView, moment_ns: int, service: str, before: float, after: float) -> list[Observation]:
-    before_s, after_s = _compared_seconds(view, moment_ns)
+def _observe_missing_lines(
+    view: EpisodeView, moment_ns: int, service: str, before: float, after: float
+) -> list[Observation]:
+    before_s, after_s = _measure_compared_seconds(view, moment_ns)
     expected = before * after_s / before_s
-    if expected < LEAST_EXPECTED or after >= FEWER * expected:
+    if expected < LEAST_EXPECTED or after >= SMALL_SHARE * expected:
         return []
     strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
     if strength < LEAST_STRENGTH:
         return []
-    text = f"{after:.0f} log {_lines(after)} {_since(view, moment_ns)}, where {expected:.0f} were expected"
+    text = (
+        f"{after:.0f} log {_choose_plural(after)} {_format_since(view, moment_ns)}, where {expected:.0f} were expected"
+    )
     return [
         Observation(
             service=service, kind="log lines", subject="all lines", time_ns=moment_ns, strength=strength, text=text
@@ -238,13 +244,15 @@ def observe_calls(view: EpisodeView, moment_ns: int, services: Sequence[str]) ->
     observations = []
     for column, service in enumerate(series.services):
         if service in services:
-            observations += _failures(view, series, column, healthy, since)
-            observations += _durations(view, series, column, healthy, since)
-            observations += _fewer_calls(view, series, column, healthy, since)
+            observations += _observe_failures(view, series, column, healthy, since)
+            observations += _observe_durations(view, series, column, healthy, since)
+            observations += _observe_fewer_calls(view, series, column, healthy, since)
     return observations
 
 
-def _failures(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+def _observe_failures(
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+) -> list[Observation]:
     calls, errors = series.calls[:, column], series.errors[:, column]
     all_before, all_after = float(calls[healthy].sum()), float(calls[since].sum())
     before, after = float(errors[healthy].sum()), float(errors[since].sum())
@@ -255,13 +263,15 @@ def _failures(view: EpisodeView, series: CallSeries, column: int, healthy: Flags
         return []
     time_ns = int(series.starts_ns[since & (errors > 0)][0])
     text = (
-        f"{after:.0f} of {all_after:.0f} calls to it failed {_since(view, time_ns)}, "
+        f"{after:.0f} of {all_after:.0f} calls to it failed {_format_since(view, time_ns)}, "
         f"{before:.0f} of {all_before:.0f} in the reference"
     )
-    return [_call_observation(series, column, time_ns, strength, text)]
+    return [_build_call_observation(series, column, time_ns, strength, text)]
 
 
-def _durations(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+def _observe_durations(
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+) -> list[Observation]:
     seconds = series.seconds[:, [column]]
     if np.isfinite(seconds[healthy]).sum() < 2 or not np.isfinite(seconds[since]).any():
         return []
@@ -274,56 +284,58 @@ def _durations(view: EpisodeView, series: CallSeries, column: int, healthy: Flag
         return []
     # A step without calls does not end a run of slow ones.
     outside = (np.abs(z[:, 0]) > max(LEAST_SIGMAS, highest)) | ~np.isfinite(seconds[:, 0])
-    first, last = _run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
+    first, last = _find_run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
     first += int(np.isfinite(seconds[first : last + 1, 0]).argmax())
     time_ns = int(series.starts_ns[first])
     after, before = 1e3 * float(np.nanmedian(seconds[first : last + 1])), 1e3 * float(mean[0])  # milliseconds
     text = (
-        f"calls to it took {_milliseconds(after)} instead of {_milliseconds(before)} {_since(view, time_ns)}, "
-        f"{_describe_deviation(size, highest)}"
+        f"calls to it took {_format_milliseconds(after)} instead of {_format_milliseconds(before)} "
+        f"{_format_since(view, time_ns)}, {_describe_deviation(size, highest)}"
     )
-    return [_call_observation(series, column, time_ns, math.log10(size), text)]
+    return [_build_call_observation(series, column, time_ns, math.log10(size), text)]
 
 
-def _milliseconds(value: float) -> str:
+def _format_milliseconds(value: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.2g} ms"
 
 
-def _fewer_calls(view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags) -> list[Observation]:
+def _observe_fewer_calls(
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+) -> list[Observation]:
     calls = series.calls[:, column]
     before_s, after_s = (float(steps.sum()) * series.step_ns / SECOND_NS for steps in (healthy, since))
     before, after = float(calls[healthy].sum()), float(calls[since].sum())
     expected = before * after_s / before_s
-    if expected < LEAST_EXPECTED or after >= FEWER * expected:
+    if expected < LEAST_EXPECTED or after >= SMALL_SHARE * expected:
         return []
     strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
     time_ns = int(series.starts_ns[since][0])
     text = (
-        f"{after / after_s:.2g} calls to it per second {_since(view, time_ns)}, "
+        f"{after / after_s:.2g} calls to it per second {_format_since(view, time_ns)}, "
         f"{before / before_s:.2g} in the reference"
     )
-    return [_call_observation(series, column, time_ns, strength, text)] if strength >= LEAST_STRENGTH else []
+    return [_build_call_observation(series, column, time_ns, strength, text)] if strength >= LEAST_STRENGTH else []
 
 
-def _call_observation(series: CallSeries, column: int, time_ns: int, strength: float, text: str) -> Observation:
+def _build_call_observation(series: CallSeries, column: int, time_ns: int, strength: float, text: str) -> Observation:
     return Observation(
         service=series.services[column], kind="calls", subject="calls", time_ns=time_ns, strength=strength, text=text
     )
 
 
-def _compared_seconds(view: EpisodeView, moment_ns: int) -> tuple[float, float]:
+def _measure_compared_seconds(view: EpisodeView, moment_ns: int) -> tuple[float, float]:
     """Return the seconds of the reference before the alarm, and of the view since it."""
     start_ns, end_ns = view.reference[0], min(view.reference[1], moment_ns)
     return max(1, end_ns - start_ns) / SECOND_NS, max(1, view.window[1] - moment_ns) / SECOND_NS
 
 
-def _since(view: EpisodeView, time_ns: int) -> str:
+def _format_since(view: EpisodeView, time_ns: int) -> str:
     return f"since {clock_text(time_ns, view.window)}"
 
 
-def _lines(count: float) -> str:
+def _choose_plural(count: float) -> str:
     return "line" if count == 1 else "lines"
 
 
-def _before_text(before: float, seconds: float) -> str:
+def _describe_reference(before: float, seconds: float) -> str:
     return f"{'none' if not before else f'{before:.0f}'} in the reference of {duration_text(seconds)}"

@@ -41,7 +41,7 @@ CONTROL = "loudest-log"
 
 
 def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
-    """Return localizers by name, the default panel if none is named.
+    """Return the named localizers, or the default panel if none is named.
 
     Raises
     ------
@@ -82,13 +82,13 @@ class Panel:
         return SharedView(self._folder, self._worker.cache, tables=frozenset(tables))
 
     def alarm(self, name: str) -> DetectorAlarm:
-        """Return the alarm of a detector that learned nothing from other episodes."""
+        """Return the alarm of a detector that was fitted without other episodes."""
         outcome = self._ask(get_baseline(name), "detect", 0)
         time_ns = None if outcome.answer is None else outcome.answer.alarm_ns
         return DetectorAlarm(detector=name, time_ns=time_ns, status=outcome.status, reason=outcome.reason)
 
     def answer(self, spec: BaselineSpec, moment_ns: int) -> PanelAnswer:
-        """Return the answer of a localizer that learned nothing from other episodes."""
+        """Return the answer of a localizer that was fitted without other episodes."""
         outcome = self._ask(spec, "localize", moment_ns)
         scores: dict[str, float] = {}
         evidence: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ class Panel:
         )
 
     def _ask(self, spec: BaselineSpec, action: Action, moment_ns: int) -> RunnerOutcome:
-        """Build the method, fit it on no episode, and run it."""
+        """Build the method, fit it without training episodes, and run it."""
         import cloudpickle
 
         code = method_code(spec)

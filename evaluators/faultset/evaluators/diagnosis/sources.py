@@ -25,12 +25,13 @@ from faultset.evaluators.diagnosis.times import read_moment
 _MAX_LISTED = 3
 _MIN_BEFORE_NS = 10 * SECOND_NS
 _BEFORE_NS, _AFTER_NS = 300 * SECOND_NS, 120 * SECOND_NS
-"""Surroundings of a time in a recording. They are short because recordings have an incident every few minutes."""
+"""Time before and after the incident that is cut out of a recording; short, because recordings have an incident every
+few minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IncidentSource:
-    """Where the telemetry of an incident is."""
+    """Location of the telemetry of an incident."""
 
     paths: tuple[str, ...]
     """A dataset, the folder of an episode, or files and folders of telemetry."""
@@ -45,8 +46,8 @@ class IncidentSource:
     mapping: Path | None = None
     """Mapping file, for telemetry files."""
     at: str | None = None
-    """Time of the incident; of telemetry files, half an hour before and after it is read, and of a recording five
-    minutes before and two after."""
+    """Time of the incident. Telemetry files are read from half an hour before it to half an hour after, recordings from
+    five minutes before it to two minutes after."""
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
     first = source.paths[0]
     is_single = len(source.paths) == 1
     if is_single and is_url(first):
-        with _opened_remotely(first, source) as episode:
+        with _open_remote(first, source) as episode:
             yield episode
         return
     folder = local_path(first)
@@ -77,28 +78,28 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
         dataset = open_dataset(folder, source.version)
         if source.episode in dataset.recording_files or (not dataset.episodes and dataset.recording_files):
             with scratch("incident") as temporary:
-                yield _cut(dataset, source, Path(temporary))
+                yield _cut_recording(dataset, source, Path(temporary))
             return
-        episode = _choose(dataset, source)
+        episode = _choose_episode(dataset, source)
         dataset.check_files(episodes=[episode.id])
         yield episode
     else:
         _refuse(source, "telemetry files", ("episode", "version"))
         with scratch("incident") as temporary:
-            yield _imported(source, Path(temporary) / "dataset", progress)
+            yield _import_telemetry(source, Path(temporary) / "dataset", progress)
 
 
 @contextmanager
-def _opened_remotely(url: str, source: IncidentSource) -> Iterator[Episode]:
+def _open_remote(url: str, source: IncidentSource) -> Iterator[Episode]:
     _refuse(source, "a dataset", ("incidents", "mapping"))
     with open_labels(url, source.version) as dataset:
-        episode = _choose(dataset, source)
+        episode = _choose_episode(dataset, source)
         names = [name for name in episode.files if name.startswith(f"{TELEMETRY}/")]
         copy_files(url.rstrip("/"), dataset, [episode.id], names, dataset.root)
         yield episode
 
 
-def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -> Episode:
+def _import_telemetry(source: IncidentSource, folder: Path, progress: Progress | None) -> Episode:
     from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
     options = TelemetryOptions(
@@ -108,11 +109,11 @@ def _imported(source: IncidentSource, folder: Path, progress: Progress | None) -
         recording=False,
     )
     import_telemetry(source.paths, folder, options, workers=1, progress=progress)
-    return _choose(open_dataset(folder), source)
+    return _choose_episode(open_dataset(folder), source)
 
 
-def _cut(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
-    """Write the surroundings of a time of a recording as an episode."""
+def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
+    """Write the part of a recording around the time of the incident as an episode."""
     _refuse(source, "a recording", ("incident",))
     if source.at is None:
         raise UsageError(f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at")
@@ -130,8 +131,8 @@ def _cut(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
             f"{utc_text(s.start_ns)} to {utc_text(s.end_ns)}" for view in views[:_MAX_LISTED] for s in view.segments
         ]
         raise UsageError(
-            f"--at must be at least {_MIN_BEFORE_NS // SECOND_NS} s after the start of telemetry without a gap, and "
-            f"{source.paths[0]} has {', '.join(texts)} UTC, but it is {utc_text(choices[0][1])}"
+            f"--at must be at least {_MIN_BEFORE_NS // SECOND_NS} s after the start of telemetry without a gap, got "
+            f"{utc_text(choices[0][1])}; {source.paths[0]} has {', '.join(texts)} UTC"
         )
     if len(covering) > 1:
         raise UsageError(
@@ -169,7 +170,7 @@ def _refuse(source: IncidentSource, kind: str, options: Sequence[str]) -> None:
             raise UsageError(f"--{option} does not apply to {kind} ({', '.join(source.paths)}); leave it out")
 
 
-def _choose(dataset: Dataset, source: IncidentSource) -> Episode:
+def _choose_episode(dataset: Dataset, source: IncidentSource) -> Episode:
     if source.episode is not None and source.incident is not None:
         raise UsageError("--episode and --incident both choose an episode; leave out one of them")
     if source.episode is not None:

@@ -22,17 +22,17 @@ WIDTH = 110
 _TWO_LINES = 2 * WIDTH - 20
 """Characters that fit two indented lines."""
 _OBSERVATIONS = (4, 3, 3)
-"""Shown for each suspect."""
+"""Largest number of observations shown for the first, second and third suspect."""
 _SHOWN = 3
 
 
 def analysis_text(analysis: IncidentAnalysis) -> str:
     """Return an analysis as text, at most 40 lines for the default panel."""
-    lines = [line for paragraph in _paragraphs(analysis) for line in _wrapped(printable(paragraph))]
+    lines = [line for paragraph in _list_paragraphs(analysis) for line in _wrap(printable(paragraph))]
     return "\n".join(lines)
 
 
-def _paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
+def _list_paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
     window = analysis.window_ns
     moment = clock_text(analysis.moment_ns, window)
     yield (
@@ -40,15 +40,15 @@ def _paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
         f"{clock_text(analysis.reference_ns[1], window)}"
     )
     yield f"Alarms: {', '.join(_alarm_text(alarm, window) for alarm in analysis.alarms)}"
-    yield f"Compared with the reference: everything since {moment} ({_source(analysis)})"
+    yield f"Compared with the reference: everything since {moment} ({_describe_source(analysis)})"
     yield ""
     if not analysis.suspects:
         yield (
-            f"No evidence: its strength is {analysis.strength:g} in powers of ten, and a suspect is named above "
+            f"No evidence: strength {analysis.strength:g} (in powers of ten); suspects are named above "
             f"{analysis.limit:g}."
         )
     for number, suspect in enumerate(analysis.suspects, start=1):
-        yield from _suspect_lines(number, suspect, analysis)
+        yield from _describe_suspect(number, suspect, analysis)
     yield ""
     for answer in analysis.answers:
         yield f"{answer.method}: {_answer_text(answer)}"
@@ -58,8 +58,8 @@ def _paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
         yield agreement_text(analysis)
 
 
-def _suspect_lines(number: int, suspect: Suspect, analysis: IncidentAnalysis) -> Iterator[str]:
-    count, total = len(suspect.named_first_by), _answered(analysis)
+def _describe_suspect(number: int, suspect: Suspect, analysis: IncidentAnalysis) -> Iterator[str]:
+    count, total = len(suspect.named_first_by), _count_answered(analysis)
     yield f"{number}. {suspect.service}" + (f", first for {count} of {count_text(total, 'method')}" if count else "")
     for observation in suspect.observations[: _OBSERVATIONS[number - 1]]:
         yield f"   - {brief(observation.text, _TWO_LINES)}"
@@ -72,7 +72,7 @@ def agreement_text(analysis: IncidentAnalysis) -> str:
     if not analysis.suspects:
         return "No evidence against a service."
     rate = analysis.hit_rate
-    count, total = analysis.agreeing, _answered(analysis)
+    count, total = analysis.agreeing, _count_answered(analysis)
     agreement = f"Of {count_text(total, 'method')}, {count} put {analysis.suspects[0].service} first."
     return f"{agreement} {'No hit rate was measured for these methods.' if rate is None else _rate_text(rate)}"
 
@@ -87,7 +87,7 @@ def _rate_text(rate: HitRate) -> str:
     )
 
 
-def _answered(analysis: IncidentAnalysis) -> int:
+def _count_answered(analysis: IncidentAnalysis) -> int:
     return sum(answer.status == "ok" for answer in analysis.answers)
 
 
@@ -103,11 +103,11 @@ def _answer_text(answer: PanelAnswer) -> str:
     return ", ".join(list(answer.scores)[:_SHOWN]) or "no suspect"
 
 
-def _source(analysis: IncidentAnalysis) -> str:
+def _describe_source(analysis: IncidentAnalysis) -> str:
     sources = {GIVEN: "given", WITHOUT_ALARM: "end of the reference, without an alarm"}
     return sources.get(analysis.moment_from, f"alarm of {analysis.moment_from}")
 
 
-def _wrapped(paragraph: str) -> list[str]:
+def _wrap(paragraph: str) -> list[str]:
     indent = "     " if paragraph.startswith("   - ") else "  "
     return textwrap.wrap(paragraph, WIDTH, subsequent_indent=indent, break_long_words=False) or [""]

@@ -106,7 +106,7 @@ class FittedModel:
     blob: Blob = EMPTY_BLOB
     reason: str = ""
     seconds: float = 0.0
-    list_cache_use: bool = False
+    is_cached: bool = False
     """Whether it comes from an earlier evaluation."""
 
 

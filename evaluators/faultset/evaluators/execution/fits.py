@@ -103,7 +103,7 @@ class FitCache:
         blob = Blob.of(model)
         if not newline or header.layout != _LAYOUT or blob.digest != header.sha256 or header.seconds < 0:
             return None
-        return FittedModel(status="ok", blob=blob, seconds=header.seconds, list_cache_use=True)
+        return FittedModel(status="ok", blob=blob, seconds=header.seconds, is_cached=True)
 
     def store(self, key: str, model: FittedModel) -> None:
         """Store a successful fit unless it is larger than the cache."""
@@ -212,4 +212,4 @@ class FitBatch:
 
 def list_cache_use(models: Mapping[ModelKey, FittedModel]) -> list[tuple[str, bool]]:
     """Return the baseline of each fit, and whether it came from the cache."""
-    return [(key.baseline, model.list_cache_use) for key, model in models.items()]
+    return [(key.baseline, model.is_cached) for key, model in models.items()]

@@ -52,11 +52,11 @@ def agent_lines(
         answers = {name: {e: case.rows for e, case in cases.items()} for name, cases in by_case.items()}
         agents = {name: rows for name, rows in answers.items() if _is_agent(rows)}
         others = {name for name in answers if name not in agents and scores.groups[name] == TELEMETRY}
-        best = _best(answers, setting, others)
-        control = _best(answers, setting, {name for name in others if scores.is_control(name)})
-        of_setting = [_build_line(name, rows, setting, by_name, inspected, scores) for name, rows in agents.items()]
-        of_setting = [_add_comparison(line, answers, setting, best, control, seed) for line in of_setting]
-        lines += sorted(of_setting, key=lambda line: (-line.pass_1.value, line.agent))
+        best = _find_best(answers, setting, others)
+        control = _find_best(answers, setting, {name for name in others if scores.is_control(name)})
+        setting_lines = [_build_line(name, rows, setting, by_name, inspected, scores) for name, rows in agents.items()]
+        setting_lines = [_add_comparison(line, answers, setting, best, control, seed) for line in setting_lines]
+        lines += sorted(setting_lines, key=lambda line: (-line.pass_1.value, line.agent))
     return tuple(lines)
 
 
@@ -66,25 +66,25 @@ def _is_agent(episodes: ByEpisode) -> bool:
 
 def _select_counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
     """Return the episodes that count: headline faults, and for detection those without a fault."""
-    return {e: rows for e, rows in sorted(episodes.items()) if _counts(rows[0].truth, task)}
+    return {e: rows for e, rows in sorted(episodes.items()) if _is_counted(rows[0].truth, task)}
 
 
-def _counts(truth: Truth, task: str) -> bool:
+def _is_counted(truth: Truth, task: str) -> bool:
     if task == "detection":
         return not truth.faulty or is_headline(truth)
     return is_headline(truth) and TASK_METRICS[task].is_scorable(truth)
 
 
-def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
-    return {e: _mean_right(rows) for e, rows in _select_counted(episodes, task).items()}
+def _compute_means(episodes: ByEpisode, task: str) -> dict[str, float]:
+    return {e: _compute_mean_right(rows) for e, rows in _select_counted(episodes, task).items()}
 
 
-def _mean_right(rows: Sequence[ResultRow]) -> float:
+def _compute_mean_right(rows: Sequence[ResultRow]) -> float:
     return float(np.mean([score_correctness(row) for row in rows]))
 
 
-def _best(answers: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
-    values = {name: list(_means(answers[name], setting.task).values()) for name in names}
+def _find_best(answers: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
+    values = {name: list(_compute_means(answers[name], setting.task).values()) for name in names}
     means = {name: float(np.mean(scores)) for name, scores in values.items() if scores}
     return min(means, key=lambda name: (-means[name], name)) if means else None
 
@@ -115,10 +115,12 @@ def _build_line(
         episodes=len(counted),
         trials=max(map(len, counted.values()), default=0),
         runs=len(attempts),
-        pass_1=_share(counted, _mean_right),
-        pass_all=_share(counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))),
-        without_harness_errors=_share_of(counted, lambda row: row.status != "harness_error"),
-        fully_recorded=_share_of(counted, lambda row: _all_recorded(row, runs)),
+        pass_1=_estimate_share(counted, _compute_mean_right),
+        pass_all=_estimate_share(
+            counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))
+        ),
+        without_harness_errors=_estimate_share_of(counted, lambda row: row.status != "harness_error"),
+        fully_recorded=_estimate_share_of(counted, lambda row: _all_recorded(row, runs)),
         seconds=median_or_nan(run.seconds for run in attempts if run.status == "ok"),
         steps=median_or_nan(run.steps for run in attempts),
         prompt_tokens=median_or_nan(run.prompt_tokens for run in attempts),
@@ -145,12 +147,12 @@ def _add_comparison(
     seed: int,
 ) -> AgentLine:
     """Add the best algorithm, the difference to it, and the strongest control."""
-    first = _means(answers[line.agent], setting.task)
-    second = _means(answers[best], setting.task) if best is not None else {}
+    first = _compute_means(answers[line.agent], setting.task)
+    second = _compute_means(answers[best], setting.task) if best is not None else {}
     common = sorted(first.keys() & second.keys())
     keys = [answers[line.agent][e][0].truth.cluster for e in common]
     pair = paired_difference([first[e] for e in common], [second[e] for e in common], keys, seed) if common else None
-    of_control = list(_means(answers[control], setting.task).values()) if control is not None else []
+    control_values = list(_compute_means(answers[control], setting.task).values()) if control is not None else []
     return replace(
         line,
         best_algorithm=best,
@@ -158,21 +160,21 @@ def _add_comparison(
         difference=None if pair is None else pair.difference,
         solved=dict(Counter(_SOLVED[first[e] > _OFTEN, second[e] > _OFTEN] for e in common)),
         strongest_control=control,
-        control_value=float(np.mean(of_control)) if of_control else math.nan,
+        control_value=float(np.mean(control_values)) if control_values else math.nan,
     )
 
 
-def _share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -> Estimate:
+def _estimate_share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -> Estimate:
     keys = [rows[0].truth.cluster for rows in episodes.values()]
     return clustered_mean([value(rows) for rows in episodes.values()], keys)
 
 
-def _share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
+def _estimate_share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
     """Return the share of right answers among the chosen rows; every episode has the same weight."""
     chosen = {e: choice for e, rows in episodes.items() if (choice := [row for row in rows if is_chosen(row)])}
     if not chosen:
         return unknown("no such run")
-    return _share(chosen, _mean_right)
+    return _estimate_share(chosen, _compute_mean_right)
 
 
 def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
@@ -271,8 +273,8 @@ def best_text(line: AgentLine) -> str:
     if line.best_algorithm is None:
         return "none was run"
     difference = line.difference
-    behind = "" if difference is None or not difference.known else f" ({difference.value:+.2f})"
-    return f"{line.best_algorithm} {line.best_value:.2f}{behind}"
+    difference_text = "" if difference is None or not difference.known else f" ({difference.value:+.2f})"
+    return f"{line.best_algorithm} {line.best_value:.2f}{difference_text}"
 
 
 def tokens_text(line: AgentLine) -> str:

@@ -1,4 +1,4 @@
-"""The gray and the loud ones among the built-in faults.
+"""Classify the built-in faults as gray or loud.
 
 A gray fault leaves all pods of its target running and reachable. A loud one replaces, stops, restarts or cuts off pods.
 Labels do not record this, and evaluators do not import the collector, so the declarations of its fault catalogue are
@@ -12,7 +12,7 @@ from typing import Literal
 from faultset.evaluators.results.truth import Truth
 
 Loudness = Literal["all", "gray", "loud"]
-"""Which faults a table holds: all, gray ones or loud ones."""
+"""Faults that a table is about."""
 
 GRAY_FAULTS = frozenset(
     """

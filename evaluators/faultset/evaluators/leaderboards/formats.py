@@ -74,11 +74,11 @@ def markdown(board: Leaderboard) -> str:
     board = with_texts(board, markdown_text, keep=(Metric,))
     lines = [f"# {board.dataset} {board.version}", "", *(f"- {line}" for line in summary_lines(board)), ""]
     for table in board.tables:
-        lines += _table(table)
-    lines += [*markdown_lines(board.agents), *_curves(board), *_misses(board), *_strata(board)]
+        lines += _format_table(table)
+    lines += [*markdown_lines(board.agents), *_format_curves(board), *_format_misses(board), *_format_strata(board)]
     failures = render_failures(board.failures).markdown() if board.failures else ["None."]
     lines += ["## Failed rows", "", *failures, "", "## How to read this", ""]
-    lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
+    lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _list_shown_metrics(board)]
     lines += [
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
         "- **cannot**: missing answers of episodes without the tables that the method reads, or without any data in "
@@ -116,7 +116,7 @@ def summary_lines(board: Leaderboard) -> list[str]:
     if board.several_causes:
         sentences.append(
             f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
-            "min(k, causes), hit@k asks for any of them, and joint for the level and type of any; exact set, set F1, "
+            "min(k, causes), hit@k accepts any of them, and joint the level and type of any; exact set, set F1, "
             "Jaccard, exact diagnosis and diagnosis F1 compare with all of them"
         )
     return sentences
@@ -138,9 +138,9 @@ def head_lines(board: Leaderboard) -> list[str]:
         if not board.episode_tables:
             return [f"input: {identity}", *sentences, "missing answers count as no alarm"]
     sentences += [
-        f"input: {identity}{_imported_files(board)}, split {board.split}; "
-        f"methods see {_seconds(board.reference_s)} of reference"
-        + ("" if math.isnan(board.seen_s[0]) else f" and {_seconds(board.seen_s)} of each fault"),
+        f"input: {identity}{_describe_imported_files(board)}, split {board.split}; "
+        f"methods see {_format_range_s(board.reference_s)} of reference"
+        + ("" if math.isnan(board.seen_s[0]) else f" and {_format_range_s(board.seen_s)} of each fault"),
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
         f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
@@ -158,18 +158,18 @@ def head_lines(board: Leaderboard) -> list[str]:
     return [*sentences, *(f"agents: {message}" for message in board.settings.get("agents_left_out", ()))]
 
 
-def _imported_files(board: Leaderboard) -> str:
+def _describe_imported_files(board: Leaderboard) -> str:
     files = board.settings.get("imported_files", {})
     return ", imported from " + ", ".join(f"{name} ({count})" for name, count in sorted(files.items())) if files else ""
 
 
-def _seconds(span: tuple[float, float]) -> str:
+def _format_range_s(span: tuple[float, float]) -> str:
     """Format the shortest and the longest duration."""
     low, high = (f"{seconds:.0f}" for seconds in span)
     return f"{low} s" if low == high else f"{low} to {high} s"
 
 
-def _curves(board: Leaderboard) -> list[str]:
+def _format_curves(board: Leaderboard) -> list[str]:
     """Return a table for each kind of curve, without methods that are ranked apart."""
     lines: list[str] = []
     shown = [curve for curve in board.curves if curve.group == TELEMETRY]
@@ -186,7 +186,7 @@ def _curves(board: Leaderboard) -> list[str]:
     return lines
 
 
-def _misses(board: Leaderboard) -> list[str]:
+def _format_misses(board: Leaderboard) -> list[str]:
     if not board.misses:
         return []
     titles = ("input", "baseline", "episodes", "cause", "symptom", "unrelated", "no answer", "calls away")
@@ -203,7 +203,7 @@ def _misses(board: Leaderboard) -> list[str]:
     return ["## What localizers rank first", "", *TextTable.of(titles, rows).markdown(), ""]
 
 
-def _across(table: Table) -> list[str]:
+def _format_means_over_applications(table: Table) -> list[str]:
     metric = table.metrics[0]
     lines = []
     for entry in table.entries:
@@ -217,17 +217,17 @@ def _across(table: Table) -> list[str]:
     return [title, "", *lines, ""] if lines else []
 
 
-def _table(table: Table) -> list[str]:
+def _format_table(table: Table) -> list[str]:
     lines = [f"## {table.title}", "", f"{table.header}.", ""]
     lines += [line for text in (table.target_text, table.note) if text for line in (text, "")]
     lines += [*render_table(table).markdown(), ""]
     lines += [f"**{table.standing}.**", ""] if table.standing else []
     for policy, text_table in policy_tables(table).items():
         lines += [f"### Threshold policy {policy}, {table.title}", "", *text_table.markdown(), ""]
-    return [*lines, *_across(table)]
+    return [*lines, *_format_means_over_applications(table)]
 
 
-def _strata(board: Leaderboard) -> list[str]:
+def _format_strata(board: Leaderboard) -> list[str]:
     if not board.strata:
         return []
     rows = [[stratum.name, str(len(stratum.episodes)), stratum.meaning] for stratum in board.strata]
@@ -235,7 +235,7 @@ def _strata(board: Leaderboard) -> list[str]:
     return [f"## Difficulty of the {HEADLINE} episodes", "", *table.markdown(), ""]
 
 
-def _all_metrics(board: Leaderboard) -> list[Metric]:
+def _list_shown_metrics(board: Leaderboard) -> list[Metric]:
     metrics: dict[str, Metric] = {}
     for table in board.tables:
         metrics |= {metric.name: metric for metric in choose_columns(table)}

@@ -43,7 +43,7 @@ MEANINGS = {
 
 
 def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
-    """Group headline fault episodes by difficulty, judged by answers to the true onset if those exist."""
+    """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
     oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
     right = scores.compute_ranked_right(oracle) or scores.compute_ranked_right(detected)
     ac1 = {
@@ -54,7 +54,7 @@ def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
         return ()
     members: dict[str, list[str]] = {name: [] for name in MEANINGS}
     for episode in sorted({episode for values in ac1.values() for episode in values}):
-        members[_difficulty(episode, ac1)].append(episode)
+        members[_classify_difficulty(episode, ac1)].append(episode)
     return tuple(
         Stratum(
             name=name,
@@ -71,7 +71,7 @@ def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
     )
 
 
-def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
+def _classify_difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
     solves = lambda rule: ac1.get(rule, {}).get(episode, 0.0) > 0.99  # noqa: E731
     if TRIVIAL_RULE not in ac1:
         return "unknown"
@@ -101,7 +101,7 @@ def build_leaderboard(
     Parameters
     ----------
     recorded_rows, recorded_tables
-        Answers of detectors on recordings, and the tables of them.
+        Answers of detectors on recordings, and their tables.
     digest
         SHA-256 of the list of files of the dataset version.
     settings
@@ -115,7 +115,7 @@ def build_leaderboard(
     agent_runs, inspected_services
         Runs of agents whose answers are among the rows, and the services that they inspected.
     reconstructions
-        Methods that their papers leave partly undefined.
+        Methods whose papers do not define them completely.
     """
     if not rows and not recorded_rows:
         raise ValueError("a leaderboard needs at least one row")
@@ -135,7 +135,7 @@ def build_leaderboard(
         profiles=dict(Counter(truth.profile for truth in tested.values())),
         tables=(*recorded_tables, *build_tables(scores, seed, reconstructions)),
         strata=build_strata(scores),
-        failures=tuple(_failures((*recorded_rows, *rows))),
+        failures=tuple(_list_failures((*recorded_rows, *rows))),
         early_alarms=_count_early_alarms(rows),
         settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
@@ -144,17 +144,17 @@ def build_leaderboard(
             row.baseline: row.method_code for row in sorted((*recorded_rows, *rows), key=lambda row: row.baseline)
         },
         curves=build_curves(scores),
-        thresholds=_thresholds(scores),
-        misses=tuple(_misses(scores)),
+        thresholds=_list_thresholds(scores),
+        misses=tuple(_list_misses(scores)),
         agents=agent_lines(scores, agent_runs, inspected_services or {}, seed),
         several_causes=sum(is_headline(truth) and len(truth.causes) > 1 for truth in tested.values()),
-        reference_s=_span((truth.reference_end_ns - truth.view_start_ns) for truth in tested.values()),
-        seen_s=_span(truth.view_end_ns - truth.onset_ns for truth in faulty if truth.onset_ns is not None),
+        reference_s=_find_range_s((truth.reference_end_ns - truth.view_start_ns) for truth in tested.values()),
+        seen_s=_find_range_s(truth.view_end_ns - truth.onset_ns for truth in faulty if truth.onset_ns is not None),
         unscored=_count_unscored(faulty, {row.task for row in rows}),
     )
 
 
-def _span(durations_ns: Iterable[int]) -> tuple[float, float]:
+def _find_range_s(durations_ns: Iterable[int]) -> tuple[float, float]:
     seconds = [duration / SECOND_NS for duration in durations_ns]
     return (min(seconds), max(seconds)) if seconds else (math.nan, math.nan)
 
@@ -172,7 +172,7 @@ def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
     reasons = {
         "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
         "root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty),
-        "onset unknown: no events, no oracle": sum(truth.onset_ns is None for truth in faulty),
+        "onset unknown: no event metrics, no protocol oracle": sum(truth.onset_ns is None for truth in faulty),
     }
     if "localization" not in tasks:
         reasons.pop("localization: no root cause among the candidates")
@@ -181,7 +181,7 @@ def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
     return {reason: count for reason, count in reasons.items() if count}
 
 
-def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]:
+def _list_thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]:
     thresholds: dict[str, dict[str, dict[str, float]]] = {}
     for policy, by_model in scores.thresholds.items():
         by_name = thresholds.setdefault(policy, {})
@@ -190,7 +190,7 @@ def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]
     return thresholds
 
 
-def _misses(scores: EpisodeScores) -> Iterable[Misses]:
+def _list_misses(scores: EpisodeScores) -> Iterable[Misses]:
     for protocol in ("detected", "oracle"):
         for baseline, cases in sorted(scores.list_scored(Setting("localization", protocol)).items()):
             headline = [case for _, case in sorted(cases.items()) if is_headline(case.truth)]
@@ -211,7 +211,7 @@ def _count_misses(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> 
     )
 
 
-def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
+def _list_failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
     for row in sorted(rows, key=lambda row: row.key):
         if row.status not in NO_FAILURES:
             yield Failure(

@@ -26,7 +26,7 @@ TELEMETRY = "telemetry"
 """The group of methods that see only telemetry."""
 RECORDED = "recorded"
 """Protocol of tables of detectors that run online over recordings."""
-GROUP_MEANINGS = {"sli": "sli", "alarm_location": "the location of the alarm"}
+GROUP_MEANINGS = {"sli": "the clients' requests", "alarm_location": "the location of the alarm"}
 GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 
@@ -185,7 +185,8 @@ class Table:
             return ""
         shares = ", ".join(f"{name} {count / self.episodes:.0%}" for name, count in self.targets.items())
         verb = "is" if len(self.targets) == 1 else "are"
-        return f"{count_text(self.candidates, 'candidate')}, of which {len(self.targets)} {verb} ever a cause: {shares}"
+        candidates = count_text(self.candidates, "candidate")
+        return f"{candidates}; {len(self.targets)} {verb} a cause in some episode: {shares}"
 
     @property
     def standing(self) -> str:
@@ -259,7 +260,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Results of one method against the delay of the alarm or the evidence, on headline episodes of one application."""
+    """Results of one method by delay of the alarm or by evidence, on headline episodes of one application."""
 
     over: str
     """"delay" of the alarm, or "evidence"."""
@@ -310,7 +311,9 @@ class Misses:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentLine:
-    """Results of one agent for one task and protocol, on headline episodes; for detection also without a fault."""
+    """Results of one agent for one task and protocol.
+    They are over headline episodes, and for detection also over episodes without a fault.
+    """
 
     agent: str
     kind: str
@@ -336,7 +339,7 @@ class AgentLine:
     prompt_tokens: float
     completion_tokens: float
     tokens_estimated: bool
-    """Whether the server did not report some token counts."""
+    """Whether some token counts are estimates because the server did not report them."""
     cost_usd: float
     """Mean cost of an attempt."""
     total_cost_usd: float
@@ -386,7 +389,7 @@ class Leaderboard:
     method_codes: Mapping[str, str] = field(default_factory=dict)
     """Baseline -> distribution, version and hash of its code."""
     curves: tuple[Curve, ...] = ()
-    """Results against the delay of the alarm or the evidence, if these were evaluated."""
+    """Results by delay of the alarm or by evidence, if these were evaluated."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()

@@ -37,11 +37,11 @@ def choose_columns(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows on the terminal and in Markdown; JSON has all."""
     first, *others = (metric for metric in table.metrics if metric.headline)
     valued = [metric for metric in table.metrics if any(entry.metrics[metric.name].known for entry in table.entries)]
-    beside = [metric for metric in valued if metric.shown_second == "if known"]
-    beside += [
+    second_metrics = [metric for metric in valued if metric.shown_second == "if known"]
+    second_metrics += [
         metric for metric in valued if metric.shown_second == "if fewer episodes" and _differs(metric, first, table)
     ]
-    return (first, *beside, *(metric for metric in others if metric in valued and metric not in beside))
+    return (first, *second_metrics, *(metric for metric in others if metric in valued and metric not in second_metrics))
 
 
 def _differs(metric: Metric, first: Metric, table: Table) -> bool:
@@ -73,7 +73,9 @@ def render_table(
         essential=True,
     )
     columns = [_RANK, _NAME, *([_KIND] if kinds else [])]
-    first, *others = [_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics]
+    first, *others = [
+        _build_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics
+    ]
     columns += [first, against, *others, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
     rows = [_render_entry(entry, metrics, kinds=kinds, costs=costs) for entry in table.entries]
     if table.floor:
@@ -90,7 +92,7 @@ def render_table(
     return text.select([n for n in range(len(columns)) if n not in optional or any(row[n].text for row in rows)])
 
 
-def _metric_column(metric: Metric, *, essential: bool = False) -> TextColumn:
+def _build_metric_column(metric: Metric, *, essential: bool = False) -> TextColumn:
     return TextColumn(
         title=metric.title, meaning=metric.meaning, justify="right", brief=metric.brief, essential=essential
     )
@@ -155,11 +157,11 @@ def policy_tables(table: Table) -> dict[str, TextTable]:
         policy = metric.name.partition("[")[2].removesuffix("]")
         if policy:
             by_policy.setdefault(policy, []).append(metric)
-    return {policy: _policy_table(table, policy, metrics) for policy, metrics in by_policy.items()}
+    return {policy: _render_policy_table(table, policy, metrics) for policy, metrics in by_policy.items()}
 
 
-def _policy_table(table: Table, policy: str, metrics: Sequence[Metric]) -> TextTable:
-    columns = [_metric_column(metric) for metric in metrics]
+def _render_policy_table(table: Table, policy: str, metrics: Sequence[Metric]) -> TextTable:
+    columns = [_build_metric_column(metric) for metric in metrics]
     return TextTable(
         columns=(
             _NAME,

@@ -88,7 +88,7 @@ class EpisodeScores:
     thresholds: Mapping[str, Mapping[ModelKey, float]]
     """Threshold policy -> detector -> threshold."""
     policies: tuple[str, ...]
-    """Threshold policies that detections are scored by in addition."""
+    """Further threshold policies by which detections are scored."""
     scorers: tuple[Metric, ...] = ()
     """Installed metrics of other distributions."""
 
@@ -174,7 +174,7 @@ def group_of(row: ResultRow) -> str:
 
 
 def is_scored(case: ScoredCase) -> bool:
-    """Return whether the task can be scored on a fault episode, and a method that learns from labels had any."""
+    """Return whether a fault episode is scored: its truth suffices, and a method that learns from labels had some."""
     row = case.rows[0]
     return _is_scorable(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 
@@ -210,17 +210,17 @@ def score_episodes(
     one_rule
         Set the thresholds of all detectors by one rule, see `apply_one_rule`. Otherwise each keeps its own.
     """
-    by_own: Mapping[str, Sequence[ResultRow]] = {}
+    own_rows: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name
     if one_rule:
-        rows, by_own, rule = apply_one_rule(rows, policies)
+        rows, own_rows, rule = apply_one_rule(rows, policies)
     tested = [row for row in rows if row.protocol != "calibration"]
     cases: dict[Setting, dict[str, dict[str, ScoredCase]]] = defaultdict(lambda: defaultdict(dict))
-    for (task, protocol, baseline, at_s, episode), case in _group(tested):
+    for (task, protocol, baseline, at_s, episode), case in _group_cases(tested):
         cases[Setting(task, protocol, at_s)][baseline][episode] = case
     variants = _separate_variants(cases)
     thresholds = compute_thresholds(rows, policies)
-    shown = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, by_own)
+    shown = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, own_rows)
     for baseline, own in cases.get(Setting("localization", "own"), {}).items():
         for episode, case in cases.get(Setting("localization", "detected"), {}).get(baseline, {}).items():
             case.at_own_alarm = own.get(episode)
@@ -240,7 +240,7 @@ def score_episodes(
     return scores
 
 
-def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, float, str], ScoredCase]]:
+def _group_cases(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, float, str], ScoredCase]]:
     """Yield the cases of rows, with all seeds of an answer in one case."""
     groups: dict[tuple[str, str, str, float, str], list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.key):
@@ -265,16 +265,16 @@ def _link_policies(
     detectors: Cases,
     thresholds: Mapping[str, Mapping[ModelKey, float]],
     rule: str,
-    by_own: Mapping[str, Sequence[ResultRow]],
+    own_rows: Mapping[str, Sequence[ResultRow]],
 ) -> tuple[str, ...]:
     """Link each case to its cases under other threshold policies, and return these policies."""
     policies = [name for name, by_model in thresholds.items() if by_model and name != rule]
     for policy in policies:
         _apply_policy(policy, thresholds[policy], detectors)
-    for (_, _, baseline, _, episode), case in _group(row for rows in by_own.values() for row in rows):
+    for (_, _, baseline, _, episode), case in _group_cases(row for rows in own_rows.values() for row in rows):
         if baseline in detectors:
             detectors[baseline][episode].by_policy[Reference().name] = case
-    return (*policies, *([Reference().name] if by_own else []))
+    return (*policies, *([Reference().name] if own_rows else []))
 
 
 def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: Cases) -> None:
@@ -289,7 +289,7 @@ def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: 
                 case.by_policy[policy] = ScoredCase(rows=case.rows, thresholds=by_episode[episode])
 
 
-def _headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
+def _select_headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
     """Return baseline -> seconds -> headline episode on which the task can be scored -> case."""
     by_name: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
     for setting in sorted(setting for setting in scores.cases if setting[:2] == (task, protocol)):
@@ -312,10 +312,10 @@ def _link_budgets(scores: EpisodeScores) -> None:
                     wholes[name][episode].by_budget[setting.at_s] = cases[episode]
         for case in (case for cases in wholes.values() for case in cases.values()):
             if case.by_budget and is_headline(case.truth) and _is_scorable(case.rows[0]):
-                case.seen_s = _shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
+                case.seen_s = _find_shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
 
 
-def _shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
+def _find_shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
     """Return the end of the shortest view for which this and every longer view give right answers.
 
     The end is in seconds after the onset, delay of the alarm included; infinite if there is no such view.
@@ -324,11 +324,11 @@ def _shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> f
     for budget_s in sorted(by_budget, reverse=True):
         if by_budget[budget_s].value(right) <= _RIGHT:
             break
-        shortest_s = _seen_s(by_budget[budget_s].rows[0])
+        shortest_s = _measure_seen_s(by_budget[budget_s].rows[0])
     return shortest_s
 
 
-def _seen_s(row: ResultRow) -> float:
+def _measure_seen_s(row: ResultRow) -> float:
     """Return the seconds from the onset to the end of the view of a method."""
     truth = row.truth
     assert truth.onset_ns is not None
@@ -347,14 +347,14 @@ def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     apps = sorted({row.truth.app for row in scores.judged})
     curves = []
     for axis in _AXES:
-        by_name = _headline(scores, axis.task, axis.protocol)
-        wholes = _headline(scores, axis.task, axis.whole)
+        by_name = _select_headline(scores, axis.task, axis.protocol)
+        wholes = _select_headline(scores, axis.task, axis.whole)
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
             for baseline, by_seconds in by_name.items():
                 at_onset = by_seconds.get(0.0, {}) if axis.over == "delay" else {}
                 whole = wholes.get(baseline, {}).get(-1.0, at_onset)
                 points = [
-                    _point(at_s, chosen, whole, TASK_METRICS[axis.task].right)
+                    _build_point(at_s, chosen, whole, TASK_METRICS[axis.task].right)
                     for at_s, cases in by_seconds.items()
                     if (chosen := {e: case for e, case in cases.items() if app in (ALL_APPS, case.truth.app)})
                 ]
@@ -374,7 +374,9 @@ def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _point(at_s: float, cases: Mapping[str, ScoredCase], whole: Mapping[str, ScoredCase], right: Metric) -> CurvePoint:
+def _build_point(
+    at_s: float, cases: Mapping[str, ScoredCase], whole: Mapping[str, ScoredCase], right: Metric
+) -> CurvePoint:
     others = [whole[e].value(right) for e in cases if e in whole]
     clusters = [case.truth.cluster for case in cases.values()]
     return CurvePoint(

@@ -62,7 +62,7 @@ def build_tables(scores: EpisodeScores, seed: int, reconstructions: Collection[s
     Parameters
     ----------
     reconstructions
-        Methods that their papers leave partly undefined.
+        Methods whose papers do not define them completely.
     """
     apps = sorted({truth.app for truth in scores.truths.values()})
     shown = [*apps, ALL_APPS] if len(apps) > 1 else apps
@@ -134,7 +134,9 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
     return truth.verdict == verdict or (verdict == HEADLINE and truth.verdict not in VERDICTS)
 
 
-def _estimate(selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]) -> dict[str, Estimate]:
+def _compute_estimates(
+    selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]
+) -> dict[str, Estimate]:
     """Compute all metrics of a method; fault episodes come before those without a fault."""
     halves = (selection.faulty, selection.healthy)
     faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in halves)
@@ -147,19 +149,22 @@ def _estimate(selection: _Selection, metrics: Sequence[Metric], cases: Mapping[s
     return estimates
 
 
-def _range_over_settings(
+def _find_settings_range(
     scores: EpisodeScores, selection: _Selection, name: str, metric: Metric, default: Estimate
 ) -> SettingsRange | None:
     """Return the range of a metric over the settings that a method was run with; None for one setting."""
     variants = scores.variants.get(selection.setting, {}).get(name, {})
-    values = [default.value, *(_estimate(selection, [metric], cases)[metric.name].value for cases in variants.values())]
+    values = [
+        default.value,
+        *(_compute_estimates(selection, [metric], cases)[metric.name].value for cases in variants.values()),
+    ]
     values = [value for value in values if not math.isnan(value)]
     if len(values) < 2:
         return None
     return SettingsRange(low=min(values), high=max(values), settings=len(values))
 
 
-def _floor(scores: EpisodeScores, selection: _Selection, metrics: Sequence[Metric]) -> dict[str, Estimate]:
+def _score_guessing(scores: EpisodeScores, selection: _Selection, metrics: Sequence[Metric]) -> dict[str, Estimate]:
     """Return the scores of guessing on the episodes of a table."""
     by_name, rca = scores.cases[selection.setting], selection.setting.task == "rca"
     cases: dict[str, ScoredCase] = {}
@@ -173,7 +178,7 @@ def _floor(scores: EpisodeScores, selection: _Selection, metrics: Sequence[Metri
     return {name: guess for name, guess in guesses.items() if guess is not None}
 
 
-def _note(scores: EpisodeScores, selection: _Selection, scored: Collection[str]) -> str:
+def _write_note(scores: EpisodeScores, selection: _Selection, scored: Collection[str]) -> str:
     notes = []
     if selection.setting.task == "detection" and not selection.healthy:
         notes.append("Without no-fault episodes false alarms are unknown, and always-yes would look perfect.")
@@ -181,14 +186,14 @@ def _note(scores: EpisodeScores, selection: _Selection, scored: Collection[str])
         notes.append(f"Without {selection.verdict} fault episodes only false alarms can be judged.")
     unlearned = [name for name in scores.sort_methods(selection.baselines) if name not in scored]
     if selection.setting.task == "rca" and unlearned:
-        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()} and could teach {', '.join(unlearned)}.")
+        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, which {', '.join(unlearned)} need.")
     unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in selection.faulty)
     if unknown_verdicts:
         notes.append(f"{unknown_verdicts} of the fault episodes have no verdict and count as headline.")
     return " ".join(notes)
 
 
-def _scored_names(scores: EpisodeScores, selection: _Selection, right: Mapping[str, Mapping[str, float]]) -> set[str]:
+def _find_scored(scores: EpisodeScores, selection: _Selection, right: Mapping[str, Mapping[str, float]]) -> set[str]:
     """Return the methods that have a score in a table."""
     scored = {name for name in selection.baselines if selection.episodes & right[name].keys()}
     if selection.setting.task != "rca":
@@ -203,10 +208,10 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
     task = selection.setting.task
     metrics = scores.list_metrics(task, by_policy=True)
     by_name = scores.cases[selection.setting]
-    estimates = {name: _estimate(selection, metrics, by_name[name]) for name in selection.baselines}
+    estimates = {name: _compute_estimates(selection, metrics, by_name[name]) for name in selection.baselines}
     right = scores.compute_right(selection.setting)
-    scored = _scored_names(scores, selection, right)
-    key = _sort_key(metrics, estimates)
+    scored = _find_scored(scores, selection, right)
+    key = _build_sort_key(metrics, estimates)
     names = sorted(selection.baselines, key=lambda name: (key(name), name))
     control = next((name for name in names if name in scored and scores.is_control(name)), None)
     against = {
@@ -223,7 +228,7 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
             against=against.get(name),
             adjusted_p=adjusted.get(name),
             reconstruction=name in reconstructions,
-            settings_range=_range_over_settings(scores, selection, name, metrics[0], estimates[name][metrics[0].name]),
+            settings_range=_find_settings_range(scores, selection, name, metrics[0], estimates[name][metrics[0].name]),
         )
         for name in names
     ]
@@ -236,12 +241,12 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
         faults=selection.faults,
         metrics=metrics,
         entries=tuple(entries),
-        floor=_floor(scores, selection, metrics),
+        floor=_score_guessing(scores, selection, metrics),
         episodes=len(selection.faulty),
         clusters=len({scores.truths[episode].cluster for episode in selection.faulty}),
         no_fault_episodes=len(selection.healthy),
         strongest_control=control,
-        note=_note(scores, selection, scored),
+        note=_write_note(scores, selection, scored),
         no_p=no_p,
         threshold_rule=scores.threshold_rule if task == "detection" else "",
         **_count_targets([scores.truths[e] for e in sorted(selection.faulty)]),
@@ -290,7 +295,7 @@ def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Ent
     )
 
 
-def _sort_key(
+def _build_sort_key(
     metrics: Sequence[Metric], estimates: Mapping[str, Mapping[str, Estimate]]
 ) -> Callable[[str], tuple[float, ...]]:
     """Return a key that sorts the best method first; unknown values come last."""

@@ -34,7 +34,10 @@ def show(board: Leaderboard, console: Console) -> None:
     board = with_texts(board, printable, keep=(Metric,))
     for line in head_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
-    shown = [_first_table(board.recorded_tables, "detection"), *(_first_table(board.episode_tables, t) for t in TASKS)]
+    shown = [
+        _find_first_table(board.recorded_tables, "detection"),
+        *(_find_first_table(board.episode_tables, t) for t in TASKS),
+    ]
     shown = [table for table in shown if table is not None]
     hidden: set[str] = set()
     for table in shown:
@@ -50,12 +53,12 @@ def show(board: Leaderboard, console: Console) -> None:
         fitting = agents.select(range(min(_AGENT_COLUMNS, len(agents.columns))))
         console.print(replace(fitting, title=f"agents · {agents.title}").rich())
     if board.failures:
-        console.print(_failures(board.failures), style="red", markup=False)
+        console.print(_describe_failures(board.failures), style="red", markup=False)
 
 
 def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     """Print a table; return the titles of the metrics that did not fit."""
-    entries = _shown_entries(table, next(rows for width, rows in _ROWS if console.width >= width))
+    entries = _choose_entries(table, next(rows for width, rows in _ROWS if console.width >= width))
     metrics = choose_columns(table)
     text = render_table(replace(table, entries=tuple(entries)), metrics, kinds=False).fit(console.width)
     first = (
@@ -69,12 +72,12 @@ def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     console.print(text.rich())
     closing = [f"{table.standing}." if table.standing else "", table.note]
     console.print(" ".join(filter(None, closing)), style="bold", markup=False)
-    for line in filter(None, (_reconstructions(entries), _loudness(table, board))):
+    for line in filter(None, (_describe_reconstructions(entries), _compare_loudness(table, board))):
         console.print(line, style="dim", markup=False)
     return {metric.title for metric in metrics} - {column.title for column in text.columns}
 
 
-def _reconstructions(entries: Iterable[Entry]) -> str:
+def _describe_reconstructions(entries: Iterable[Entry]) -> str:
     """Name the reconstructed methods, with their ranges over declared settings."""
     names = [
         f"{entry.baseline} ({entry.range_text})" if entry.settings_range else entry.baseline
@@ -84,7 +87,7 @@ def _reconstructions(entries: Iterable[Entry]) -> str:
     return f"reconstructions: {', '.join(names)}" if names else ""
 
 
-def _loudness(table: Table, board: Leaderboard) -> str:
+def _compare_loudness(table: Table, board: Leaderboard) -> str:
     """Return the best method and the strongest control on gray and on loud faults."""
     parts = []
     for faults in ("gray", "loud"):
@@ -114,23 +117,23 @@ def render_text(board: Leaderboard, width: int) -> str:
     return console.file.getvalue().rstrip("\n")
 
 
-def _first_table(tables: Sequence[Table], task: str) -> Table | None:
+def _find_first_table(tables: Sequence[Table], task: str) -> Table | None:
     """Return the most important table of a task, with most of the user's methods; None if the task has no table."""
 
     def order(table: Table) -> tuple[bool, bool, bool, int, bool]:
-        of_users = sum(entry.kind in _OF_USERS for entry in table.entries)
+        user_methods = sum(entry.kind in _OF_USERS for entry in table.entries)
         return (
             table.verdict != HEADLINE,
             table.faults != "all",
             table.app != ALL_APPS,
-            -of_users,
+            -user_methods,
             table.group != TELEMETRY,
         )
 
     return min((table for table in tables if table.task == task), key=order, default=None)
 
 
-def _shown_entries(table: Table, rows: int) -> list[Entry]:
+def _choose_entries(table: Table, rows: int) -> list[Entry]:
     """Return the first rows of a table, including the user's methods and the strongest control."""
     first = sorted(
         table.entries,
@@ -139,7 +142,7 @@ def _shown_entries(table: Table, rows: int) -> list[Entry]:
     return [entry for entry in table.entries if entry in first]
 
 
-def _failures(failures: Sequence[Failure]) -> str:
+def _describe_failures(failures: Sequence[Failure]) -> str:
     counts = Counter((failure.baseline, failure.status) for failure in failures)
     names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_FAILURES]]
     more = [f"{len(counts) - _FAILURES} more"] if len(counts) > _FAILURES else []

@@ -69,7 +69,7 @@ class TextTable:
     def markdown(self) -> list[str]:
         """Return the lines of a Markdown table; texts must be escaped already."""
         titles = [column.title for column in self.columns]
-        return [_line(titles), "|" + "---|" * len(titles), *(_line(map(str, row)) for row in self.rows)]
+        return [_format_line(titles), "|" + "---|" * len(titles), *(_format_line(map(str, row)) for row in self.rows)]
 
     def rich(self) -> RichTable:
         """Return the table for the terminal."""
@@ -80,21 +80,21 @@ class TextTable:
             header_style="bold",
         )  # fmt: skip
         for number, column in enumerate(self.columns):
-            title = "\n".join(_wrap_title(column.title, self._cell_width(number))).replace("[", "\\[")
+            title = "\n".join(_wrap_title(column.title, self._measure_cell_width(number))).replace("[", "\\[")
             rich.add_column(title, justify=column.justify, no_wrap=not column.wraps)
         for number, row in enumerate(self.rows):
             kind = self.kinds[number] if self.kinds else ""
-            cells = [_markup(cell, column) for cell, column in zip(row, self.columns, strict=True)]
+            cells = [_format_markup(cell, column) for cell, column in zip(row, self.columns, strict=True)]
             rich.add_row(*cells, style=KIND_STYLES.get(kind))
         return rich
 
     def fit(self, width: int) -> TextTable:
         """Return the essential columns, and as many others from the left as fit on the terminal."""
-        free = width - sum(self._width(n) for n, column in enumerate(self.columns) if column.essential)
+        free = width - sum(self._measure_width(n) for n, column in enumerate(self.columns) if column.essential)
         chosen = {n for n, column in enumerate(self.columns) if column.essential}
         for n in range(len(self.columns)):
             if n not in chosen:
-                free -= self._width(n)
+                free -= self._measure_width(n)
                 if free < 0:
                     break
                 chosen.add(n)
@@ -108,12 +108,12 @@ class TextTable:
             rows=tuple(tuple(row[n] for n in numbers) for row in self.rows),
         )
 
-    def _cell_width(self, number: int) -> int:
+    def _measure_cell_width(self, number: int) -> int:
         column = self.columns[number]
         return max((len(_terminal_text(row[number], column)) for row in self.rows), default=0)
 
-    def _width(self, number: int) -> int:
-        cells = self._cell_width(number)
+    def _measure_width(self, number: int) -> int:
+        cells = self._measure_cell_width(number)
         return _SPACE + max(cells, *map(len, _wrap_title(self.columns[number].title, cells)))
 
 
@@ -126,12 +126,12 @@ def _terminal_text(cell: TextCell, column: TextColumn) -> str:
     return cell.text if column.brief or not cell.detail else f"{cell.text} {cell.detail}"
 
 
-def _markup(cell: TextCell, column: TextColumn) -> str:
+def _format_markup(cell: TextCell, column: TextColumn) -> str:
     text = cell.text.replace("[", "\\[")
     if column.brief or not cell.detail:
         return text
     return f"{text} [dim]{cell.detail.replace('[', chr(92) + '[')}[/dim]"
 
 
-def _line(cells: Iterable[str]) -> str:
+def _format_line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"

@@ -17,7 +17,7 @@ FILE = "track_records.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class TrackRecord:
-    """The figure of a method in the table of its task, given the true onset for localizers."""
+    """The result of a method in the table of its task; localizers and diagnosers get the true onset."""
 
     baseline: str
     task: str

@@ -70,10 +70,10 @@ def apply_one_rule(
     scored = {name for name, answers in detectors.items() if any(row.answer.get("consecutive") for row in answers)}
     calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
     policy = training_policy(policies)
-    by_own = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
+    own_rows = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
     others = sorted(scored - trained - calibrated)
     rule = policy.name + (f" (of {', '.join(others)}: {Reference().name})" if others else "")
-    return apply_training_thresholds(rows, by_own.keys() | (trained & calibrated), policy), by_own, rule
+    return apply_training_thresholds(rows, own_rows.keys() | (trained & calibrated), policy), own_rows, rule
 
 
 def apply_training_thresholds(

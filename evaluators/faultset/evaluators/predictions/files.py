@@ -86,7 +86,7 @@ def find_layout(columns: Sequence[str], origin: str) -> PredictionLayout:
             ", ".join([*layout.required, *(f"[{name}]" for name in layout.optional)]) for layout in LAYOUTS
         )
         present = ", ".join(quoted(name) for name in list(columns)[:8])
-        raise DataError(f"{origin} has the columns {present}, expected one of: {expected}; write one task to a file")
+        raise DataError(f"{origin} has the columns {present}, expected one of: {expected}; write one file per task")
     return match
 
 
@@ -172,7 +172,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
     name, path = split_argument(argument)
     content = read_regular(path, limit_bytes=MOST_BYTES)
     origin = printable(path)
-    table = _parquet(content, origin) if content.startswith(_PARQUET) else _csv(content, origin)
+    table = _read_parquet(content, origin) if content.startswith(_PARQUET) else _read_csv(content, origin)
     layout = find_layout(table.column_names, origin)
     if not len(table):
         raise DataError(f"{origin} must contain at least one answer, but has no rows")
@@ -186,7 +186,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
     )
 
 
-def _parquet(content: bytes, origin: str) -> pa.Table:
+def _read_parquet(content: bytes, origin: str) -> pa.Table:
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as head:
             find_layout(head.schema_arrow.names, origin)
@@ -204,7 +204,7 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
         raise _explain_damage(origin, "Parquet", error) from error
 
 
-def _csv(content: bytes, origin: str) -> pa.Table:
+def _read_csv(content: bytes, origin: str) -> pa.Table:
     header, _, _ = content.partition(b"\n")
     if not header.strip():
         raise DataError(f"{origin} must contain Parquet, or CSV with a header, but is empty")
@@ -229,11 +229,11 @@ def _csv(content: bytes, origin: str) -> pa.Table:
 
 def _convert_column(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     if name in TEXTS:
-        return _texts(column, name, origin)
-    return _times(column, name, origin) if name in TIMES else _numbers(column, name, origin)
+        return _convert_texts(column, name, origin)
+    return _convert_times(column, name, origin) if name in TIMES else _convert_numbers(column, name, origin)
 
 
-def _texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
+def _convert_texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (_is_text(kind) or pa.types.is_null(kind)):
         raise DataError(f"column {name} of {origin} must be text, got {kind}; write it as text")
@@ -244,7 +244,7 @@ def _texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
         raise _explain_damage(origin, "UTF-8 text", error) from error
 
 
-def _times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
+def _convert_times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     """Return UTC nanoseconds; -1 means that no alarm was raised."""
     expected = "must be UTC nanoseconds as integers, or times with a time zone"
     kind = column.type
@@ -261,18 +261,18 @@ def _times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
         else:
             raise DataError(f"column {name} of {origin} {expected}, got {kind}; convert it")
     except pa.ArrowException as error:
-        raise DataError(f"column {name} of {origin} {expected} ({_first_line(error)}); convert it") from error
+        raise DataError(f"column {name} of {origin} {expected} ({_get_first_line(error)}); convert it") from error
     return pc.fill_null(column, -1)
 
 
-def _numbers(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
+def _convert_numbers(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     kind = column.type
     if not (_is_text(kind) or pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise DataError(f"column {name} of {origin} must be numbers, got {kind}; convert it")
     try:
         doubles = column.cast(pa.float64(), safe=not pa.types.is_integer(kind))
     except pa.ArrowException as error:
-        raise DataError(f"column {name} of {origin} must be numbers ({_first_line(error)}); convert it") from error
+        raise DataError(f"column {name} of {origin} must be numbers ({_get_first_line(error)}); convert it") from error
     values = np.asarray(pc.drop_null(doubles).to_numpy(), dtype=float)
     odd = int((~np.isfinite(values)).sum())
     if odd:
@@ -283,9 +283,9 @@ def _numbers(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray
     return doubles
 
 
-def check_names(files: Sequence[PredictionFile], taken: Sequence[str]) -> None:
+def check_names(files: Sequence[PredictionFile], used_names: Sequence[str]) -> None:
     """Raise UsageError if two methods of an evaluation would have the same name."""
-    names = set(taken)
+    names = set(used_names)
     for file in files:
         if file.name in names:
             raise UsageError(
@@ -300,10 +300,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _explain_damage(origin: str, kind: str, error: Exception) -> DataError:
-    return DataError(f"{origin} cannot be read as {kind} ({_first_line(error)}); write it again")
+    return DataError(f"{origin} cannot be read as {kind} ({_get_first_line(error)}); write it again")
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return printable(str(error).partition("\n")[0][:160])
 
 
@@ -396,19 +396,19 @@ def _check_times(frame: pd.DataFrame, name: str, truths: Mapping[str, Truth], or
 
 
 def _check_candidates(frame: pd.DataFrame, truths: Mapping[str, Truth], origin: str) -> None:
-    nobody = frame["service"].isna()
-    if (frame["score"].isna() != nobody).any():
+    is_empty = frame["service"].isna()
+    if (frame["score"].isna() != is_empty).any():
         raise DataError(
             f"{origin} has rows with a service but no score, or a score but no service; fill in both, or leave both "
             "empty if the model names no service"
         )
     size = frame.groupby("episode", observed=True)["episode"].transform("size")
-    if (nobody & (size > 1)).any():
+    if (is_empty & (size > 1)).any():
         raise DataError(
             f"{origin} has rows with and without a service for the episode "
-            f"{quoted(str(frame.loc[nobody & (size > 1), 'episode'].iloc[0]))}; keep only one kind"
+            f"{quoted(str(frame.loc[is_empty & (size > 1), 'episode'].iloc[0]))}; keep only one kind"
         )
-    pairs = frame.loc[~nobody, ["episode", "service"]].drop_duplicates()
+    pairs = frame.loc[~is_empty, ["episode", "service"]].drop_duplicates()
     for episode, service in zip(pairs["episode"], pairs["service"], strict=True):
         if service not in truths[episode].candidates:
             raise DataError(

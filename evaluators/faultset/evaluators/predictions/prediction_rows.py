@@ -43,7 +43,7 @@ def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) ->
     """
     if not files:
         return []
-    where = " or ".join(f"{source.name} version {source.version}" for source in scope.sources)
+    datasets_text = " or ".join(f"{source.name} version {source.version}" for source in scope.sources)
     scope.check_single_tests("a prediction file has")
     rows: list[ResultRow] = []
     for file in files:
@@ -52,7 +52,7 @@ def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) ->
                 f"{printable(file.path)} is for the task {file.layout.task}, which is not among --tasks "
                 f"{','.join(scope.settings.tasks)}; add the task, or leave the file out"
             )
-        check_predictions(file, scope.truths, where)
+        check_predictions(file, scope.truths, datasets_text)
         rows += _FileRows(scope, file).rows()
     return rows
 
@@ -80,22 +80,22 @@ class _FileRows:
         for fold in self._scope.folds:
             trained = {episode: self._answers[episode] for episode in fold.healthy_train if episode in self._answers}
             samples = (
-                {episode: self._samples(rows, episode) for episode, rows in trained.items()}
+                {episode: self._sort_samples(rows, episode) for episode, rows in trained.items()}
                 if self._file.layout is SCORES
                 else {}
             )
-            threshold = self._threshold(fold, samples)
+            threshold = self._set_threshold(fold, samples)
             for episode in fold.test:
                 if self._is_asked(self._truths[episode]):
-                    yield self._row(fold, episode, self._protocol, threshold, labels.get(fold.number))
+                    yield self._build_row(fold, episode, self._protocol, threshold, labels.get(fold.number))
             for episode in samples if self._settings.calibrate else ():
-                yield self._row(fold, episode, "calibration", threshold, None)
+                yield self._build_row(fold, episode, "calibration", threshold, None)
 
     def _is_asked(self, truth: Truth) -> bool:
         """Return whether baselines answer about the episode; "oracle" needs a known onset."""
         return self._protocol == "detected" or (truth.faulty and truth.onset_ns is not None)
 
-    def _threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
+    def _set_threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
         """Set the threshold of a fold from its healthy training scores; None if the file has thresholds."""
         if not self._file.sets_threshold_in_training:
             return None
@@ -108,14 +108,14 @@ class _FileRows:
             )
         return TrainQuantile().threshold([HealthyScores(scores=values, hours=0.0) for values in scores])
 
-    def _samples(self, rows: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return sorted times and their scores after the reference, where detectors are scored."""
+    def _sort_samples(self, rows: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return sorted times and their scores after the reference, the time in which detectors are scored."""
         times, scores = rows["time"].to_numpy(dtype=np.int64), rows["score"].to_numpy(dtype=float)
         order = np.argsort(times, kind="stable")
         order = order[times[order] > self._truths[episode].reference_end_ns]
         return times[order], scores[order]
 
-    def _row(
+    def _build_row(
         self,
         fold: Fold,
         episode: str,
@@ -125,7 +125,7 @@ class _FileRows:
     ) -> ResultRow:
         file, truth = self._file, self._truths[episode]
         rows = self._answers.get(episode)
-        answer = None if rows is None else self._answer(rows, truth, threshold)
+        answer = None if rows is None else self._check_answer(rows, truth, threshold)
         return ResultRow(
             baseline=file.name,
             kind=KIND,
@@ -150,14 +150,14 @@ class _FileRows:
             truth=truth,
         )
 
-    def _answer(self, rows: pd.DataFrame, truth: Truth, threshold: float | None) -> CheckedAnswer:
+    def _check_answer(self, rows: pd.DataFrame, truth: Truth, threshold: float | None) -> CheckedAnswer:
         layout, view = self._file.layout, (truth.view_start_ns, truth.view_end_ns)
         if layout is SCORES:
-            times, scores = self._samples(rows, truth.episode)
+            times, scores = self._sort_samples(rows, truth.episode)
             limit = float(rows["threshold"].iloc[0]) if threshold is None else threshold
             return check_detection(Detection.from_scores(times, scores, limit, consecutive=CONSECUTIVE), *view)
         if layout is ALARMS:
-            return _alarm(int(rows["alarm"].iloc[0]))
+            return _build_alarm(int(rows["alarm"].iloc[0]))
         if layout is RANKINGS:
             ranked = rows.dropna(subset=["service"])
             scores = dict(zip(ranked["service"].astype(str), ranked["score"].astype(float), strict=True))
@@ -166,7 +166,7 @@ class _FileRows:
         return check_diagnosis(Diagnosis(system_level=level, fault_type=kind))
 
 
-def _alarm(alarm_ns: int) -> CheckedAnswer:
+def _build_alarm(alarm_ns: int) -> CheckedAnswer:
     """Return the answer of a detector that has an alarm but no scores."""
     from faultset.evaluators.execution.runners.messages import CheckedAnswer
 

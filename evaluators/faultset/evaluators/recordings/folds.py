@@ -12,9 +12,9 @@ from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import CROSS
 
 FIRST_PART = "first-part"
-"""Name of the split of a recording that is alone."""
+"""Name of the split of a dataset with a single recording."""
 FIRST_SHARE = 0.3
-"""Share of a recording that detectors learn from if it is alone."""
+"""Share of a single recording that detectors learn from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
     ----------
     split
         A published split of the recordings. By default, and for any other name, there are two folds: detectors learn
-        from every other recording of each application and are tested on the rest, or the first part of a recording
-        that is alone.
+        from every other recording of each application and are tested on the rest. From a single recording, they learn
+        its first part.
 
     Raises
     ------

@@ -76,12 +76,14 @@ def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[Epi
             app=truth.app,
             verdict=truth.verdict,
             difficulty=stratum_of.get(truth.episode, ""),
-            tasks=tuple(_solvers(values, truth.episode, scores) for values in right),
+            tasks=tuple(_find_solvers(values, truth.episode, scores) for values in right),
         )
         for truth in scores.truths.values()
         if truth.faulty
     ]
-    return tuple(sorted(episodes, key=lambda e: (not is_headline(scores.truths[e.episode]), _ease(e), e.episode)))
+    return tuple(
+        sorted(episodes, key=lambda e: (not is_headline(scores.truths[e.episode]), _measure_ease(e), e.episode))
+    )
 
 
 def episode_title(truth: Truth) -> str:
@@ -97,12 +99,12 @@ def count_unsolved(episodes: Sequence[EpisodeDifficulty], scores: EpisodeScores)
     return sum(episode.unsolved for episode in headline), len(headline)
 
 
-def _ease(episode: EpisodeDifficulty) -> float:
+def _measure_ease(episode: EpisodeDifficulty) -> float:
     shares = [task.share for task in episode.tasks[:3] if task is not None and task.run]
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def _solvers(by_name: Mapping[str, Mapping[str, float]], episode: str, scores: EpisodeScores) -> Solvers | None:
+def _find_solvers(by_name: Mapping[str, Mapping[str, float]], episode: str, scores: EpisodeScores) -> Solvers | None:
     run = [name for name, values in by_name.items() if episode in values]
     methods = [name for name in run if not scores.is_control(name)]
     if not run:

@@ -54,7 +54,7 @@ def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tupl
     for spec in sorted(specs, key=lambda spec: (kind_rank(spec.kind), spec.name)):
         if spec.name in rows_of:
             by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, rows_of[spec.name]))
-    return [(title, of_task) for title, of_task in by_task.items() if of_task]
+    return [(title, task_cards) for title, task_cards in by_task.items() if task_cards]
 
 
 def _build_card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:

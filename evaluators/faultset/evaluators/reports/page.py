@@ -92,15 +92,15 @@ def render(
     unsolved, headline = episode_difficulty.count_unsolved(order, scores)
     several = any(table.app == ALL_APPS for table in board.episode_tables)
     others = [table for table in board.tables if table.verdict != HEADLINE and (not several or table.app == ALL_APPS)]
-    strata = top_methods(_by_hard(board), scores.kinds)
+    strata = top_methods(_sort_by_hard_episodes(board), scores.kinds)
     return fill_template(
         "report.html.j2",
         board=board,
         summary_lines=formats.summary_lines(board),
-        summary=_summary(board),
-        tiles=_tiles(board, rows, recordings, unsolved, headline),
-        recordings=None if recordings is None else _recordings(board, recordings, results),
-        sections=[_section(board, scores, task) for task in _TITLES if _tables(board, task)],
+        summary=_build_summary(board),
+        tiles=_build_tiles(board, rows, recordings, unsolved, headline),
+        recordings=None if recordings is None else _build_recordings(board, recordings, results),
+        sections=[_build_section(board, scores, task) for task in _TITLES if _list_tables(board, task)],
         others=[(table, render_table(table, costs=True)) for table in others],
         more_others=several,
         heat_maps=heat_maps(scores),
@@ -121,7 +121,7 @@ def render(
     )
 
 
-def _recordings(board: Leaderboard, recordings: RecordingResults, results: Path) -> dict[str, Any]:
+def _build_recordings(board: Leaderboard, recordings: RecordingResults, results: Path) -> dict[str, Any]:
     """Return the tables and timelines of recordings."""
     tables = board.recorded_tables
     last = [table for table in tables if table.app == tables[-1].app]
@@ -147,29 +147,29 @@ def _explore_command(dataset: Path | None, results: Path) -> str:
     return shlex.join(["faultset", "dataset", "explore", str(dataset or "DATASET"), "--results", str(results)])
 
 
-def _tables(board: Leaderboard, task: str) -> list[Table]:
+def _list_tables(board: Leaderboard, task: str) -> list[Table]:
     return [table for table in board.episode_tables if table.task == task and table.verdict == HEADLINE]
 
 
-def _series(board: Leaderboard) -> list[list[Table]]:
+def _list_series(board: Leaderboard) -> list[list[Table]]:
     """Return lists of headline tables that differ only in the application, all applications together last."""
     series: dict[tuple[str, str, str], list[Table]] = {}
     for task in _TITLES:
-        for table in (table for table in _tables(board, task) if table.faults == "all"):
+        for table in (table for table in _list_tables(board, task) if table.faults == "all"):
             series.setdefault((table.task, table.protocol, table.group), []).append(table)
     return list(series.values())
 
 
 def _list_cost_tables(board: Leaderboard) -> list[Table]:
     """Return a table for each task, because processor times hardly depend on the protocol."""
-    last = {series[-1].task: series[-1] for series in reversed(_series(board)) if series[-1].group == TELEMETRY}
+    last = {series[-1].task: series[-1] for series in reversed(_list_series(board)) if series[-1].group == TELEMETRY}
     return [last[task] for task in _TITLES if task in last]
 
 
-def _summary(board: Leaderboard) -> list[dict[str, Any]]:
+def _build_summary(board: Leaderboard) -> list[dict[str, Any]]:
     """Return the best methods of every headline table."""
     summaries = []
-    for series in _series(board):
+    for series in _list_series(board):
         last = series[-1]
         if last.group != TELEMETRY:
             continue
@@ -186,19 +186,19 @@ def _summary(board: Leaderboard) -> list[dict[str, Any]]:
     return summaries
 
 
-def _section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, Any]:
+def _build_section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, Any]:
     """Return the content of a task: a comparison of systems, each application, all applications."""
-    tables = _tables(board, task)
+    tables = _list_tables(board, task)
     kinds = dict(scores.kinds)
     by_app: dict[str, list[dict[str, Any]]] = {}
     for table in tables:
-        by_app.setdefault(table.app, []).append(_table_content(table, scores, last=table.app == tables[-1].app))
+        by_app.setdefault(table.app, []).append(_build_table_content(table, scores, last=table.app == tables[-1].app))
     return {
         "task": task,
         "title": _TITLES[task],
         "systems": [
-            (_given(series[-1]), forest_plots.systems(series))
-            for series in _series(board)
+            (_describe_input(series[-1]), forest_plots.systems(series))
+            for series in _list_series(board)
             if series[-1].task == task and len(series) > 1 and series[-1].group == TELEMETRY
         ],
         "apps": list(by_app.items()),
@@ -212,7 +212,7 @@ def _section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, 
     }
 
 
-def _table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
+def _build_table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == TELEMETRY
     # all metrics of all applications would take many megabytes; leaderboard.json has them
     metrics = (
@@ -221,8 +221,10 @@ def _table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[s
     metrics = [m for m in metrics if any(entry.metrics[m.name].known for entry in table.entries)] or [table.metrics[0]]
     return {
         "table": table,
-        "given": _given(table),
-        "forests": [forest_plots.forest(table, name) for name in (*_FOREST[table.task], *_installed_shares(table))],
+        "given": _describe_input(table),
+        "forests": [
+            forest_plots.forest(table, name) for name in (*_FOREST[table.task], *_list_installed_shares(table))
+        ],
         "tradeoff": scatter_plots.tradeoff(scores, table) if detection and table.faults == "all" else None,
         "times": delay_charts.times_to_detect(scores, table) if detection and table.faults == "all" else None,
         "text": render_table(table, metrics, costs=True),
@@ -230,12 +232,12 @@ def _table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[s
     }
 
 
-def _installed_shares(table: Table) -> list[str]:
+def _list_installed_shares(table: Table) -> list[str]:
     """Return the names of shares among the headline metrics of installed scorers."""
     return [metric.name for metric in table.metrics if metric.installed and metric.headline and metric.unit == "share"]
 
 
-def _given(table: Table) -> str:
+def _describe_input(table: Table) -> str:
     text = {"detected": "given the alarm of a detector", "oracle": "given the true onset (oracle)"}[table.protocol]
     parts = [] if table.task == "detection" else [text]
     if table.group != TELEMETRY:
@@ -243,7 +245,7 @@ def _given(table: Table) -> str:
     return " · ".join(parts)
 
 
-def _by_hard(board: Leaderboard) -> list[str]:
+def _sort_by_hard_episodes(board: Leaderboard) -> list[str]:
     """Return localizers by AC@1 on hard episodes, best first."""
     names = sorted({name for stratum in board.strata for name in stratum.ac1})
     hard = {name: value for s in board.strata if s.name == "hard" for name, value in s.ac1.items()}
@@ -251,7 +253,7 @@ def _by_hard(board: Leaderboard) -> list[str]:
     return sorted(names, key=lambda name: (-hard.get(name, 0.0), -total[name], name))
 
 
-def _tiles(
+def _build_tiles(
     board: Leaderboard,
     rows: Sequence[ResultRow],
     recordings: RecordingResults | None,

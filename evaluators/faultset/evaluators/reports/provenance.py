@@ -16,28 +16,28 @@ from faultset.evaluators.results.rows import ResultRow
 def machine() -> dict[str, str]:
     """Return the processor, cores, memory and system of this machine."""
     return {
-        "processor": _processor(),
+        "processor": _read_processor(),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
-        "memory": _memory(),
+        "memory": _read_memory(),
         "system": f"{platform.system()} {platform.release()}",
     }
 
 
-def _processor() -> str:
-    for line in _lines("/proc/cpuinfo"):
+def _read_processor() -> str:
+    for line in _read_lines("/proc/cpuinfo"):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
 
 
-def _memory() -> str:
-    for line in _lines("/proc/meminfo"):
+def _read_memory() -> str:
+    for line in _read_lines("/proc/meminfo"):
         if line.startswith("MemTotal"):
             return f"{int(line.split()[1]) / 2**20:.1f} GiB"
     return "unknown"
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -69,13 +69,17 @@ def provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> 
     run = [
         ("seeds", ", ".join(map(str, sorted({row.seed for row in rows})))),
         ("page written", now.strftime("%Y-%m-%d %H:%M UTC")),
-        *((name.replace("_", " "), _text(value)) for name, value in sorted(settings.items()) if name != "split"),
+        *(
+            (name.replace("_", " "), _format_value(value))
+            for name, value in sorted(settings.items())
+            if name != "split"
+        ),
     ]
     hardware = dict(stored) if isinstance(stored, Mapping) else machine()
     return [("Data", data), ("Run", run), ("Code", code), ("Machine", list(hardware.items()))]
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

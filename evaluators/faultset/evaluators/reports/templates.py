@@ -14,16 +14,16 @@ PACKAGE = "faultset.evaluators.reports"
 
 def fill_template(name: str, **content: Any) -> str:
     """Fill a template; all content is escaped."""
-    return _environment().get_template(name).render(css=_text("page.css"), **content)
+    return _build_environment().get_template(name).render(css=_read_text("page.css"), **content)
 
 
 @cache
-def _environment() -> Environment:
+def _build_environment() -> Environment:
     """Return the environment of the process, which compiles each template once."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     return Environment(
-        loader=FunctionLoader(_text),
+        loader=FunctionLoader(_read_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -32,5 +32,5 @@ def _environment() -> Environment:
     )
 
 
-def _text(name: str) -> str:
+def _read_text(name: str) -> str:
     return (resources.files(PACKAGE) / name).read_text(encoding="utf-8")

@@ -39,8 +39,8 @@ def code_version() -> str:
         version = metadata.version("faultset")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    here = Path(__file__).resolve().parent
-    commit = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    folder = Path(__file__).resolve().parent
+    commit = _run_git(folder, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
     if commit.endswith("-dirty"):
         commit = f"{commit}.{own_digest()}"
     return f"{version}+{commit}" if commit else version
@@ -85,7 +85,7 @@ def identify_scorers() -> dict[str, str]:
     }
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _run_git(folder: Path, *arguments: str) -> str:
     # without this check, an installed copy would report the commit of the surrounding project
     root = folder.parents[3]
     if not (root / ".git").exists():

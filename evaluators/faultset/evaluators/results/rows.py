@@ -236,7 +236,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
     # all rows of an episode share one truth
     records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
-    truths = {record["episode"]: _truth(record) for record in records}
+    truths = {record["episode"]: _build_truth(record) for record in records}
     return list(table_to_rows(table, truths))
 
 
@@ -259,14 +259,16 @@ def rows_to_table(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.
     columns = []
     for column in schema:
         if column.name in _TRUTH_FIELDS:
-            by_episode = pa.array([getattr(truth, column.name) for truth in truths.values()], type=_plain(column.type))
+            by_episode = pa.array(
+                [getattr(truth, column.name) for truth in truths.values()], type=_get_plain_type(column.type)
+            )
             values = by_episode.take(numbers)
         elif column.name == "answer":
             values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=pa.string())
         elif column.name == "ranking":
             values = pa.array([json.dumps(row.ranking, separators=(",", ":")) for row in rows], type=pa.string())
         else:
-            values = pa.array([getattr(row, column.name) for row in rows], type=_plain(column.type))
+            values = pa.array([getattr(row, column.name) for row in rows], type=_get_plain_type(column.type))
         columns.append(values.dictionary_encode() if pa.types.is_dictionary(column.type) else values)
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -284,7 +286,7 @@ def table_to_rows(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[Resu
         yield ResultRow(truth=truths[episode], **record)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _get_plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -299,7 +301,7 @@ def _interned_values(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _truth(record: Mapping[str, Any]) -> Truth:
+def _build_truth(record: Mapping[str, Any]) -> Truth:
     values = dict(record)
     values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
     values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}

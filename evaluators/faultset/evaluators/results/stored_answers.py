@@ -1,4 +1,4 @@
-"""Stored answers: JSON text parsed on access, so that many thousands fit in memory."""
+"""Stored answers: JSON text that is parsed on access, so that thousands of answers fit in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_EVEN = "times_even"
+_EVEN_TIMES = "times_even"
 """Key of evenly spaced times, stored as [first, step, count]."""
 
 
@@ -53,14 +53,14 @@ def answer_text(content: Mapping[str, Any]) -> str:
         step = times[1] - times[0]
         if times == list(range(times[0], times[0] + step * len(times), step)):
             del stored["times_ns"]
-            stored[_EVEN] = [times[0], step, len(times)]
+            stored[_EVEN_TIMES] = [times[0], step, len(times)]
     return json.dumps(stored, separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=32)
 def _parse(text: str) -> dict[str, Any]:
     content = json.loads(text)
-    if _EVEN in content:
-        first, step, count = content.pop(_EVEN)
+    if _EVEN_TIMES in content:
+        first, step, count = content.pop(_EVEN_TIMES)
         content["times_ns"] = list(range(first, first + step * count, step))
     return content

@@ -83,7 +83,7 @@ class Truth:
 
     @property
     def labelled(self) -> bool:
-        """Return whether it is known if there was a fault."""
+        """Return whether the label says if there was a fault."""
         return self.no_fault_kind != UNLABELLED
 
     @property
@@ -135,8 +135,8 @@ def build_truth(label: Label, context: EpisodeContext) -> Truth:
             for fault in label.faults
             if len(label.faults) > 1
         ),
-        pauses=tuple(_pauses(label)),
-        verdict=_verdict(label, context),
+        pauses=tuple(_list_pauses(label)),
+        verdict=_get_verdict(label, context),
         profile=label.profile,
         view_start_ns=context.view_start_ns,
         view_end_ns=context.view_end_ns,
@@ -147,7 +147,7 @@ def build_truth(label: Label, context: EpisodeContext) -> Truth:
     )
 
 
-def _pauses(label: Label) -> Iterator[tuple[int, int]]:
+def _list_pauses(label: Label) -> Iterator[tuple[int, int]]:
     """Yield the intervals between the onset and the end of the view without an active fault."""
     if label.inject_start_ns is None or not label.faults or not all(fault.intervals for fault in label.faults):
         return
@@ -159,7 +159,7 @@ def _pauses(label: Label) -> Iterator[tuple[int, int]]:
         until_ns = max(until_ns, end_ns)
 
 
-def _verdict(label: Label, context: EpisodeContext) -> str:
+def _get_verdict(label: Label, context: EpisodeContext) -> str:
     """Return the verdict; in collected episodes, "unknown" means that clients noticed nothing."""
     return UNNOTICED if label.verdict == "unknown" and context.platform != IMPORTED else label.verdict
 

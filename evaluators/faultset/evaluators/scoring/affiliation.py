@@ -65,24 +65,24 @@ def compute_affiliation(faults: Sequence[Range], alarms: Sequence[Range], window
     for fault, (start, end) in zip(faults, pairwise([window[0], *middles, window[1]]), strict=True):
         inside = [(max(a, start), min(b, end)) for a, b in alarms if a < end and start < b]
         if inside:
-            precisions.append(_precision(fault, inside, start, end))
-        recalls.append(_recall(fault, inside, start, end) if inside else 0.0)
+            precisions.append(_compute_precision(fault, inside, start, end))
+        recalls.append(_compute_recall(fault, inside, start, end) if inside else 0.0)
     return Affiliation(
         precision=float(np.mean(precisions)) if precisions else 0.0,
         recall=float(np.mean(recalls)),
     )
 
 
-def _instants(start: float, end: float) -> npt.NDArray[np.float64]:
+def _list_instants(start: float, end: float) -> npt.NDArray[np.float64]:
     """Return the middles of equal parts of an interval."""
     return start + (np.arange(_POINTS) + 0.5) * (end - start) / _POINTS
 
 
-def _precision(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
+def _compute_precision(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
     """Return the mean over all alarm time of the chance that a random instant is farther from the fault."""
     values, lengths = [], []
     for a, b in alarms:
-        times = _instants(a, b)
+        times = _list_instants(a, b)
         distances = np.maximum(0.0, np.maximum(fault[0] - times, times - fault[1]))
         nearer = np.minimum(fault[1] + distances, end) - np.maximum(fault[0] - distances, start)
         values.append(float(np.mean(np.where(distances > 0, 1 - nearer / (end - start), 1.0))))
@@ -90,9 +90,9 @@ def _precision(fault: Range, alarms: Sequence[tuple[float, float]], start: float
     return float(np.average(values, weights=lengths))
 
 
-def _recall(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
+def _compute_recall(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
     """Return the mean over the fault of the chance that a random instant is farther than the nearest alarm."""
-    times = _instants(*fault)
+    times = _list_instants(*fault)
     distances = np.min([np.maximum(0.0, np.maximum(a - times, times - b)) for a, b in alarms], axis=0)
     nearer = np.minimum(times + distances, end) - np.maximum(times - distances, start)
     return float(np.mean(1 - nearer / (end - start)))

@@ -1,4 +1,4 @@
-"""Compare alarms with faults, and rank the scores of samples.
+"""Compare alarms with faults, and measure how well scores separate the samples of a fault.
 
 Ranges are half-open, in samples or in nanoseconds. Point-adjusted F1 is left out, because a detector that flags samples
 at random scores high."""
@@ -46,7 +46,7 @@ def merge_runs(runs: Sequence[Range], gap: int) -> list[Range]:
 
 
 def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
-    """Move the start of runs that start in a pause of the fault to the end of the pause; drop runs that end before it.
+    """Let runs that start in a pause of the fault start at its end; drop runs that end within it.
 
     Examples
     --------
@@ -74,11 +74,11 @@ def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
     Guessing scores the share of positive samples. Samples without a score rank last.
     """
-    y, s = np.asarray(truth, dtype=bool), _without_nan(scores)
+    y, s = np.asarray(truth, dtype=bool), _replace_nan(scores)
     if not y.any():
         return math.nan
     order = np.argsort(-s, kind="stable")
-    last_of_tie = _last_of_ties(s[order])
+    last_of_tie = _find_last_of_ties(s[order])
     hits = np.cumsum(y[order])[last_of_tie]
     flagged = np.flatnonzero(last_of_tie) + 1
     return float(np.sum(np.diff(np.concatenate(([0], hits))) / y.sum() * hits / flagged))
@@ -106,9 +106,9 @@ def compute_range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: i
     y = np.asarray(truth, dtype=bool)
     if not y.any():
         return RangeVolumes(math.nan, math.nan)
-    s = _without_nan(scores)
+    s = _replace_nan(scores)
     order = np.argsort(-s, kind="stable")
-    last_of_tie = _last_of_ties(s[order])
+    last_of_tie = _find_last_of_ties(s[order])
     flagged = np.flatnonzero(last_of_tie) + 1
     cuts = s[order][last_of_tie]
     soft_truths, zones = _soften_by_width(y.tobytes(), buffer)
@@ -128,11 +128,11 @@ def compute_range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: i
     return RangeVolumes(float(np.mean(roc)), float(np.mean(precision_recall)))
 
 
-def _last_of_ties(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _find_last_of_ties(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return np.append(ordered[1:] != ordered[:-1], True)
 
 
-def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _replace_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
     values = np.asarray(scores, dtype=float)
     return np.where(np.isnan(values), -np.inf, values)
 

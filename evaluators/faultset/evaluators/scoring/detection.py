@@ -62,17 +62,17 @@ _FACTS = ("raised_alarm", "detected", "alarms", "true_alarms", "alarms_before_on
 def alarm_facts(case: ScoredCase) -> AlarmFacts:
     """Count the alarms of all seeds, with the thresholds of the case or the detector's own."""
     thresholds = case.thresholds or [None] * len(case.rows)
-    each = [_alarm_facts(row, threshold) for row, threshold in zip(case.rows, thresholds, strict=True)]
-    if len(each) == 1:
-        return each[0]
+    by_seed = [_count_alarms(row, threshold) for row, threshold in zip(case.rows, thresholds, strict=True)]
+    if len(by_seed) == 1:
+        return by_seed[0]
     return AlarmFacts(
-        **{name: float(np.mean([getattr(facts, name) for facts in each])) for name in _FACTS},
-        delay_s=sorted(facts.delay_s for facts in each)[len(each) // 2],
-        delay_from_manifest_s=sorted(facts.delay_from_manifest_s for facts in each)[len(each) // 2],
+        **{name: float(np.mean([getattr(facts, name) for facts in by_seed])) for name in _FACTS},
+        delay_s=sorted(facts.delay_s for facts in by_seed)[len(by_seed) // 2],
+        delay_from_manifest_s=sorted(facts.delay_from_manifest_s for facts in by_seed)[len(by_seed) // 2],
     )
 
 
-def _alarm_facts(row: ResultRow, threshold: float | None) -> AlarmFacts:
+def _count_alarms(row: ResultRow, threshold: float | None) -> AlarmFacts:
     truth = row.truth
     answered = row.status == "ok"
     raised = list_alarms(row, threshold) if answered else []
@@ -86,12 +86,12 @@ def _alarm_facts(row: ResultRow, threshold: float | None) -> AlarmFacts:
         alarms=float(len(raised)),
         true_alarms=float(len(true)),
         alarms_before_onset=float(sum(a < fault[0] for a, _ in raised) if fault else 0),
-        delay_s=_delay(true, truth.onset_ns),
-        delay_from_manifest_s=_delay(true, truth.manifest_ns),
+        delay_s=_measure_delay_s(true, truth.onset_ns),
+        delay_from_manifest_s=_measure_delay_s(true, truth.manifest_ns),
     )
 
 
-def _delay(true: Sequence[Range], since_ns: int | None) -> float:
+def _measure_delay_s(true: Sequence[Range], since_ns: int | None) -> float:
     if since_ns is None:
         return math.nan
     if not true:
@@ -123,16 +123,16 @@ def _is_classified_right(case: ScoredCase) -> float:
 
 
 @once_per_case
-def _areas(case: ScoredCase) -> tuple[float, float]:
+def _average_areas(case: ScoredCase) -> tuple[float, float]:
     """Return AUC-PR and VUS-PR, which take most of the time of scoring."""
     onset_ns = case.truth.onset_ns
     if case.thresholds is not None or onset_ns is None:
         return math.nan, math.nan
-    areas = [_areas_of(row, onset_ns, case.truth.pauses) for row in case.rows]
+    areas = [_compute_areas(row, onset_ns, case.truth.pauses) for row in case.rows]
     return float(np.mean([area for area, _ in areas])), float(np.mean([volume for _, volume in areas]))
 
 
-def _areas_of(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[float, float]:
+def _compute_areas(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[float, float]:
     if row.status == "ok" and "times_ns" not in row.answer:
         # an alarm computed elsewhere, without scores
         return math.nan, math.nan
@@ -186,7 +186,7 @@ def _is_constant(cases: Sequence[ScoredCase]) -> bool:
     return len({score for row in rows for score in row.answer.get("scores", (None, math.nan))}) == 1
 
 
-def _precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+def _estimate_precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if not (case.truth.faulty and case.truth.onset_ns is None)]
     alarms = [alarm_facts(case).alarms for case in cases]
     true = [alarm_facts(case).true_alarms for case in cases]
@@ -196,26 +196,26 @@ def _precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     return replace(estimate, n=round(sum(alarms)), k=sum(true))
 
 
-def _hourly(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+def _estimate_hourly_rate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case)]
     hours = [watched_ns(case.truth) / _HOUR_NS for case in cases]
     return event_rate([alarm_facts(case).alarms for case in cases], hours, list_clusters(cases))
 
 
-def _hourly_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+def _estimate_hourly_rate_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case) and case.truth.onset_ns is not None]
     hours = [max(0, (case.truth.onset_ns or 0) - case.truth.reference_end_ns) / _HOUR_NS for case in cases]
     return event_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, list_clusters(cases))
 
 
-def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+def _estimate_restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     windows = [fault_seen_s(case.truth) for case in cases]
     delays = [min(alarm_facts(case).delay_s, window) for case, window in zip(cases, windows, strict=True)]
     return clustered_mean(delays, list_clusters(cases), bounds=(0.0, max(windows, default=0.0)))
 
 
-def _median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+def _estimate_median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     if all(case.truth.manifest_ns is None for case in cases):
         return unknown("clients were affected in no episode", len(cases))
@@ -314,7 +314,7 @@ DETECTION_METRICS = (
         brief=True,
         meaning="volume under the precision-recall surface of the scores, so without a threshold; steps as in TSB-AD, "
         f"buffer {BUFFER_S} s; guessing is a constant score",
-        of_case=lambda case: _areas(case)[1],
+        of_case=lambda case: _average_areas(case)[1],
         guess=_guess_volume,
     ),
     _declare(
@@ -333,7 +333,7 @@ DETECTION_METRICS = (
         headline=True,
         meaning=f"share of the alarms of all episodes that begin in a fault [gap={GAP_S}s,grace=0s]",
         episodes="all",
-        aggregate=_precision,
+        aggregate=_estimate_precision,
     ),
     _declare(
         name="false_alarms_per_hour",
@@ -344,7 +344,7 @@ DETECTION_METRICS = (
         meaning="alarms per watched hour of no-fault episodes",
         brief=True,
         episodes="no fault",
-        aggregate=_hourly,
+        aggregate=_estimate_hourly_rate,
     ),
     _declare(
         name="ttd_median",
@@ -364,7 +364,7 @@ DETECTION_METRICS = (
         better="lower",
         meaning="mean seconds from the onset to the first true alarm; a miss counts as the whole window",
         brief=True,
-        aggregate=_restricted_mean,
+        aggregate=_estimate_restricted_mean,
     ),
     _declare_balanced(
         name="timed_balanced_accuracy_answered",
@@ -406,7 +406,7 @@ DETECTION_METRICS = (
         unit="per hour",
         better="lower",
         meaning="alarms per watched hour of fault episodes before their onset",
-        aggregate=_hourly_before_onset,
+        aggregate=_estimate_hourly_rate_before_onset,
     ),
     _declare(
         name="ttd_median_from_manifest",
@@ -415,7 +415,7 @@ DETECTION_METRICS = (
         better="lower",
         meaning="median TTD from the first second in which requests of clients are affected",
         of_case=lambda case: alarm_facts(case).delay_from_manifest_s,
-        aggregate=_median_from_impact,
+        aggregate=_estimate_median_from_impact,
     ),
     _declare(
         name="ttd_seen_median",
@@ -434,7 +434,7 @@ DETECTION_METRICS = (
         title="AUC-PR",
         unit="share",
         meaning="average precision of the scores of samples; guessing is the share of samples in the fault",
-        of_case=lambda case: _areas(case)[0],
+        of_case=lambda case: _average_areas(case)[0],
         floor=lambda truth: fault_seen_s(truth) * SECOND_NS / watched_ns(truth),
     ),
 )
@@ -472,10 +472,10 @@ COMPARED = (
 
 def policy_metrics(policy: str) -> tuple[Metric, ...]:
     """Return the metrics of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
-    return tuple(_by_policy(metric, policy) for metric in DETECTION_METRICS if metric.name in BY_POLICY)
+    return tuple(_apply_policy(metric, policy) for metric in DETECTION_METRICS if metric.name in BY_POLICY)
 
 
-def _by_policy(metric: Metric, policy: str) -> Metric:
+def _apply_policy(metric: Metric, policy: str) -> Metric:
     def aggregate(_: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not all(policy in case.by_policy for case in cases):
             return unknown(f"the policy {policy} sets no threshold for this detector")

@@ -56,21 +56,21 @@ def read_pair(row: ResultRow) -> tuple[str | None, str | None]:
     return row.answer.get("system_level"), row.answer.get("fault_type")
 
 
-def _right_names(truth: Truth, position: int) -> frozenset[str]:
+def _get_right_names(truth: Truth, position: int) -> frozenset[str]:
     """Return the right system levels (position 0) or fault types (1)."""
     return frozenset(pair[position] for pair in truth.diagnoses)
 
 
-def _joint(pair: tuple[str | None, str | None], truth: Truth) -> float:
+def _score_joint(pair: tuple[str | None, str | None], truth: Truth) -> float:
     return float(pair in truth.diagnoses)
 
 
-def _level(pair: tuple[str | None, str | None], truth: Truth) -> float:
-    return float(pair[0] in _right_names(truth, 0))
+def _score_level(pair: tuple[str | None, str | None], truth: Truth) -> float:
+    return float(pair[0] in _get_right_names(truth, 0))
 
 
-def _type(pair: tuple[str | None, str | None], truth: Truth) -> float:
-    return float(pair[1] in _right_names(truth, 1))
+def _score_type(pair: tuple[str | None, str | None], truth: Truth) -> float:
+    return float(pair[1] in _get_right_names(truth, 1))
 
 
 def _declare_share(name: str, score: Callable[[tuple[str | None, str | None], Truth], float], meaning: str) -> Metric:
@@ -97,7 +97,7 @@ def _declare_macro_f1(name: str, title: str, position: int, meaning: str) -> Met
     """Declare the macro-F1 of levels or types, without an interval because clusters differ in their classes."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-        truths = [_right_names(case.truth, position) for case in cases]
+        truths = [_get_right_names(case.truth, position) for case in cases]
         seeds = min((len(case.rows) for case in cases), default=0)
         values = [macro_f1([read_pair(case.rows[i])[position] for case in cases], truths) for i in range(seeds)]
         value = float(np.mean(values)) if values else math.nan
@@ -108,7 +108,7 @@ def _declare_macro_f1(name: str, title: str, position: int, meaning: str) -> Met
         if not any(labels):
             return None
         constant = [None if label is None else label[position] for label in labels]
-        value = macro_f1(constant, [_right_names(case.truth, position) for case in cases])
+        value = macro_f1(constant, [_get_right_names(case.truth, position) for case in cases])
         return Estimate(value=value, n=len(cases), method=_BEST_CONSTANT)
 
     return Metric(name=name, title=title, unit="share", task="rca", meaning=meaning, aggregate=aggregate, guess=guess)
@@ -135,15 +135,15 @@ def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float],
 
 JOINT = _declare_share(
     "joint",
-    _joint,
+    _score_joint,
     "system level and fault type are both right; with several faults both must belong to the same fault",
 )
-LEVEL = _declare_share("level", _level, "the system level is right")
-TYPE = _declare_share("type", _type, "the fault type is right")
+LEVEL = _declare_share("level", _score_level, "the system level is right")
+TYPE = _declare_share("type", _score_type, "the fault type is right")
 PARTS = dataclasses.replace(
     _declare_share(
         "parts",
-        lambda pair, truth: (_level(pair, truth) + _type(pair, truth)) / 2,
+        lambda pair, truth: (_score_level(pair, truth) + _score_type(pair, truth)) / 2,
         "mean of level and type: each counts as half an episode",
     ),
     of_case=lambda case: (case.value(LEVEL) + case.value(TYPE)) / 2,

@@ -42,20 +42,20 @@ Read = Callable[[LocalizationScore], float]
 @once_per_row
 def ranking_score(row: ResultRow) -> LocalizationScore:
     """Score the ranking of a row; a missing answer is a miss."""
-    return score_ranking(_ranking(row), [frozenset(names) for names in row.truth.causes], row.truth.candidates)
+    return score_ranking(_get_ranking(row), [frozenset(names) for names in row.truth.causes], row.truth.candidates)
 
 
 @functools.lru_cache(maxsize=4096)
-def _guess(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> LocalizationScore:
+def _score_random_ranking(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> LocalizationScore:
     return random_floor([frozenset(names) for names in causes], candidates)
 
 
 def score_guess(truth: Truth) -> LocalizationScore:
     """Return the score of a random ranking of the candidates, in closed form."""
-    return _guess(truth.causes, truth.candidates)
+    return _score_random_ranking(truth.causes, truth.candidates)
 
 
-def _ranking(row: ResultRow) -> Mapping[str, float]:
+def _get_ranking(row: ResultRow) -> Mapping[str, float]:
     return row.ranking if row.status == "ok" else {}
 
 
@@ -117,11 +117,11 @@ ANSWERED = Metric(
     task="localization",
     headline=False,
     meaning="share of episodes with a non-empty ranking",
-    compute=lambda row: bool(_ranking(row)),
+    compute=lambda row: bool(_get_ranking(row)),
 )
 
 
-def _lift(row: ResultRow) -> float:
+def _compute_lift(row: ResultRow) -> float:
     return lift(ranking_score(row).ac(1), score_guess(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
@@ -158,19 +158,19 @@ def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float],
         task="localization",
         headline=False,
         meaning=meaning,
-        compute=lambda row: read(_score_set(find_leaders(_ranking(row), row.truth.candidates), row.truth.causes)),
+        compute=lambda row: read(_score_set(find_leaders(_get_ranking(row), row.truth.candidates), row.truth.causes)),
     )
 
 
 @once_per_row
-def _pod_score(row: ResultRow) -> LocalizationScore | None:
+def _score_pods(row: ResultRow) -> LocalizationScore | None:
     pods = (row.answer if row.status == "ok" else {}).get("pods") or {}
     causes = [frozenset({pod}) for pod in row.truth.pod_causes]
     return score_ranking(pods, causes, list(pods)) if causes else None
 
 
 @once_per_row
-def _metric_score(row: ResultRow) -> LocalizationScore | None:
+def _score_metrics(row: ResultRow) -> LocalizationScore | None:
     metrics = (row.answer if row.status == "ok" else {}).get("metrics") or ()
     return score_metrics(metrics, row.truth.metric_causes) if row.truth.metric_causes else None
 
@@ -218,7 +218,7 @@ LOCALIZATION_METRICS = (
         title="lift of AC@1",
         task="localization",
         meaning="AC@1 corrected for chance: 0 is guessing, 1 is perfect, negative is worse than guessing",
-        compute=_lift,
+        compute=_compute_lift,
         floor=lambda truth: 0.0,
     ),
     declare_share("ac5", "AC@5", lambda score: score.ac(5), "causes among the first five, over min(5, causes)"),
@@ -247,7 +247,7 @@ LOCALIZATION_METRICS = (
         meaning="AC@1 given the alarm of the method's own detector; no alarm is a miss",
         brief=True,
         of_case=lambda case: math.nan if case.at_own_alarm is None else case.at_own_alarm.value(AC1),
-        unscored="the method declares no detector of its own",
+        unscored="the method does not declare its own detector",
     ),
     Metric(
         name="ttl_median",
@@ -295,8 +295,8 @@ LOCALIZATION_METRICS = (
     _declare_set_score(
         "jaccard", "Jaccard", lambda score: score.jaccard, "overlap of the services that share rank 1 and the causes"
     ),
-    *_declare_level("metric", _metric_score),
-    *_declare_level("pod", _pod_score),
+    *_declare_level("metric", _score_metrics),
+    *_declare_level("pod", _score_pods),
     _declare_set_score(
         "set_f1", "set F1", lambda score: score.f1, "F1 of the services that share rank 1 against the causes"
     ),
@@ -316,7 +316,7 @@ class FirstRank(NamedTuple):
 def first_rank(case: ScoredCase) -> FirstRank:
     """Classify the services that share rank 1; shares are means over seeds."""
     truth, causes = case.truth, frozenset().union(*case.truth.causes)
-    first = [find_leaders(_ranking(row), truth.candidates) for row in case.rows]
+    first = [find_leaders(_get_ranking(row), truth.candidates) for row in case.rows]
     kinds = [classify_answer(names, causes, truth.calls) for names in first]
     return FirstRank(
         kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in ANSWER_KINDS},

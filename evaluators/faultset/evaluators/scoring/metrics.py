@@ -110,17 +110,17 @@ def list_clusters(cases: Sequence[ScoredCase]) -> list[Hashable]:
 
 def mean_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the mean over episodes of the score of guessing; None if unknown."""
-    values = _guesses(metric, cases)
+    values = _list_guesses(metric, cases)
     return Estimate(value=float(np.mean(values)), n=len(values), method=CLOSED_FORM) if values else None
 
 
 def median_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the upper median over episodes of the score of guessing; None if unknown."""
-    values = sorted(_guesses(metric, cases))
+    values = sorted(_list_guesses(metric, cases))
     return Estimate(value=values[len(values) // 2], n=len(values), method=CLOSED_FORM) if values else None
 
 
-def _guesses(metric: Metric, cases: Sequence[ScoredCase]) -> list[float]:
+def _list_guesses(metric: Metric, cases: Sequence[ScoredCase]) -> list[float]:
     values = [] if metric.floor is None else [metric.floor(case.truth) for case in cases]
     return [value for value in values if not math.isnan(value)]
 

@@ -2,8 +2,8 @@
 
 Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so names do
 not break ties. A cause is a set of accepted names. Candidates without a score share the last rank. An empty ranking is
-a miss. There is no fixed list of candidate metrics, so a metric without a score is a miss, and guessing has no
-value.
+a miss. Metrics have no fixed list of candidates, so a metric without a score is a miss, and the score of guessing is
+unknown.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def canonicalise(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SetScore:
-    """Agreement of a returned set with the true set."""
+    """Agreement of an answered set with the true set."""
 
     exact: bool
     f1: float

@@ -47,7 +47,7 @@ class ThresholdPolicy(Protocol):
         ...
 
     def threshold(self, training: Sequence[HealthyScores]) -> float:
-        """Return the threshold above which a sample is flagged; NaN if there are no scores."""
+        """Return the threshold above which a sample is flagged; NaN without scores."""
         ...
 
 

@@ -52,7 +52,7 @@ class PairedDifference:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> PairedTest:
-    """Run the exact McNemar test on the episodes that just one of two methods gets right.
+    """Run the exact McNemar test on the episodes that only one of two methods gets right.
 
     Episodes must be independent. With fewer than six discordant episodes p is above 0.05.
     """
@@ -73,13 +73,13 @@ def sign_flip(
     mean over strata of their mean differences, such as a difference of balanced accuracies.
     """
     data = np.asarray(differences, dtype=float)
-    sums = cluster_sums(data * _equal_weights(strata, len(data)), keys)
+    sums = cluster_sums(data * _compute_equal_weights(strata, len(data)), keys)
     if len(sums) < MINIMUM_FOR_TESTS:
         return PairedTest(p=math.nan, reason=f"{len(sums)} clusters; a test needs {MINIMUM_FOR_TESTS}")
     if not sums.any():
         return PairedTest(p=math.nan, reason="the two methods never differ")
     if len(sums) <= _ENUMERATE_SIGNS_UP_TO:
-        signs, extra = _all_signs(len(sums)), 0
+        signs, extra = _list_all_signs(len(sums)), 0
     else:
         signs, extra = _draw_signs(len(sums), seed), 1
     as_extreme = int((np.abs(signs @ sums) >= abs(sums.sum()) - 1e-12).sum())
@@ -91,7 +91,7 @@ def clusters_needed(comparisons: int) -> int:
     return max(MINIMUM_FOR_TESTS, math.ceil(math.log2(2 * max(1, comparisons) / 0.05)))
 
 
-def _equal_weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray[np.float64]:
+def _compute_equal_weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray[np.float64]:
     """Return weights with mean 1 that give each stratum the same total."""
     if strata is None:
         return np.ones(count)
@@ -100,7 +100,7 @@ def _equal_weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray
 
 
 @functools.lru_cache(maxsize=4)
-def _all_signs(count: int) -> npt.NDArray[np.int8]:
+def _list_all_signs(count: int) -> npt.NDArray[np.int8]:
     return np.array(list(itertools.product((1, -1), repeat=count)), dtype=np.int8)
 
 

@@ -250,23 +250,25 @@ def clustered_ratio(
     strata
         Up to two kinds of episodes, such as those with and without a fault, whose numbers are fixed by design.
     """
-    part, whole = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
-    if len(part) == 0:
+    numerators, denominators = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
+    if len(numerators) == 0:
         return unknown("no scored episode")
-    total = whole.sum()
+    total = denominators.sum()
     if total == 0:
-        return unknown("undefined on these episodes", len(part))
-    share = float(part.sum() / total)
-    estimate = Estimate(value=share, n=len(part))
+        return unknown("undefined on these episodes", len(numerators))
+    share = float(numerators.sum() / total)
+    estimate = Estimate(value=share, n=len(numerators))
     if len(set(keys)) < 2:
         return estimate.without_interval(_ONE_CLUSTER)
-    influence = (part - share * whole) / total
-    kinds = np.array([0] * len(part) if strata is None else [strata[0] == stratum for stratum in strata])
+    influence = (numerators - share * denominators) / total
+    kinds = np.array([0] * len(numerators) if strata is None else [strata[0] == stratum for stratum in strata])
     spreads = []
     for kind in dict.fromkeys(kinds.tolist()):
         inside = np.flatnonzero(kinds == kind).tolist()
         names = [keys[i] for i in inside]
-        spreads.append(spread_over_clusters(cluster_sums(influence[inside], names), cluster_sums(whole[inside], names)))
+        spreads.append(
+            spread_over_clusters(cluster_sums(influence[inside], names), cluster_sums(denominators[inside], names))
+        )
     spread = spreads[0] if len(spreads) == 1 else pooled(*spreads)
     return estimate.with_interval(*share_interval(share, spread), method=f"Wilson over {len(set(keys))} clusters")
 
@@ -288,11 +290,13 @@ def event_rate(counts: Sequence[float], durations: Sequence[float], keys: Sequen
     counts_by_cluster, durations_by_cluster = cluster_sums(counts, keys), cluster_sums(durations, keys)
     count, total = float(counts_by_cluster.sum()), float(durations_by_cluster.sum())
     estimate = Estimate(value=count / total, n=len(counts), k=count)
-    low, high = _rate_interval(count, total, counts_by_cluster, durations_by_cluster)
+    low, high = _compute_rate_interval(count, total, counts_by_cluster, durations_by_cluster)
     return estimate.with_interval(low, high, method=f"Poisson with dispersion over {len(counts_by_cluster)} clusters")
 
 
-def _rate_interval(count: float, total: float, counts: np.ndarray, durations: np.ndarray) -> tuple[float, float]:
+def _compute_rate_interval(
+    count: float, total: float, counts: np.ndarray, durations: np.ndarray
+) -> tuple[float, float]:
     from scipy.special import gammaincinv, stdtrit
 
     excess, dispersion = 0.0, 1.0

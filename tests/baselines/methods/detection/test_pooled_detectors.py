@@ -16,7 +16,12 @@ from faultset.baselines.methods.detection.pooled_detectors import (
     UntrainedAutoencoder,
     thin,
 )
-from faultset.baselines.testing.episodes import ExampleEpisodes, context_renaming, example_episodes, renaming
+from faultset.baselines.testing.episodes import (
+    ExampleEpisodes,
+    build_context_renaming,
+    build_renaming,
+    example_episodes,
+)
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import ROLES
 
@@ -53,8 +58,8 @@ def test_without_training_episodes_a_learner_is_silent(made, examples: ExampleEp
 @pytest.mark.parametrize("made", POOLED)
 def test_services_of_other_names_are_scored_the_same(made, examples: ExampleEpisodes, healthy: list):
     names = {name: f"x-{name}" for name in examples.faulty.view.services}
-    edits = dict.fromkeys(TABLES, renaming(names))
-    view = examples.altered("services renamed", edits, context=context_renaming(names))
+    edits = dict.fromkeys(TABLES, build_renaming(names))
+    view = examples.alter("services renamed", edits, context=build_context_renaming(names))
     model = made().fit(healthy)
     own, other = model.detect(examples.faulty.view), model.detect(view)
     np.testing.assert_allclose(own.scores, other.scores, rtol=1e-9)
@@ -96,7 +101,7 @@ def test_a_forecast_foresees_what_repeats_and_not_what_jumps():
 def test_a_view_that_ends_with_its_reference_can_be_learned_from(examples: ExampleEpisodes):
     view = examples.faulty.view
     end_ns = view.reference[1]
-    short = examples.altered(
+    short = examples.alter(
         "ends with its reference",
         {"metrics": lambda rows: rows.filter(np.asarray(rows["time"].cast("int64")) < end_ns)},
         context=lambda known: known | {"view_end_ns": end_ns},

@@ -46,7 +46,7 @@ def test_it_abstains_without_faults_or_evidence(examples: ExampleEpisodes):
     healthy = [item for item in examples.training if not item.causes]
     for taught in ([], healthy):
         assert BoostedRanker().fit(taught).localize(view, view.reference[1]).abstains
-    nothing = examples.altered("no rows", EMPTY)
+    nothing = examples.alter("no rows", EMPTY)
     assert describe_services(nothing, view.reference[1]) is None
     assert BoostedRanker().fit(faults(examples)).localize(nothing, view.reference[1]).abstains
 

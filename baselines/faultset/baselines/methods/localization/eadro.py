@@ -37,8 +37,8 @@ SOURCES = {
 }
 SOURCES["metrics"] = [index for index in range(len(NAMES)) if index not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
-    "Node features are deviations from the reference by role, log severity and call instead of raw windows, Hawkes "
-    "intensities of log events and trace latencies, because tens of samples do not train convolutions.",
+    "Node features are deviations from the reference by role, log severity and call. They replace raw windows, Hawkes "
+    "intensities of log events and trace latencies, because convolutions need more than tens of samples.",
     "One attention head over callers and callees, and only a localizer: the alarm comes from a detector.",
     "In training, the alarm is at the onset.",
 )
@@ -139,7 +139,7 @@ class Eadro(RegisteredBaseline):
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the candidates by their share in the suspicion."""
+        """Rank the candidates by their share of the suspicion."""
         graph = None if self.model_ is None else build_graph(episode, alarm_ns)
         if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()

@@ -194,7 +194,7 @@ class RMLAD(TrainingFreeBaseline):
         if self.scope == "system":
             return np.repeat(logs.system[:, None], len(services), axis=1)
         silent = np.zeros(len(logs.system))
-        return np.stack([logs.own.get(service, silent) for service in services], axis=1)
+        return np.stack([logs.by_service.get(service, silent) for service in services], axis=1)
 
 
 def _rank_correlation(series: Matrix, target: Matrix) -> Matrix:

@@ -39,7 +39,7 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     developed_on=OWN_AND_PUBLISHED,
     tables=("objects",),
     speed="instant",
-    complexity="O(O), O object states",
+    complexity="O(N), N object states",
 )
 class KubernetesState(TrainingFreeBaseline):
     """Rank services by problems of their objects: pods not ready, no endpoints, unbound claims, restarts.
@@ -102,7 +102,7 @@ class KubernetesState(TrainingFreeBaseline):
     developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "metrics"),
     speed="instant",
-    complexity="O(O)",
+    complexity="O(N)",
 )
 class MostRestarts(TrainingFreeBaseline):
     """Control: rank services by container restarts since the reference.
@@ -171,7 +171,7 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, 
     developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "events"),
     speed="instant",
-    complexity="O(O + E)",
+    complexity="O(N + E)",
 )
 class LastChange(TrainingFreeBaseline):
     """Control: rank services by their last change before the alarm.
@@ -209,7 +209,7 @@ class LastChange(TrainingFreeBaseline):
     developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "events"),
     speed="instant",
-    complexity="O(O + E)",
+    complexity="O(N + E)",
 )
 class LastHarmfulChange(LastChange):
     """Control: `last-change` without changes that look harmless.

@@ -1,4 +1,4 @@
-"""The client of a key-value cluster: timestamps, regions and their present stores."""
+"""The client of a key-value cluster: timestamps, regions and the stores that lead them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _read_rows(path: Path) -> list[tuple[float, float]]:
 
 
 def _parse_row(
-    cells: list[str], columns_at: list[int], before: list[tuple[float, float]], where: str
+    cells: list[str], columns_at: list[int], before: list[tuple[float, float]], origin: str
 ) -> tuple[float, float]:
     numbers: list[float] = []
     for column, index in zip(COLUMNS, columns_at, strict=True):
@@ -101,13 +101,13 @@ def _parse_row(
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise UsageError(f"{where} must have a number in {column}, but has {printable(text[:40]) or 'nothing'}")
+            raise UsageError(f"{origin} must have a number in {column}, but has {printable(text[:40]) or 'nothing'}")
         numbers.append(number)
     time_s, rate_rps = numbers
     if not 0 <= rate_rps <= LARGEST_RATE_RPS:
-        raise UsageError(f"{where} must have a rate from 0 to {LARGEST_RATE_RPS:g}, but has {rate_rps:g}")
+        raise UsageError(f"{origin} must have a rate from 0 to {LARGEST_RATE_RPS:g}, but has {rate_rps:g}")
     if abs(time_s) > 1e12 or (before and not time_s >= before[-1][0] + 1e-3):
-        raise UsageError(f"{where} must have a later time_s than the line before, but has {time_s:g}")
+        raise UsageError(f"{origin} must have a later time_s than the line before, but has {time_s:g}")
     return time_s, rate_rps
 
 
@@ -265,27 +265,27 @@ def parse_pattern(text: str) -> LoadPattern:
     return LoadPattern(kind=kind, parameters=parameters)
 
 
-def _parse_number(what: str, text: str, allowed: PatternParameter) -> float:
+def _parse_number(subject: str, text: str, allowed: PatternParameter) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not allowed.low <= number <= allowed.high:
-        raise UsageError(f"{what} must be from {allowed.low:g} to {allowed.high:g}, but is {text or 'nothing'}")
+        raise UsageError(f"{subject} must be from {allowed.low:g} to {allowed.high:g}, but is {text or 'nothing'}")
     return number
 
 
-def _constant(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_constant(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     return repeat(1.0)
 
 
-def _bursty(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
-    wave = _wave(pattern, rng)
-    for slow, burst in zip(wave, _bursts(pattern, rng), strict=False):
+def _yield_bursty(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    wave = _yield_wave(pattern, rng)
+    for slow, burst in zip(wave, _yield_bursts(pattern, rng), strict=False):
         yield slow * burst
 
 
-def _bursts(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_bursts(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     """Yield the two levels of calm and burst, with a mean of one."""
     lengths_s = (pattern["calm_s"], pattern["burst_s"])
     share = lengths_s[1] / sum(lengths_s)
@@ -301,17 +301,17 @@ def _bursts(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
         yield levels[state] / mean
 
 
-def _wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     period_s = max(pattern.horizon_s, 60.0) * float(rng.uniform(0.7, 1.5))
     phase = float(rng.uniform(0, 2 * math.pi))
     for step in count():
         yield 1 + pattern["wave"] * math.sin(phase + 2 * math.pi * step * STEP_S / period_s)
 
 
-def _daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     night, begin = pattern["night"], float(rng.random())
     length_s = max(pattern.horizon_s, 10.0)
-    bursts = repeat(1.0) if pattern["burst"] <= 1 else _bursts(pattern, rng)
+    bursts = repeat(1.0) if pattern["burst"] <= 1 else _yield_bursts(pattern, rng)
     for step, burst in zip(count(), bursts, strict=False):
         hour = 24 * ((begin + step * STEP_S / length_s) % 1)
         # two peaks, at noon and in the evening, scaled so that the mean over a day is one
@@ -319,26 +319,26 @@ def _daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
         yield burst * (night + (1 - night) * bumps / _MEAN_OF_BUMPS)
 
 
-def _flash_crowd(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_flash_crowd(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     begin_s = float(rng.uniform(0, max(pattern.horizon_s, 1.0)))
-    more = pattern["factor"] - 1
+    excess = pattern["factor"] - 1
     for step in count():
         since_s = step * STEP_S - begin_s
         if since_s < 0:
             yield 1.0
         elif since_s < pattern["rise_s"]:
-            yield 1 + more * since_s / pattern["rise_s"]
+            yield 1 + excess * since_s / pattern["rise_s"]
         else:
-            yield 1 + more * math.exp(-(since_s - pattern["rise_s"]) / pattern["decay_s"])
+            yield 1 + excess * math.exp(-(since_s - pattern["rise_s"]) / pattern["decay_s"])
 
 
-def _ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     for step in count():
-        done = min(1.0, step * STEP_S / max(pattern.horizon_s, 1.0))
-        yield pattern["first"] + done * (pattern["last"] - pattern["first"])
+        progress = min(1.0, step * STEP_S / max(pattern.horizon_s, 1.0))
+        yield pattern["first"] + progress * (pattern["last"] - pattern["first"])
 
 
-def _replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+def _yield_replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     times, rates = (np.array(column) for column in zip(*pattern.rates, strict=True))
     # with the integral of the rate, a step gets the mean of all entries that it covers
     sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
@@ -353,9 +353,9 @@ def _integrate(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
 
 
 KINDS: Mapping[str, PatternKind] = {
-    CONSTANT: PatternKind(_constant, {}),
+    CONSTANT: PatternKind(_yield_constant, {}),
     "bursty": PatternKind(
-        _bursty,
+        _yield_bursty,
         {
             "wave": PatternParameter(0.25, 0, 0.9),
             "burst": PatternParameter(1.8, 1, 20),
@@ -364,7 +364,7 @@ KINDS: Mapping[str, PatternKind] = {
         },
     ),
     "daily": PatternKind(
-        _daily,
+        _yield_daily,
         {
             "night": PatternParameter(0.4, 0.01, 1),
             "burst": PatternParameter(1, 1, 20),
@@ -373,14 +373,16 @@ KINDS: Mapping[str, PatternKind] = {
         },
     ),
     "flash-crowd": PatternKind(
-        _flash_crowd,
+        _yield_flash_crowd,
         {
             "factor": PatternParameter(2.5, 1, 100),
             "rise_s": PatternParameter(5, 0.5, 3600),
             "decay_s": PatternParameter(30, 1, 36_000),
         },
     ),
-    "ramp": PatternKind(_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}),
-    REPLAY: PatternKind(_replay, {}),
+    "ramp": PatternKind(
+        _yield_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}
+    ),
+    REPLAY: PatternKind(_yield_replay, {}),
 }
 """Kinds of patterns by name; docs/how-to/collect.md describes them and their parameters."""

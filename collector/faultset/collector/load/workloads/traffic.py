@@ -71,13 +71,13 @@ def parse_regions(text: str) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def _parse_number(what: str, text: str, low: float, high: float) -> float:
+def _parse_number(subject: str, text: str, low: float, high: float) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not low <= number <= high:
-        raise UsageError(f"{what} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
+        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
     return number
 
 

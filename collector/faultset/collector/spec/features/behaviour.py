@@ -50,7 +50,7 @@ class Consumer(BackgroundWork):
     redeliver_after_s
         Seconds without acknowledgement after which a message is redelivered to any member of the group.
     batch
-        Messages fetched at a time; they are processed one after the other.
+        Messages fetched at a time; they are processed in sequence.
     """
 
     store: str

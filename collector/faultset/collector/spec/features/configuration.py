@@ -104,14 +104,14 @@ def _require_one_origin(source: ConfigurationSource) -> None:
         raise ValueError("exactly one of config and secret must be given")
 
 
-def _variable(value: Any) -> Any:
+def _to_variable(value: Any) -> Any:
     """Convert a plain value to a variable; numbers become text, the only type of Kubernetes variables."""
     if isinstance(value, bool):
         raise ValueError(f"the value of a variable must be text; put {str(value).lower()} in quotes")
     return {"value": str(value)} if isinstance(value, str | int | float) else value
 
 
-Environment = dict[str, Annotated[Variable, BeforeValidator(_variable)]]
+Environment = dict[str, Annotated[Variable, BeforeValidator(_to_variable)]]
 """Variables by name."""
 ConfigTexts = dict[str, Any]
 """Contents of a ConfigMap by key: texts, or values that are written as JSON."""

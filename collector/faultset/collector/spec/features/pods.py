@@ -53,7 +53,7 @@ class InitContainer(ContainerFields):
     program
         Its command: an absolute path in the application's image, or a program of its own image.
     wait_for
-        Service to wait for in place of a program, until its port accepts a connection.
+        Service to wait for instead of running a program, until its port accepts a connection.
     """
 
     name: str

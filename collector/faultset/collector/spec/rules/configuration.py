@@ -12,7 +12,7 @@ from faultset.collector.spec.features.configuration import ConfigurationSource, 
 from faultset.collector.spec.features.pods import ContainerFields
 from faultset.collector.spec.steps import Place
 
-Found = tuple[Place, str]
+Finding = tuple[Place, str]
 """Path of a field, and the problem in one sentence."""
 
 LARGEST_OBJECT = 1 << 20
@@ -25,19 +25,21 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
-def configuration_problems(app: AppSpec) -> Iterator[Found]:
+def configuration_problems(app: AppSpec) -> Iterator[Finding]:
     """Yield the problems of an application's ConfigMaps and Secrets."""
-    taken = {f"{app.name}-config": "the spec", f"{app.name}-store-accounts": "the passwords of stores"}
-    taken |= {f"{service.name}-credentials": f"the passwords of {service.name}" for service in app.services.values()}
+    used_names = {f"{app.name}-config": "the spec", f"{app.name}-store-accounts": "the passwords of stores"}
+    used_names |= {
+        f"{service.name}-credentials": f"the passwords of {service.name}" for service in app.services.values()
+    }
     if app.flags is not None:
-        taken[app.flags.config_map] = "the feature flags"
+        used_names[app.flags.config_map] = "the feature flags"
     for field, objects in (("configs", app.configs), ("secrets", app.secrets)):
         for name, texts in objects.items():
             path = (field, name)
             if not _OBJECT.fullmatch(name):
                 yield path, f"a name must consist of lower-case letters, digits, hyphens and dots, got {name!r}"
-            if name in taken:
-                yield path, f"{name!r} is the name of the object with {taken[name]}; choose another name"
+            if name in used_names:
+                yield path, f"{name!r} is the name of the object with {used_names[name]}; choose another name"
             size = sum(
                 len(text.encode()) for text in config_data({k: text or "" for k, text in texts.items()}).values()
             )
@@ -53,7 +55,7 @@ def configuration_problems(app: AppSpec) -> Iterator[Found]:
                     )
 
 
-def container_problems(app: AppSpec, container: ContainerFields, place: Place) -> Iterator[Found]:
+def container_problems(app: AppSpec, container: ContainerFields, place: Place) -> Iterator[Finding]:
     """Yield the problems of a container's configuration.
 
     Parameters
@@ -66,22 +68,22 @@ def container_problems(app: AppSpec, container: ContainerFields, place: Place) -
         if request in container.model_fields_set and value > maximum:
             yield (*place, request), f"{request} must not exceed {limit} ({maximum:g}), got {value:g}"
     for name, variable in container.environment.items():
-        where = (*place, "environment", name)
+        field_path = (*place, "environment", name)
         if not _VARIABLE.fullmatch(name):
-            yield where, f"a variable must consist of letters, digits, hyphens, dots and underscores, got {name!r}"
+            yield field_path, f"a variable must consist of letters, digits, hyphens, dots and underscores, got {name!r}"
         if name in RESERVED_VARIABLES or name.startswith("FAULTSET_"):
-            yield where, f"{name} is set by the platform; choose another name"
+            yield field_path, f"{name} is set by the platform; choose another name"
         if variable.source is not None:
-            yield from _references(app, where, variable, (variable.key or "",))
+            yield from _check_references(app, field_path, variable, (variable.key or "",))
     for number, group in enumerate(container.environment_from):
-        yield from _references(app, (*place, "environment_from", number), group, ())
+        yield from _check_references(app, (*place, "environment_from", number), group, ())
     for path, mounted in container.files.items():
-        where = (*place, "files", path)
-        yield from _folder(app, container, where, path)
-        yield from _references(app, where, mounted, mounted.items)
+        field_path = (*place, "files", path)
+        yield from _check_folder(app, container, field_path, path)
+        yield from _check_references(app, field_path, mounted, mounted.items)
         for file in mounted.items.values():
             if file.startswith("/") or ".." in PurePosixPath(file).parts:
-                yield where, f"a file must have a path inside its folder, got {file!r}"
+                yield field_path, f"a file must have a path inside its folder, got {file!r}"
 
 
 def list_variables(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
@@ -113,7 +115,9 @@ def list_configuration_objects(app: AppSpec) -> Mapping[tuple[str, str], Collect
     return objects | {("Secret", name): keys for name, keys in app.secrets.items()}
 
 
-def _references(app: AppSpec, place: Place, source: ConfigurationSource, keys: Collection[str]) -> Iterator[Found]:
+def _check_references(
+    app: AppSpec, place: Place, source: ConfigurationSource, keys: Collection[str]
+) -> Iterator[Finding]:
     if source.optional:
         return
     objects = list_configuration_objects(app)
@@ -128,7 +132,7 @@ def _references(app: AppSpec, place: Place, source: ConfigurationSource, keys: C
             yield place, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {listed}"
 
 
-def _folder(app: AppSpec, container: ContainerFields, place: Place, path: str) -> Iterator[Found]:
+def _check_folder(app: AppSpec, container: ContainerFields, place: Place, path: str) -> Iterator[Finding]:
     folder = PurePosixPath(path)
     if not folder.is_absolute() or ".." in folder.parts or len(folder.parts) < 2:
         yield place, f"files must be mounted into a folder with an absolute path, got {path!r}"

@@ -31,142 +31,144 @@ class Problem(NamedTuple):
 
 def problems(app: AppSpec) -> Iterator[Problem]:
     """Yield the inconsistencies of a spec, the most basic first."""
-    yield from _top_level(app)
+    yield from _check_top_level(app)
     for service in app.services.values():
         if app.deployed is None:
-            yield from _containers(app, service)
-        yield from _relations(app, service)
+            yield from _check_containers(app, service)
+        yield from _check_relations(app, service)
         if app.deployed is None:
-            yield from _workload(app, service)
+            yield from _check_workload(app, service)
     if app.deployed is None:
-        yield from _claimed_twice(app)
-        yield from _call_cycle(app)
-        yield from _waiting_cycle(app)
-        yield from _entry(app)
+        yield from _check_claims(app)
+        yield from _check_call_cycle(app)
+        yield from _check_wait_cycle(app)
+        yield from _check_entry(app)
 
 
-def _unknown(place: Place, name: str, known: Collection[str]) -> Iterator[Problem]:
+def _check_name(place: Place, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
         yield Problem(place, f"unknown name {name!r}, expected one of {', '.join(sorted(known)) or 'none'}")
 
 
-def _top_level(app: AppSpec) -> Iterator[Problem]:
+def _check_top_level(app: AppSpec) -> Iterator[Problem]:
     for name in (app.name, *app.services):
         place = ("name",) if name == app.name else ("services", name)
         if app.deployed is None and not _NAME.fullmatch(name):
             yield Problem(place, f"a name must be at most 53 lower-case letters, digits and hyphens, got {name!r}")
-    yield from _unknown(("entry",), app.entry.service, app.services)
-    yield from _unknown(("default_mix",), app.default_mix, app.mixes)
+    yield from _check_name(("entry",), app.entry.service, app.services)
+    yield from _check_name(("default_mix",), app.default_mix, app.mixes)
     if app.registry is not None:
-        yield from _unknown(("registry",), app.registry, app.services)
-    yield from _flags(app)
-    yield from _operator(app)
+        yield from _check_name(("registry",), app.registry, app.services)
+    yield from _check_flags(app)
+    yield from _check_operator(app)
     yield from (Problem(*problem) for problem in configuration_problems(app))
     for name, mix in app.mixes.items():
         for request in mix.shares:
-            yield from _unknown(("mixes", name, "shares"), request, app.requests)
+            yield from _check_name(("mixes", name, "shares"), request, app.requests)
 
 
-def _flags(app: AppSpec) -> Iterator[Problem]:
+def _check_flags(app: AppSpec) -> Iterator[Problem]:
     if app.flags is None:
         return
     provider, operation = app.flags.provider, app.flags.operation
     if provider is not None and operation is not None:
-        yield from _unknown(("flags", "provider"), provider, app.services)
+        yield from _check_name(("flags", "provider"), provider, app.services)
         if provider in app.services and app.deployed is None:
-            yield from _unknown(("flags", "operation"), operation, app.services[provider].operations)
+            yield from _check_name(("flags", "operation"), operation, app.services[provider].operations)
     for name, flag in app.flags.flags.items():
-        yield from _unknown(("flags", "flags", name, "service"), flag.service, app.services)
+        yield from _check_name(("flags", "flags", name, "service"), flag.service, app.services)
 
 
-def _operator(app: AppSpec) -> Iterator[Problem]:
+def _check_operator(app: AppSpec) -> Iterator[Problem]:
     if app.operator is None:
         return
     if app.operator.service is not None:
-        yield from _unknown(("operator", "service"), app.operator.service, app.services)
+        yield from _check_name(("operator", "service"), app.operator.service, app.services)
     elif app.deployed is None:
         yield Problem(
             ("operator", "service"), "an application that is not yet deployed must name the operator's service"
         )
     for number, component in enumerate(app.operator.components):
         place = ("operator", "components", number)
-        yield from _unknown(place, component, app.services)
+        yield from _check_name(place, component, app.services)
         if component == app.operator.service:
             yield Problem(place, f"the operator {component} cannot create itself; list only the services it creates")
         elif component in app.services and not app.services[component].stateful:
             yield Problem(place, f"{component} must be stateful, because an operator creates StatefulSets")
 
 
-def _containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+def _check_containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place: Place = ("services", service.name)
     yield from (Problem(*problem) for problem in container_problems(app, service, place))
     names = {service.container}
     for number, init in enumerate(service.init):
-        where = (*place, "init", number)
-        yield from (Problem(*problem) for problem in container_problems(app, init, where))
+        init_path = (*place, "init", number)
+        yield from (Problem(*problem) for problem in container_problems(app, init, init_path))
         if not _NAME.fullmatch(init.name):
-            yield Problem(where, f"a name must be at most 53 lower-case letters, digits and hyphens, got {init.name!r}")
+            yield Problem(
+                init_path, f"a name must be at most 53 lower-case letters, digits and hyphens, got {init.name!r}"
+            )
         if init.name in names:
-            yield Problem(where, f"another container of {service.name} has the name {init.name!r}; rename one")
+            yield Problem(init_path, f"another container of {service.name} has the name {init.name!r}; rename one")
         names.add(init.name)
         if init.wait_for is not None:
-            yield from _waits_for(app, service, where, init.wait_for)
+            yield from _check_wait(app, service, init_path, init.wait_for)
         elif "/" not in init.program[0] and init.image is None:
             yield Problem(
-                (*where, "program"),
+                (*init_path, "program"),
                 f"{init.program[0]!r} is not in the image; give an absolute path, or an image that has it",
             )
 
 
-def _waits_for(app: AppSpec, service: ServiceSpec, where: Place, awaited: str) -> Iterator[Problem]:
-    yield from _unknown((*where, "wait_for"), awaited, app.services)
+def _check_wait(app: AppSpec, service: ServiceSpec, init_path: Place, awaited: str) -> Iterator[Problem]:
+    yield from _check_name((*init_path, "wait_for"), awaited, app.services)
     if awaited == service.name:
-        yield Problem((*where, "wait_for"), f"{service.name} cannot wait for itself; name another service")
+        yield Problem((*init_path, "wait_for"), f"{service.name} cannot wait for itself; name another service")
     elif awaited in app.services and not app.services[awaited].port:
-        yield Problem((*where, "wait_for"), f"{awaited} must have a port to be waited for")
+        yield Problem((*init_path, "wait_for"), f"{awaited} must have a port to be waited for")
 
 
-def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
     for store in service.stores:
-        yield from _unknown((*place, "stores"), store, app.services)
+        yield from _check_name((*place, "stores"), store, app.services)
     for kind, rules in (("seeds", service.seeds), ("indexes", tuple(service.indexes.values()))):
         for rule in rules:
-            yield from _unknown((*place, kind), rule.store, service.stores)
+            yield from _check_name((*place, kind), rule.store, service.stores)
             if rule.store in app.services:
-                yield from _unknown((*place, kind), rule.collection, app.services[rule.store].collections)
+                yield from _check_name((*place, kind), rule.collection, app.services[rule.store].collections)
     for callee in service.callees:
-        yield from _unknown((*place, "callees"), callee, app.services)
+        yield from _check_name((*place, "callees"), callee, app.services)
     for callee in service.breakers:
-        yield from _unknown((*place, "breakers", callee), callee, service.calls)
+        yield from _check_name((*place, "breakers", callee), callee, service.calls)
     for name, consumer in service.consumers.items():
-        yield from _unknown((*place, "consumers", name, "store"), consumer.store, service.stores)
+        yield from _check_name((*place, "consumers", name, "store"), consumer.store, service.stores)
     for inside, step in service.steps():
         inner = (*place, *inside)
         for store in step.stores_used():
-            yield from _unknown(inner, store, service.stores)
+            yield from _check_name(inner, store, service.stores)
         for index in step.indexes_used():
-            yield from _unknown(inner, index, service.indexes)
+            yield from _check_name(inner, index, service.indexes)
         for flag in step.flags_read():
-            yield from _unknown(inner, flag, app.flags.flags if app.flags else ())
+            yield from _check_name(inner, flag, app.flags.flags if app.flags else ())
         for variable in step.variables_read():
-            yield from _unknown(inner, variable, list_variables(app, service))
+            yield from _check_name(inner, variable, list_variables(app, service))
         for file in step.files_read():
-            yield from _unknown(inner, file, list_mounted_files(app, service))
+            yield from _check_name(inner, file, list_mounted_files(app, service))
         for call in step.operations_called():
-            yield from _unknown(inner, call.service, app.services)
+            yield from _check_name(inner, call.service, app.services)
             if call.service in app.services:
-                yield from _unknown(inner, call.operation, app.services[call.service].operations)
+                yield from _check_name(inner, call.operation, app.services[call.service].operations)
 
 
-def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+def _check_workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
     if not (service.container and service.program):
         yield Problem(place, "a service that is not yet deployed must have container and program")
         return
     if not service.port and (service.operations or not service.background):
         yield Problem(place, "a service must have a port unless it has only consumers or tasks")
-    yield from _pods(app, service)
+    yield from _check_pods(app, service)
     program, *arguments = service.program
     if "/" not in program and program not in PROGRAMS and service.image is None:
         yield Problem(
@@ -174,17 +176,17 @@ def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
             f"{program!r} is not in the image; give {' or '.join(PROGRAMS)}, an absolute path, or an image that has it",
         )
     if program == "faultset-service":
-        yield from _unknown((*place, "program"), arguments[0] if arguments else "", app.services)
+        yield from _check_name((*place, "program"), arguments[0] if arguments else "", app.services)
         if service.port == METRICS_PORT:
             yield Problem((*place, "port"), f"port {METRICS_PORT} is reserved for metrics; choose another port")
 
 
-def _pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
+def _check_pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
     if service.claim and service.replicas > 1 and not service.stateful:
         yield Problem((*place, "replicas"), "only one pod can use a claim; make the service stateful, with storage")
     if service.claim and service.stateful:
-        yield Problem((*place, "claim"), "a stateful service must have storage, one claim per pod, in place of a claim")
+        yield Problem((*place, "claim"), "a stateful service must have storage, one claim per pod, instead of a claim")
     if service.storage is not None and not service.stateful:
         yield Problem((*place, "storage"), "only a stateful service can have storage; use claim, or make it stateful")
     if service.stateful and not service.port:
@@ -198,7 +200,7 @@ def _pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
             yield Problem((*place, field), "a probe must have a port if the service has none")
 
 
-def _claimed_twice(app: AppSpec) -> Iterator[Problem]:
+def _check_claims(app: AppSpec) -> Iterator[Problem]:
     owners: dict[str, str] = {}
     for service in app.services.values():
         if service.claim is not None:
@@ -207,7 +209,7 @@ def _claimed_twice(app: AppSpec) -> Iterator[Problem]:
                 yield Problem(("services", service.name, "claim"), f"{owner} uses the claim {service.claim!r}, too")
 
 
-def _call_cycle(app: AppSpec) -> Iterator[Problem]:
+def _check_call_cycle(app: AppSpec) -> Iterator[Problem]:
     callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for service in app.services.values():
         for name, operation in service.operations.items():
@@ -223,7 +225,7 @@ def _call_cycle(app: AppSpec) -> Iterator[Problem]:
         yield Problem(("services", service, "operations", operation), f"calls must not form a cycle: {path}")
 
 
-def _waiting_cycle(app: AppSpec) -> Iterator[Problem]:
+def _check_wait_cycle(app: AppSpec) -> Iterator[Problem]:
     awaited = {
         service.name: [init.wait_for for init in service.init if init.wait_for in app.services]
         for service in app.services.values()
@@ -236,7 +238,7 @@ def _waiting_cycle(app: AppSpec) -> Iterator[Problem]:
         yield Problem(("services", cycle[0], "init"), f"init containers must not wait for each other: {path}")
 
 
-def _entry(app: AppSpec) -> Iterator[Problem]:
+def _check_entry(app: AppSpec) -> Iterator[Problem]:
     entry = app.services.get(app.entry.service)
     if entry is None:
         return

@@ -33,7 +33,7 @@ class ProblemLabel:
     fault: bool
     service: str = ""
     alias: str = ""
-    """Another service that counts as right."""
+    """Another service that counts as correct."""
     system_level: str = ""
     fault_type: str = ""
     version: str = LABEL_VERSION
@@ -51,7 +51,7 @@ class LabelChange:
     day: date
     stems: tuple[str, ...]
     task: str
-    what: str
+    description: str
 
 
 CHANGES = (
@@ -59,10 +59,13 @@ CHANGES = (
         date(2025, 10, 11),
         ("revoke_auth_mongodb", "user_unregistered_mongodb"),
         "localization",
-        "the service that owns the store counts too",
+        "the service that owns the store is also accepted",
     ),
     LabelChange(
-        date(2025, 11, 6), ("auth_miss_mongodb",), "diagnosis", "the system level was Virtualization and is Application"
+        date(2025, 11, 6),
+        ("auth_miss_mongodb",),
+        "diagnosis",
+        "the system level changed from Virtualization to Application",
     ),
 )
 
@@ -78,7 +81,7 @@ def task_of(problem_id: str) -> str:
 
 
 @functools.cache
-def _labels() -> dict[str, ProblemLabel]:
+def _read_labels() -> dict[str, ProblemLabel]:
     text = (resources.files(__package__ or "") / "labels.csv").read_text("utf-8")
     return {
         row["problem_id"]: ProblemLabel(
@@ -98,9 +101,9 @@ def _labels() -> dict[str, ProblemLabel]:
 def label_of(problem_id: str) -> ProblemLabel | None:
     """Return the current label of a problem.
 
-    For an unknown id, the label only says whether there is a fault; without a task it is None.
+    The label of an unknown id says only whether there is a fault. An id without a task has no label.
     """
-    label = _labels().get(problem_id)
+    label = _read_labels().get(problem_id)
     task = task_of(problem_id)
     if label is not None or task == "other":
         return label
@@ -116,8 +119,8 @@ def find_changes_since(label: ProblemLabel, time_s: float) -> list[LabelChange]:
     ]
 
 
-def before(label: ProblemLabel, change: LabelChange) -> ProblemLabel:
-    """Return the label from before a change."""
+def undo_change(label: ProblemLabel, change: LabelChange) -> ProblemLabel:
+    """Return the label as it was before a change."""
     if change.task == "localization":
         return replace(label, alias="")
     return replace(label, system_level="Virtualization")

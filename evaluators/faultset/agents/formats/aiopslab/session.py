@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, find_changes_since, label_of, task_of
+from faultset.agents.formats.aiopslab.labels import ProblemLabel, find_changes_since, label_of, task_of, undo_change
 from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below, get_data_suffix
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
@@ -25,13 +25,13 @@ from faultset.core.reading.documents import parse_object, validation_sentence
 from faultset.core.reading.regular_files import read_unpacked
 
 Grammar = Literal["old", "new"]
-CHANGED_S = datetime(2025, 9, 23, tzinfo=UTC).timestamp()
+NEW_GRAMMAR_S = datetime(2025, 9, 23, tzinfo=UTC).timestamp()
 """When AIOpsLab introduced the new grammar."""
 NO_CALL = "No API call found!"
 ONE_BLOCK = "Format validation failure: the reply must have exactly one code block"
-QUOTED = "commands must be quoted strings"
-NODE = "unsupported value in a call"
-_LONGEST = 1_000_000
+UNQUOTED_COMMAND = "commands must be quoted strings"
+UNSUPPORTED_VALUE = "unsupported value in a call"
+_LONGEST_CALL = 1_000_000
 _OLD_BLOCK = re.compile(r"```\w*[ \t]*\n(.*?)```", re.DOTALL)
 _NEW_BLOCK = re.compile(r"```(.*?)```", re.DOTALL)
 _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
@@ -57,7 +57,7 @@ class ActionError:
 
 def choose_grammar(time_s: float) -> Grammar:
     """Return the grammar of a session by its start time."""
-    return "new" if time_s >= CHANGED_S else "old"
+    return "new" if time_s >= NEW_GRAMMAR_S else "old"
 
 
 def parse_action(text: str, grammar: Grammar) -> ActionCall | ActionError:
@@ -68,16 +68,16 @@ def parse_action(text: str, grammar: Grammar) -> ActionCall | ActionError:
     >>> parse_action('I look.\\n```\\nget_logs("ns", "geo")\\n```', "new")
     ActionCall(name='get_logs', args=('ns', 'geo'), kwargs={})
     """
-    code = _code(text, grammar)
+    code = _extract_code(text, grammar)
     if isinstance(code, ActionError):
         return code
     match = _NAME.match(code)
     if match is None:
         return ActionError(NO_CALL)
     if match[1] == "exec_shell":
-        return _shell_call(code)
+        return _parse_shell_call(code)
     try:
-        return _call(code)
+        return _parse_call(code)
     except _Unsupported as problem:
         return ActionError(str(problem), match[1])
 
@@ -89,7 +89,7 @@ def read_submission(call: ActionCall) -> tuple[Any, ...]:
     return tuple(call.kwargs.values()) if len(call.kwargs) == 1 else ()
 
 
-def _code(text: str, grammar: Grammar) -> str | ActionError:
+def _extract_code(text: str, grammar: Grammar) -> str | ActionError:
     if grammar == "old":
         block = _OLD_BLOCK.search(text)
         return block[1].strip() if block else ActionError(NO_CALL)
@@ -99,12 +99,12 @@ def _code(text: str, grammar: Grammar) -> str | ActionError:
     return blocks[0].strip()
 
 
-def _shell_call(code: str) -> ActionCall | ActionError:
+def _parse_shell_call(code: str) -> ActionCall | ActionError:
     inside = code[code.index("(") + 1 : code.rindex(")")].strip() if ")" in code else ""
     inside = re.sub(r"^command\s*=\s*", "", inside)
     quote = inside[:1]
     if len(inside) < 2 or quote not in ("'", '"') or not inside.endswith(quote):
-        return ActionError(QUOTED, "exec_shell")
+        return ActionError(UNQUOTED_COMMAND, "exec_shell")
     return ActionCall("exec_shell", (inside.strip(quote).replace(f"\\{quote}", quote),))
 
 
@@ -112,8 +112,8 @@ class _Unsupported(ValueError):
     pass
 
 
-def _call(code: str) -> ActionCall:
-    if len(code) > _LONGEST:
+def _parse_call(code: str) -> ActionCall:
+    if len(code) > _LONGEST_CALL:
         raise _Unsupported(f"a call of {len(code):,} characters")
     try:
         with warnings.catch_warnings():
@@ -121,27 +121,27 @@ def _call(code: str) -> ActionCall:
             warnings.simplefilter("ignore")
             node = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _Unsupported("no Python call") from None
+        raise _Unsupported("not a Python call") from None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise _Unsupported("no Python call")
+        raise _Unsupported("not a Python call")
     kwargs = {}
     for word in node.keywords:
         if word.arg is None:
-            raise _Unsupported(NODE)
-        kwargs[word.arg] = _value(word.value)
-    return ActionCall(node.func.id, tuple(_value(arg) for arg in node.args), kwargs)
+            raise _Unsupported(UNSUPPORTED_VALUE)
+        kwargs[word.arg] = _read_value(word.value)
+    return ActionCall(node.func.id, tuple(_read_value(arg) for arg in node.args), kwargs)
 
 
-def _value(node: ast.expr) -> Any:
+def _read_value(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(element) for element in node.elts]
+        return [_read_value(element) for element in node.elts]
     if isinstance(node, ast.Dict) and None not in node.keys:
-        keys = [_value(key) for key in node.keys if key is not None]
+        keys = [_read_value(key) for key in node.keys if key is not None]
         if all(isinstance(key, str | int | float | bool) for key in keys):
-            return dict(zip(keys, map(_value, node.values), strict=True))
-    raise _Unsupported(NODE)
+            return dict(zip(keys, map(_read_value, node.values), strict=True))
+    raise _Unsupported(UNSUPPORTED_VALUE)
 
 
 def build_truth(label: ProblemLabel) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def build_truth(label: ProblemLabel) -> dict[str, Any]:
 def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> SourceScore | None:
     """Score an answer; None if the label does not contain the right answer.
 
-    A localization succeeds only with the exact list. The right service among n gives the value 1/n.
+    A localization succeeds only with the exact list. A list of n services that contains the right one scores 1/n.
     """
     answer = answer or {}
     if label.task == "detection":
@@ -227,7 +227,7 @@ class _Session(BaseModel):
 
 
 class AIOpsLabSessions:
-    """Session files of AIOpsLab, `<session_id>_<start_time>.json`, and its service's answers."""
+    """Session files of AIOpsLab, `<session_id>_<start_time>.json`, and sessions returned by its HTTP service."""
 
     name = "aiopslab"
     title = "AIOpsLab"
@@ -246,9 +246,9 @@ class AIOpsLabSessions:
             raise DataError(f"{printable(file)} is not a session of AIOpsLab: {sentence}; give another file") from None
         problem_id = session.canonical_problem_id or session.problem_id
         grammar = choose_grammar(session.start_time or 0.0)
-        trajectory = _trajectory(session, grammar, options)
+        trajectory = _build_trajectory(session, grammar, options)
         task = task_of(problem_id)
-        answer, as_source = _answer(session, grammar, task, options)
+        answer, as_source = _find_answer(session, grammar, task, options)
         run = build_run(
             self.name,
             trajectory,
@@ -256,13 +256,13 @@ class AIOpsLabSessions:
             episode=plain_text(session.problem_id),
             task=task,
             stop_reason="submitted" if answer else "ended without an answer",
-            seconds=_seconds(session),
+            seconds=_get_duration_s(session),
             started_ns=None if session.start_time is None else int(session.start_time * 1e9),
             model_calls=len(trajectory.agent_steps),
             **_estimated_tokens(session),
         )
         label = label_of(problem_id)
-        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=_truth(session, label, as_source))]
+        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=_build_truth(session, label, as_source))]
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Score an answer as AIOpsLab does, by its current labels."""
@@ -274,23 +274,23 @@ class AIOpsLabSessions:
             return ""
         label = ProblemLabel(**truth.truth)
         for change in find_changes_since(label, (run.started_ns or 0) / 1e9) if run.started_ns else ():
-            old = score_answer(run.answer, before(label, change))
+            old = score_answer(run.answer, undo_change(label, change))
             if old is not None and old.success == truth.recorded_success:
-                return f"label changed on {change.day}: {change.what}"
+                return f"label changed on {change.day}: {change.description}"
         reading = interpret_answer(run.task, truth.recorded.get("answer_read_by_source"))
         old = score_answer(reading.answer if reading.status == "ok" else None, label)
         if old is not None and old.success == truth.recorded_success:
-            return "AIOpsLab loses answers passed by keyword"
+            return "AIOpsLab ignores answers passed by keyword"
         return ""
 
 
-def _seconds(session: _Session) -> float | None:
+def _get_duration_s(session: _Session) -> float | None:
     if session.start_time is None or session.end_time is None or session.end_time < session.start_time:
         return None
     return session.end_time - session.start_time
 
 
-def _trajectory(session: _Session, grammar: Grammar, options: ImportOptions) -> Trajectory:
+def _build_trajectory(session: _Session, grammar: Grammar, options: ImportOptions) -> Trajectory:
     writer = TrajectoryWriter(plain_text(session.agent or options.agent or "unknown"), model=options.model)
     prompt = _system_prompt(session.conversation)
     if prompt and session.trace[0].role == "assistant":
@@ -301,7 +301,7 @@ def _trajectory(session: _Session, grammar: Grammar, options: ImportOptions) -> 
         if item.role == "assistant":
             after = items[position + 1] if position + 1 < len(items) else None
             result = (after.content or "") if after is not None and after.role == "env" else None
-            _act(writer, text, result, grammar)
+            _add_step(writer, text, result, grammar)
         elif item.role != "env":
             writer.add_message(item.role, text)
         elif position == 0 or items[position - 1].role != "assistant":
@@ -310,7 +310,7 @@ def _trajectory(session: _Session, grammar: Grammar, options: ImportOptions) -> 
     return writer.trajectory(session_id=session.session_id, final_metrics=final)
 
 
-def _act(writer: TrajectoryWriter, text: str, result: str | None, grammar: Grammar) -> None:
+def _add_step(writer: TrajectoryWriter, text: str, result: str | None, grammar: Grammar) -> None:
     call = parse_action(text, grammar)
     results = None if result is None else [result]
     failed = [result is not None and result.startswith(_ERRORS)]
@@ -323,7 +323,9 @@ def _act(writer: TrajectoryWriter, text: str, result: str | None, grammar: Gramm
     writer.add_agent_step(text, calls=[(call.name, arguments | call.kwargs)], results=results, errors=failed)
 
 
-def _answer(session: _Session, grammar: Grammar, task: str, options: ImportOptions) -> tuple[ReadAnswer | None, Any]:
+def _find_answer(
+    session: _Session, grammar: Grammar, task: str, options: ImportOptions
+) -> tuple[ReadAnswer | None, Any]:
     """Return the last submitted answer, and the value that AIOpsLab read from it."""
     for item in reversed(session.trace):
         if item.role != "assistant":
@@ -353,7 +355,7 @@ def _estimated_tokens(session: _Session) -> dict[str, Any]:
     return {**tokens, "cached_tokens": None, "tokens_source": source}
 
 
-def _truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> RunTruth:
+def _build_truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> RunTruth:
     results = session.results
     success = results.get("success")
     if "Detection Accuracy" in results:

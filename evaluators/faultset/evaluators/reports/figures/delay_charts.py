@@ -18,7 +18,7 @@ from faultset.evaluators.scoring.metrics import Metric, fault_seen_s
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
-"""Dots have tooltips up to this number of faults."""
+"""Largest number of faults for which dots have tooltips."""
 _HEIGHT, _LINE = 280.0, 15.0
 """Heights of the chart and of a name next to it, in pixels."""
 
@@ -87,7 +87,7 @@ def times_to_detect(scores: EpisodeScores, table: Table) -> TimesToDetect | None
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnCurve:
-    """A line in a box of 100 by 100, y downwards, and the height of its name."""
+    """A line in a box of 100 by 100, with y downwards, and the height of its name."""
 
     name: str
     kind: str
@@ -127,19 +127,19 @@ def curve_charts(curves: Sequence[Curve]) -> tuple[CurveChart, ...]:
     return tuple(charts)
 
 
-def _build_chart(curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
-    episodes = {delay: max(p.right.n for c in curves for p in c.points if p.at_s == delay) for delay in every}
+def _build_chart(curves: Sequence[Curve], all_delays: Sequence[float]) -> CurveChart:
+    episodes = {delay: max(p.right.n for c in curves for p in c.points if p.at_s == delay) for delay in all_delays}
     # points of few episodes are too uncertain to draw
-    delays = [delay for delay in every if 2 * episodes[delay] >= max(episodes.values())]
+    delays = [delay for delay in all_delays if 2 * episodes[delay] >= max(episodes.values())]
     position = {delay: round(4 + 92 * i / max(1, len(delays) - 1), 2) for i, delay in enumerate(delays)}
-    ordered = sorted(curves, key=lambda curve: (-_mean(curve), curve.baseline))
+    ordered = sorted(curves, key=lambda curve: (-_compute_mean(curve), curve.baseline))
     kinds = {curve.baseline: curve.kind for curve in ordered}
     names = list(kinds)
     chosen = {*[n for n in names if kinds[n] != "control"][: CURVES_DRAWN - 1]}
     chosen |= {*[n for n in names if kinds[n] == "control"][:1]}
     drawn = [(curve, [p for p in curve.points if p.at_s in position]) for curve in ordered if curve.baseline in chosen]
     drawn = [(curve, points) for curve, points in drawn if points]
-    heights = _spread([100 - 100 * points[-1].right.value for _, points in drawn])
+    heights = _spread_labels([100 - 100 * points[-1].right.value for _, points in drawn])
     colours = {name: i for i, name in enumerate((n for n in names if n in chosen and kinds[n] != "control"), start=1)}
     return CurveChart(
         title=curves[0].title,
@@ -153,7 +153,8 @@ def _build_chart(curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
                 kind=curve.kind,
                 points=" ".join(f"{position[p.at_s]},{100 - 100 * p.right.value:.1f}" for p in points),
                 dots=tuple(
-                    (position[p.at_s], round(100 * p.right.value, 1), _tip(curve, i)) for i, p in enumerate(points)
+                    (position[p.at_s], round(100 * p.right.value, 1), _format_tip(curve, i))
+                    for i, p in enumerate(points)
                 ),
                 label_y=height,
                 colour=colours.get(curve.baseline, 0),
@@ -161,16 +162,16 @@ def _build_chart(curves: Sequence[Curve], every: Sequence[float]) -> CurveChart:
             )
             for (curve, points), height in zip(drawn, heights, strict=True)
         ),
-        columns=tuple(f"{delay:g}" for delay in every),
-        rows=tuple((curve.baseline, curve.kind, _cells(curve, every)) for curve in ordered),
+        columns=tuple(f"{delay:g}" for delay in all_delays),
+        rows=tuple((curve.baseline, curve.kind, _build_cells(curve, all_delays)) for curve in ordered),
     )
 
 
-def _mean(curve: Curve) -> float:
+def _compute_mean(curve: Curve) -> float:
     return sum(point.right.value for point in curve.points) / len(curve.points)
 
 
-def _tip(curve: Curve, i: int) -> str:
+def _format_tip(curve: Curve, i: int) -> str:
     point = curve.points[i]
     text = f"{curve.baseline}, {point.at_s:g} s: {point.right.value:.2f} on {count_text(point.right.n, 'episode')}"
     if not math.isnan(point.right_otherwise):
@@ -178,17 +179,21 @@ def _tip(curve: Curve, i: int) -> str:
     return text
 
 
-def _cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
+def _build_cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
     at: Mapping[float, int] = {point.at_s: i for i, point in enumerate(curve.points)}
     return tuple(
-        (curve.points[at[delay]].right.value, f"{curve.points[at[delay]].right.value:.2f}", _tip(curve, at[delay]))
+        (
+            curve.points[at[delay]].right.value,
+            f"{curve.points[at[delay]].right.value:.2f}",
+            _format_tip(curve, at[delay]),
+        )
         if delay in at
         else (None, "", f"{curve.baseline} has no episode with {delay:g} s")
         for delay in delays
     )
 
 
-def _spread(heights: Sequence[float]) -> list[float]:
+def _spread_labels(heights: Sequence[float]) -> list[float]:
     """Move overlapping names apart, first downwards, then up from the bottom."""
     least = 100 * _LINE / _HEIGHT
     order = sorted(range(len(heights)), key=lambda i: heights[i])

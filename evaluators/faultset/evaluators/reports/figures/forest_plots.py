@@ -45,7 +45,7 @@ def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> 
     metric = find_metric(table, name)
     floor = table.floor.get(name)
     kinds = {entry.baseline: entry.kind for entry in table.entries}
-    bars = {entry.baseline: _bar(entry, metric) for entry in table.entries}
+    bars = {entry.baseline: _build_bar(entry, metric) for entry in table.entries}
     shown, folded = top_methods(list(bars), kinds, methods=methods, controls=controls)
     return Forest(
         title=metric.title,
@@ -62,7 +62,7 @@ def find_metric(table: Table, name: str) -> Metric:
     return next(metric for metric in table.metrics if metric.name == name)
 
 
-def _bar(entry: Entry, metric: Metric) -> Bar:
+def _build_bar(entry: Entry, metric: Metric) -> Bar:
     estimate = entry.metrics[metric.name]
     has_interval = estimate.interval_known
     counts = number_formats.counts(estimate, metric)
@@ -75,7 +75,9 @@ def _bar(entry: Entry, metric: Metric) -> Bar:
         high=percent(estimate.high) if has_interval else None,
         text=number_formats.value(estimate, metric),
         interval=number_formats.interval(estimate, metric),
-        tip=" · ".join(part for part in (counts, estimate.method or estimate.reason) if part),
+        tip=" · ".join(
+            kind_of_answer for kind_of_answer in (counts, estimate.method or estimate.reason) if kind_of_answer
+        ),
     )
 
 
@@ -114,8 +116,10 @@ def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) ->
         rows = []
         for name in names:
             cells = [
-                _build_cell(of_app[name].metrics[metric.name] if name in of_app else None, metric, name, table.app)
-                for of_app, table in zip(entries, tables, strict=True)
+                _build_cell(
+                    by_method[name].metrics[metric.name] if name in by_method else None, metric, name, table.app
+                )
+                for by_method, table in zip(entries, tables, strict=True)
             ]
             cells.append(_build_cell(across[name], metric, name, "one more system"))
             rows.append((name, kinds[name], tuple(cells)))
@@ -127,11 +131,11 @@ def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) ->
         columns=tuple((table.app, table.episodes) for table in tables),
         shown=lines(shown),
         folded=lines(folded),
-        floor=tuple(number_formats.number(_floor(table.floor, metric), metric) for table in tables),
+        floor=tuple(number_formats.number(_find_floor(table.floor, metric), metric) for table in tables),
     )
 
 
-def _floor(floor: Mapping[str, Estimate], metric: Metric) -> float:
+def _find_floor(floor: Mapping[str, Estimate], metric: Metric) -> float:
     return floor[metric.name].value if metric.name in floor else math.nan
 
 
@@ -160,14 +164,16 @@ def first_ranks(
     misses: Sequence[Misses], protocol: str, kinds: Mapping[str, str]
 ) -> tuple[list[FirstRanks], list[FirstRanks]]:
     """Return the localizers to show and those to collapse, sorted by how often they rank a cause first."""
-    of_protocol = sorted((m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline))
+    protocol_misses = sorted(
+        (m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline)
+    )
     bars = {
         m.baseline: FirstRanks(
             name=m.baseline,
             kind=kinds.get(m.baseline, "method"),
             parts=tuple(
-                (part, round(100 * share, 2), f"{part} {share:.0%}")
-                for part, share in (
+                (kind_of_answer, round(100 * share, 2), f"{kind_of_answer} {share:.0%}")
+                for kind_of_answer, share in (
                     ("cause", m.hit),
                     ("symptom", m.symptom),
                     ("unrelated", m.unrelated),
@@ -175,7 +181,7 @@ def first_ranks(
                 )
             ),
         )
-        for m in of_protocol
+        for m in protocol_misses
     }
     shown, folded = top_methods(list(bars), {name: bar.kind for name, bar in bars.items()})
     return [bars[name] for name in shown], [bars[name] for name in folded]

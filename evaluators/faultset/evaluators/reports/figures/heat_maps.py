@@ -53,7 +53,11 @@ def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
     maps = []
     for task, title, meaning in _TASKS:
         for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
-            values = {name: own for name, own in scores.compute_ranked_right(Setting(task, protocol)).items() if own}
+            values = {
+                name: by_episode
+                for name, by_episode in scores.compute_ranked_right(Setting(task, protocol)).items()
+                if by_episode
+            }
             if Setting(task, protocol) in scores.cases:
                 maps.append(_build_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
     return tuple(maps)
@@ -71,15 +75,17 @@ def _build_heat_map(title: str, meaning: str, scores: EpisodeScores, values: Val
             groups[9, truth.no_fault_kind or "plain", "no fault"].append(episode)
     columns = sorted(groups.items())
     headline = [e for (order, _, _), episodes in columns if order == 0 for e in episodes]
-    mean = {name: _mean([own[e] for e in headline if e in own]) for name, own in values.items()}
+    mean = {
+        name: _compute_mean([by_episode[e] for e in headline if e in by_episode]) for name, by_episode in values.items()
+    }
     ranked = sorted(values, key=lambda name: (-mean[name], name))
     shown, folded = top_methods(ranked, scores.kinds, methods=12, controls=4)
 
     def rows(names: Sequence[str]) -> tuple[tuple[str, str, tuple[HeatCell, ...]], ...]:
         lines = []
         for name in names:
-            cells = [_heat_cell(values[name], headline, name, "all headline faults", decimals=2)]
-            cells += [_heat_cell(values[name], episodes, name, label) for (_, label, _), episodes in columns]
+            cells = [_build_heat_cell(values[name], headline, name, "all headline faults", decimals=2)]
+            cells += [_build_heat_cell(values[name], episodes, name, label) for (_, label, _), episodes in columns]
             lines.append((name, scores.kinds[name], tuple(cells)))
         return tuple(lines)
 
@@ -92,17 +98,17 @@ def _build_heat_map(title: str, meaning: str, scores: EpisodeScores, values: Val
     )
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _heat_cell(
+def _build_heat_cell(
     values: Mapping[str, float], episodes: Sequence[str], name: str, label: str, *, decimals: int = 1
 ) -> HeatCell:
     scores = [values[e] for e in episodes if e in values]
     if not scores:
         return HeatCell(value=None, text="", tip=f"{name} was not run on {label}")
-    mean = _mean(scores)
+    mean = _compute_mean(scores)
     short = f"{mean:.1f}".removeprefix("0") if 0.05 <= mean < 0.95 else f"{mean:.0f}"
     tip = f"{name} on {label}: {number_formats.short(sum(scores))} of {len(scores)}"
     return HeatCell(value=mean, text=f"{mean:.2f}" if decimals == 2 else short, tip=tip)

@@ -13,7 +13,7 @@ from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingF
 from faultset.evaluators.scoring.alarms import Range
 
 SHOWN = 8
-"""Detectors of a recording that are not folded."""
+"""Number of detectors that are shown for a recording; the others are collapsed."""
 EXPLORER_FILE = "explorer.html"
 """Page of the explorer that marks link to, next to the report."""
 _MIN_WIDTH = 0.25
@@ -35,7 +35,7 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
     Parameters
     ----------
     runs
-        Detector -> its runs; of several seeds, the first is shown.
+        Detector -> its runs; only the first seed is shown.
     order
         Detectors, the best first.
     """
@@ -46,12 +46,12 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
             first.setdefault(run.facts.recording, run)
         for recording, run in first.items():
             by_recording.setdefault(recording, []).append(run)
-    return [_timeline(of_recording) for _, of_recording in sorted(by_recording.items())]
+    return [_build_timeline(recording_runs) for _, recording_runs in sorted(by_recording.items())]
 
 
-def _timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
+def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
     facts = runs[0].facts
-    lanes = [_lane(run) for run in runs]
+    lanes = [_build_lane(run) for run in runs]
     scored = len(facts.counted)
     return {
         "id": facts.recording,
@@ -59,11 +59,11 @@ def _timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
         "length": duration_text((facts.end_ns - facts.start_ns) / SECOND_NS),
         "incidents": f"{scored} of {count_text(len(facts.incidents), 'incident')} counted",
         "truth": [
-            *(_mark(facts, "unwatched", piece, "not watched") for piece in _unwatched(facts)),
-            *(_mark(facts, "void", void, "void: does not count") for void in facts.voids),
-            *(_mark(facts, "decoy", decoy, "decoy") for decoy in facts.decoys),
+            *(_build_mark(facts, "unwatched", piece, "not watched") for piece in _find_unwatched(facts)),
+            *(_build_mark(facts, "void", void, "void: does not count") for void in facts.voids),
+            *(_build_mark(facts, "decoy", decoy, "decoy") for decoy in facts.decoys),
             *(
-                _mark(facts, "incident" if item in facts.counted else "uncounted", _range(item), item.title)
+                _build_mark(facts, "incident" if item in facts.counted else "uncounted", _get_range(item), item.title)
                 for item in facts.incidents
             ),
         ],
@@ -79,14 +79,15 @@ def _timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
     }
 
 
-def _lane(run: DetectorRun) -> dict[str, Any]:
+def _build_lane(run: DetectorRun) -> dict[str, Any]:
     facts = run.facts
     detected = {alarm.incident for alarm in run.alarms if alarm.outcome == "true"}
     missed = [item for item in facts.counted if item.incident not in detected]
     marks = [
-        _mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome]) for alarm in run.alarms
+        _build_mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome])
+        for alarm in run.alarms
     ]
-    marks += [_mark(facts, "missed", _range(item), f"missed: {item.title}") for item in missed]
+    marks += [_build_mark(facts, "missed", _get_range(item), f"missed: {item.title}") for item in missed]
     row = run.rows[0]
     return {
         "name": row.baseline,
@@ -97,16 +98,16 @@ def _lane(run: DetectorRun) -> dict[str, Any]:
     }
 
 
-def _unwatched(facts: RecordingFacts) -> Iterable[Range]:
+def _find_unwatched(facts: RecordingFacts) -> Iterable[Range]:
     return subtract_intervals([(facts.start_ns, facts.end_ns)], facts.watched)
 
 
-def _range(item: ScoredIncident) -> Range:
+def _get_range(item: ScoredIncident) -> Range:
     return item.start_ns, item.end_ns
 
 
-def _mark(facts: RecordingFacts, kind: str, interval: Range, meaning: str) -> dict[str, Any]:
-    """Return a mark with its place in percent, and its address in the explorer."""
+def _build_mark(facts: RecordingFacts, kind: str, interval: Range, meaning: str) -> dict[str, Any]:
+    """Return a mark with its position in percent, and its address in the explorer."""
     total = facts.end_ns - facts.start_ns
     start, end = (min(max(time_ns, facts.start_ns), facts.end_ns) for time_ns in interval)
     seconds = (start - facts.start_ns) / SECOND_NS

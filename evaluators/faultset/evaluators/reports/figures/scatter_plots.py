@@ -110,7 +110,7 @@ def cost(table: Table) -> ScatterPlot | None:
         meaning="top left is best: accurate and cheap" + ("; the dashed line is guessing" if floor else ""),
         x_title="median processor time of an answer →",
         y_title=f"↑ {metric.title}",
-        x_ticks=tuple((across(10.0**power), _power(power)) for power in range(low, high + 1)),
+        x_ticks=tuple((across(10.0**power), _format_power(power)) for power in range(low, high + 1)),
         y_ticks=SHARES,
         dots=build_dots(
             [(entry, across(x), inset(y)) for entry, x, y in points],
@@ -147,7 +147,7 @@ def _round_rates(most: float) -> list[float]:
     return chosen
 
 
-def _power(power: int) -> str:
+def _format_power(power: int) -> str:
     if power >= 0:
         return f"{10**power} s"
     return f"{10 ** (power + 3)} ms" if power >= -3 else f"{10 ** (power + 6)} µs"
@@ -185,7 +185,7 @@ def _choose_sides(points: Sequence[tuple[float, float]], labels: Sequence[str], 
     """Choose for each point a side on which its name overlaps nothing; "" if there is none."""
     width, height = size
     centres = [(x / 100 * width, (100 - y) / 100 * height) for x, y in points]
-    taken: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
+    occupied: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
     chosen = []
     for (x, y), label in zip(centres, labels, strict=True):
         length = len(label) * _LETTER
@@ -195,9 +195,9 @@ def _choose_sides(points: Sequence[tuple[float, float]], labels: Sequence[str], 
             "t": (x - length / 2, y - _GAP - _LINE, x + length / 2, y - _GAP),
             "b": (x - length / 2, y + _GAP, x + length / 2, y + _GAP + _LINE),
         }
-        side = next((s for s, box in boxes.items() if _is_inside(box, size) and not _hit(box, taken)), "")
+        side = next((s for s, box in boxes.items() if _is_inside(box, size) and not _overlaps(box, occupied)), "")
         if side:
-            taken.append(boxes[side])
+            occupied.append(boxes[side])
         chosen.append(side)
     return chosen
 
@@ -206,8 +206,8 @@ def _is_inside(box: Box, size: tuple[float, float]) -> bool:
     return box[0] >= 0 and box[1] >= 0 and box[2] <= size[0] and box[3] <= size[1]
 
 
-def _hit(box: Box, taken: Sequence[Box]) -> bool:
-    return any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
+def _overlaps(box: Box, occupied: Sequence[Box]) -> bool:
+    return any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in occupied)
 
 
 _FREE = 0.08
@@ -216,7 +216,7 @@ _FREE = 0.08
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRequests:
-    """What an agent requested and observed, with shares in percent."""
+    """Requests and observations of an agent; shares are in percent."""
 
     name: str
     kind: str
@@ -255,16 +255,16 @@ def summarise_requests(lines: Sequence[AgentLine]) -> list[AgentRequests]:
 def agent_cost_plots(board: Leaderboard) -> list[ScatterPlot]:
     """Return accuracy against the cost of a run for each task; algorithms cost nothing."""
     plots = [
-        _costs(table, board.agents) for table in board.tables if (table.verdict, table.faults) == (HEADLINE, "all")
+        _plot_costs(table, board.agents) for table in board.tables if (table.verdict, table.faults) == (HEADLINE, "all")
     ]
     return [plot for plot in plots if plot is not None]
 
 
-def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
+def _plot_costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
     by_agent = {line.agent: line for line in lines if (line.task, line.protocol) == (table.task, table.protocol)}
     dollars = any(line.cost_usd > 0 for line in by_agent.values())
     costs = {
-        name: line.cost_usd if dollars else _number(line.prompt_tokens) + _number(line.completion_tokens)
+        name: line.cost_usd if dollars else _replace_nan(line.prompt_tokens) + _replace_nan(line.completion_tokens)
         for name, line in by_agent.items()
     }
     paid = [cost for cost in costs.values() if cost > 0]
@@ -283,7 +283,7 @@ def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
         if entry.metrics[metric.name].known and not math.isnan(costs.get(entry.baseline, 0.0))
     ]
     tips = {
-        entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {_cost_text(cost, dollars)}"
+        entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {_format_cost(cost, dollars)}"
         for entry, cost, y in points
     }
     return ScatterPlot(
@@ -297,11 +297,11 @@ def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
         ),
         y_ticks=SHARES,
         dots=build_dots([(entry, across(cost), inset(y)) for entry, cost, y in points], tips),
-        chance=_front([(across(cost), inset(y)) for _, cost, y in points]),
+        chance=_draw_pareto_front([(across(cost), inset(y)) for _, cost, y in points]),
     )
 
 
-def _front(points: Sequence[tuple[float, float]]) -> str:
+def _draw_pareto_front(points: Sequence[tuple[float, float]]) -> str:
     """Return the Pareto front of points as a line of steps."""
     best, corners = -1.0, []
     for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
@@ -312,11 +312,11 @@ def _front(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{100 - y:.1f}" for x, y in corners)
 
 
-def _cost_text(cost: float, dollars: bool) -> str:
+def _format_cost(cost: float, dollars: bool) -> str:
     if not cost > 0:
         return "no cost"
     return f"{cost:.4f} USD a run" if dollars else f"{cost:,.0f} tokens a run"
 
 
-def _number(value: float) -> float:
+def _replace_nan(value: float) -> float:
     return 0.0 if math.isnan(value) else value

@@ -67,7 +67,7 @@ _NO_LABELS = "{}"
 
 
 def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
-    """Return our fields with the columns of a table that hold them."""
+    """Return field -> column of a table that contains it."""
     plain = {_plain(name): name for name in reversed(names)}
     fields = {
         field: next((plain[_plain(word)] for word in words if _plain(word) in plain), "")
