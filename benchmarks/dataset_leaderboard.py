@@ -1,15 +1,16 @@
 """Leaderboards of a dataset as tables of a page.
 
-    python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
+    python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--tasks localization] [--out FOLDER] [--write]
 
 The script runs `evaluate DATASET --evidence 10,30,60`; `--out` stores the evaluation and resumes an interrupted one.
 Methods and controls are sorted by their figure over all applications. `--write` puts the tables into
-docs/results/leaderboard.md, between the dataset's markers.
+docs/results/leaderboard.md, between the dataset's markers; tables of other tasks stay.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.leaderboards.number_formats import p_value
 from faultset.evaluators.leaderboards.records import ALL_APPS
-from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
+from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, read_track_records, replace_track_records
 from faultset.evaluators.scoring.metrics import BUDGETS_S
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
@@ -45,6 +46,8 @@ def list_budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
     return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
 
 
+HEADINGS = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
+"""First words of the titles of a task's tables."""
 _DEEPER = (*list_budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
@@ -161,30 +164,40 @@ def interval(low: float, high: float) -> str:
     return f"[{low:.2f}, {high:.2f}]" if not math.isnan(low) else ""
 
 
-def write_tables(name: str, text: str) -> None:
-    """Put a text between the markers of a name in the page of results."""
+def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
+    """Replace tables between the markers of a name in the page of results; keep those of other tasks."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-    page = DOCUMENT.read_text("utf-8")
-    before, _, rest = page.partition(begin)
-    _, separator, after = rest.partition(end)
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(begin)
+    former, separator, after = rest.partition(end)
     if not separator:
         raise click.ClickException(f"{DOCUMENT} has no markers {begin} and {end}; add them where the tables belong")
-    DOCUMENT.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", "utf-8")
+    new_tasks = {section.task for section in tables}
+    blocks = [f"### {block.strip()}" for block in former.split("### ")[1:]]
+    texts = []
+    for task, heading in HEADINGS.items():
+        former_tables = [block for block in blocks if block.startswith(f"### {heading}")]
+        new = ["\n".join(lines).strip() for section, lines in tables.items() if section.task == task]
+        texts += new if task in new_tasks else former_tables
+    content = "\n\n".join(text for text in texts if text)
+    DOCUMENT.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
 
 
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
+@click.option("--tasks", default=",".join(HEADINGS), show_default=True, help="Names with commas.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
-def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
+def main(dataset: str, baselines: str, tasks: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
     """Print the tables."""
+    chosen = tasks.split(",")
     with report_progress("evaluating") as progress:
         done = evaluate(
             open_dataset(dataset),
             baselines.split(","),
+            tasks=chosen,
             evidence=[] if evidence == "none" else [float(seconds) for seconds in evidence.split(",")],
             workers=workers,
             out=out,
@@ -193,12 +206,15 @@ def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers:
     if out is not None:
         done.write(out)
     frame = done.leaderboard(intervals=True, faults=None)
-    text = "\n".join(line for section in SECTIONS for line in table_of(frame, section))
-    click.echo(text)
+    tables = {section: table_of(frame, section) for section in SECTIONS if section.task in chosen}
+    click.echo("\n".join(line for lines in tables.values() for line in lines))
     if write:
-        write_tables(Path(dataset).name, text)
-        records = [record for section in SECTIONS for record in record_results(frame, section, Path(dataset).name)]
-        replace_track_records(RECORDS, Path(dataset).name, records)
+        name = Path(dataset).name
+        write_tables(name, tables)
+        former = [record for rows in read_track_records().values() for record in rows]
+        records = [record for record in former if record.dataset == name and record.task not in chosen]
+        records += [record for section in tables for record in record_results(frame, section, name)]
+        replace_track_records(RECORDS, name, records)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def import_path() -> str:
     return os.pathsep.join(folder for folder in folders if Path(folder).exists())
 
 
-_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy)-(\d+)-(\d+)-(\d+)-\w+")
+_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy|doctor|incident)-(\d+)-(\d+)-(\d+)-\w+")
 
 
 def make_scratch(purpose: str) -> Path:
@@ -112,7 +112,7 @@ def make_scratch(purpose: str) -> Path:
     Parameters
     ----------
     purpose
-        dask, labels, fetched, methods, cut or copy.
+        dask, labels, fetched, methods, cut, copy, doctor or incident.
     """
     remove_abandoned()
     owner = f"{_namespace()}-{os.getpid()}-{_read_start(os.getpid())}"

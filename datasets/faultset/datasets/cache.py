@@ -22,14 +22,21 @@ def cached_path(root: Path, name: str) -> Path:
     return root / FOLDER / name
 
 
+def make_cache(path: Path) -> None:
+    """Create the folder of a cached file or folder, which git then ignores."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ignored = path.parent / ".gitignore"
+    if not ignored.exists():
+        ignored.write_text("*\n")
+
+
 def store_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file of the cache atomically; do nothing if the dataset is read-only."""
     with contextlib.suppress(OSError):
         if path.parent.is_symlink():
             return
         if not path.parent.is_dir():
-            path.parent.mkdir(exist_ok=True)
-            (path.parent / ".gitignore").write_text("*\n")
+            make_cache(path)
         with replacing(path, durable=False) as temporary, temporary.open("wb") as file:
             write(file)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import count_text
-from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.evaluators.agent_evaluation.evaluation import (
     AgentEvaluation,
@@ -24,7 +24,7 @@ from faultset.evaluators.agent_evaluation.evaluation import (
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
 from faultset.evaluators.execution.checkpoint import Checkpoint, checkpoint_path
-from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
+from faultset.evaluators.execution.dataset_source import DatasetSource, open_input, open_source
 from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, run_methods
 from faultset.evaluators.execution.plan import identify_codes
 from faultset.evaluators.execution.scheduling import MethodEngine
@@ -46,6 +46,7 @@ from faultset.evaluators.recordings.cut_episodes import (
 from faultset.evaluators.recordings.online_detection import detect_online
 from faultset.evaluators.recordings.predicted_windows import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
+from faultset.evaluators.recordings.training import check_recordings_differ, open_training_episodes
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE, check_writable
 from faultset.evaluators.results.provenance import code_version, identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
@@ -113,11 +114,16 @@ def evaluate(
             "with a separate training dataset, the whole test dataset is tested by methods fitted in this evaluation; "
             f"leave out the {other}"
         )
-    if isinstance(dataset, str | Path) and not is_url(str(dataset)):
-        dataset = open_dataset(local_path(str(dataset)), options.get("version"))
+    settings = EvaluationSettings.of(options)
+    opened = open_input(dataset, options.get("version"), progress)
+    training = None if train is None else open_input(train, None, progress)
+    if isinstance(opened, Dataset) and isinstance(training, Dataset):
+        check_recordings_differ(training, opened)
     call = EvaluationCall(
         options=options,
-        settings=EvaluationSettings.of(options),
+        settings=settings,
+        location=str(dataset.root if isinstance(dataset, Dataset) else dataset),
+        train=training,
         folder=None if out is None else Path(out),
         started=started,
         progress=progress,
@@ -125,9 +131,9 @@ def evaluate(
         recorded=tuple(read_recorded_runs(agents)),
     )
     specs = choose_baselines(methods)
-    if isinstance(dataset, Dataset) and dataset.recording_files:
-        return call.evaluate_recordings(dataset, specs)
-    return call.evaluate_episodes(dataset, specs)
+    if isinstance(opened, Dataset) and opened.recording_files:
+        return call.evaluate_recordings(opened, specs)
+    return call.evaluate_episodes(opened, specs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +142,10 @@ class EvaluationCall:
 
     options: EvaluationOptions
     settings: EvaluationSettings
+    location: str
+    """Folder or URL of the dataset, for reports."""
+    train: str | Dataset | None
+    """Separate training dataset, or the URL of one without recordings."""
     folder: Path | None
     """Folder for the results; None writes nothing."""
     started: Callable[[EvaluationStart], None] | None
@@ -149,18 +159,19 @@ class EvaluationCall:
 
     def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
         """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
-        if self.options.get("train") is not None:
-            raise UsageError("a separate training dataset is only for episodes; leave it out, or cut episodes first")
-        asks_at_alarms = not dataset.episodes and any(
-            spec.task != "detection" and spec.task in self.settings.tasks for spec in specs
-        )
+        others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
+        if self.recorded and not dataset.episodes and not others:
+            raise UsageError(
+                "agents on recordings are compared with methods for localization or root causes, and none is chosen; "
+                "add one to --baselines or to --tasks"
+            )
         detected = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.create_engine() as engine:
             dataset.check_files(engine.workers)
             files = [file for file in self.files if is_about_recordings(file, dataset)]
-            detectors = self._choose_detectors(dataset, specs, alarms=asks_at_alarms)
+            detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
                 detected = detect_online(
@@ -168,6 +179,8 @@ class EvaluationCall:
                     detectors,
                     self.settings,
                     engine,
+                    train=self.train,
+                    location=self.location,
                     files=files,
                     folder=self.folder,
                     started=self.started,
@@ -238,7 +251,7 @@ class EvaluationCall:
         cuts
             The recordings from which the episodes were cut.
         """
-        settings, folder, files, train = self.settings, self.folder, self.files, self.options.get("train")
+        settings, folder, files, train = self.settings, self.folder, self.files, self.train
         with ExitStack() as stack:
             engine = self.create_engine()
             read_source = stack.enter_context(open_source(dataset, self.options.get("version"), engine.workers))
@@ -247,7 +260,9 @@ class EvaluationCall:
             running = stack.enter_context(ExitStack())
             running.enter_context(engine)
             _check_names(specs, files, self.recorded)
-            read_training = None if train is None else stack.enter_context(open_source(train, None, engine.workers))
+            read_training = None
+            if train is not None:
+                read_training = stack.enter_context(open_training_episodes(train, engine.workers))
             if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
                 # a table sets the thresholds of all detectors by one rule, which now needs training episodes
                 settings = replace(settings, calibrate=True)

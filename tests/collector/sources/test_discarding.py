@@ -32,6 +32,21 @@ def test_metrics_before_a_time_are_freed() -> None:
     assert store.window(10 * SECOND, 11 * SECOND).table({})["value"].to_pylist() == [10, 20]
 
 
+def test_series_of_pods_that_ended_are_freed_with_their_last_sample() -> None:
+    store = MetricStore()
+    for restart in range(100):
+        pod = f"geo-{restart}"
+        numbers = [store.number(SeriesKey("geo", pod, "geo", name, "{}", "gauge")) for name in ("a", "b")]
+        store.add(restart * SECOND, numbers, [restart, restart])
+        store.discard((restart - 1) * SECOND, {f"geo-{number}" for number in range(restart + 1)})
+    assert len(store._series) <= 6
+    assert store.pods == {"geo-98", "geo-99"}
+    rows = store.window(0, 100 * SECOND).table({}).to_pylist()
+    assert [(row["pod"], row["metric"], row["value"]) for row in rows] == [
+        (f"geo-{restart}", name, restart) for restart in (98, 99) for name in ("a", "b")
+    ]
+
+
 def test_spans_before_a_time_and_their_words_are_freed() -> None:
     store = SpanStore()
 

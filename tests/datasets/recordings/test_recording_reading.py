@@ -131,6 +131,7 @@ def test_cuts_are_the_same_again_and_are_kept(recording: Recording[Dataset], tmp
     first = recording.episodes(before_s=100, after_s=80, healthy=1)
     assert len(first) == 3
     assert recording.episodes(before_s=100, after_s=80, healthy=1).root == first.root
+    assert (first.root.parent / ".gitignore").read_text() == "*\n"
     assert recording.episodes(before_s=100, after_s=80, healthy=1, out=tmp_path / "x").episodes == first.episodes
     with pytest.raises(DataError, match="no incident and no healthy stretch"):
         recording.episodes(before_s=3000, after_s=600)

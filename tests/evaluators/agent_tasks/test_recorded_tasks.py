@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from inspect_ai.solver import SolverSpec
 
 from faultset.agents.interface.inspect_tools import shown_text
 from faultset.agents.runs.record import AskedQuestion
+from faultset.agents.solvers.controls import random_agent, scripted
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
+from faultset.evaluators import evaluate
+from faultset.evaluators.agent_evaluation.evaluation import read_recorded_runs
 from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause, score_report
 from faultset.evaluators.results.truth import Truth, build_truth
+from tests.evaluators.recordings.recording_samples import recorded_dataset
 
 from .conftest import FAULTY, SAMPLE, Run, called, mock, text, values_of
 
@@ -76,6 +81,33 @@ def test_an_alarm_starts_the_work_of_the_detected_protocol() -> None:
     assert all("An alarm was raised at" in str(sample.input) for sample in task.dataset)
 
 
+def test_a_complaint_takes_the_place_of_the_time_and_names_its_agents(run: Run) -> None:
+    log = run(localization(**ABOUT, protocol="oracle", complaint=True), solver=scripted())
+    (sample,) = log.samples or ()
+    assert 'A user complains: "since about 02:10 UTC, GET /hotels often fails".' in str(sample.input)
+    assert "An alarm was raised" not in str(sample.input)
+    (recorded,) = read_recorded_runs([log.location])
+    assert recorded.label == "scripted, complaint"
+
+
+def test_incidents_of_a_recording_are_asked_at_the_alarms_that_evaluate_raises_online(run: Run, tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", {"r1": [(2000, 150), (2900, 120)]})
+    with pytest.raises(UsageError, match="choose faultset/localization"):
+        detection(dataset=str(dataset.root))
+    run(localization(dataset=str(dataset.root)), solver=random_agent())
+    with pytest.raises(UsageError, match="add one to --baselines"):
+        evaluate(dataset, ["spot"], agents=[tmp_path / "logs"], workers=1)
+    done = evaluate(dataset, ["max-z"], agents=[tmp_path / "logs"], workers=1, protocol="detected")
+    faulty = (row for row in done.rows if row.truth.faulty and row.protocol == "detected")
+    rows = {(row.baseline, row.episode): row for row in faulty}
+    asked = [episode for name, episode in rows if name == "random-agent"]
+    assert len(asked) == 2
+    for episode in asked:
+        agent, method = rows["random-agent", episode], rows["max-z", episode]
+        assert agent.status == "ok"
+        assert agent.given_alarm_ns == method.given_alarm_ns is not None
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
@@ -94,9 +126,9 @@ def test_arguments_that_name_nothing_are_one_sentence(
         localization(**arguments)
 
 
-@pytest.mark.parametrize("more", [{"protocol": "oracle"}, {"alarm": "ksigma"}])
-def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="takes neither protocol nor alarm"):
+@pytest.mark.parametrize("more", [{"protocol": "oracle"}, {"alarm": "ksigma"}, {"complaint": True}])
+def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="takes no protocol, alarm or complaint"):
         detection(**ABOUT, **more)
 
 

@@ -163,8 +163,10 @@ def test_baselines_are_listed_with_what_they_need():
     assert records["ksigma"]["task"] == "detection"
     assert records["sli-rule"]["needs"] == ["sli"]
     table = CliRunner().invoke(baselines, ["--task", "localization"]).stdout
-    assert "max-z" in table
     assert "ksigma" not in table
+    line = next(line for line in table.splitlines() if line.startswith("epsilon-diagnosis"))
+    for text in ("metrics", "instant", "above controls", "Shan et al., ε-Diagnosis, WWW 2019"):
+        assert text in line
     assert CliRunner().invoke(baselines, ["--task", "x"]).exit_code == 2
 
 

@@ -10,8 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets import open_dataset
 from faultset.datasets.explorer.answers import read_answers
+from faultset.datasets.remote.publishing import publish_dataset
 from faultset.evaluators import Evaluation, EvaluationStart, evaluate, evaluation_call
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from tests.datasets.recorded_samples import at
 from tests.evaluators.recordings.recording_samples import recorded_dataset
 
@@ -136,3 +139,43 @@ def test_a_recording_that_is_never_healthy_is_refused(tmp_path: Path) -> None:
     dataset = recorded_dataset(tmp_path, {"r1": []}, voids=voids)
     with pytest.raises(DataError, match="never healthy for 120 s"):
         evaluate(dataset, ["ksigma"], workers=1)
+
+
+def test_methods_learn_from_another_dataset_of_recordings(tmp_path: Path, example_dataset: Path) -> None:
+    sample = open_dataset(example_dataset)
+    tested = recorded_dataset(tmp_path / "tested", {"t1": [(400, 120), (1500, 150)], "t2": []})
+    learned = recorded_dataset(tmp_path / "learned", {"r1": [(600, 120)]}, context={"app": "social"})
+    methods, options = ["forecast-residual", "always-no", "most-frequent"], {"workers": 1, "protocol": "oracle"}
+    done = evaluate(tested, methods, train=learned, **options)
+    assert done.recordings is not None
+    assert done.recordings.split == "train on learned 1.0.0"
+    assert {row.truth.view_start_ns for row in done.recordings.rows} == {
+        window.reference_start_ns for window in DetectionPlan.for_tests(tested).windows.values()
+    }
+    assert (entry(done, "forecast-residual").metrics["recall"].n, len(done.recordings.facts)) == (2, 2)
+    assert {row.split for row in done.rows} == {"train on learned 1.0.0"}
+    onto_episodes = evaluate(sample, ["most-frequent"], train=tested, **options)
+    assert {row.split for row in onto_episodes.rows} == {"train on tested 1.0.0"}
+    from_episodes = evaluate(tested, ["spot"], train=sample, **options)
+    assert from_episodes.recordings is not None
+    assert from_episodes.recordings.split.startswith("train on ")
+
+
+def test_training_on_a_tested_recording_is_refused(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "one", {"r1": [(400, 120)]})
+    same = recorded_dataset(tmp_path / "other", {"r2": [(400, 120)]})
+    for train in (dataset, same):
+        with pytest.raises(DataError, match="share 1 recording"):
+            evaluate(dataset, ["spot"], train=train, workers=1)
+
+
+def test_recordings_at_a_url_are_scored_like_a_local_copy(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", {"r1": [(2000, 150), (2900, 120)]})
+    publish_dataset(dataset.root, "memory://bucket/hours")
+    places = ("memory://bucket/hours", dataset)
+    there, here = (evaluate(place, ["spot"], workers=1, tasks=["detection"]) for place in places)
+    assert there.recordings is not None
+    assert here.recordings is not None
+    alarms = [[*done.recordings.list_alarm_rows()] for done in (there, here)]
+    assert alarms[0] == alarms[1] != []
+    assert (there.recordings.location, there.board.dataset) == ("memory://bucket/hours", "hours")

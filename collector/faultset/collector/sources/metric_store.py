@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,16 +36,29 @@ class MetricStore:
         self._values = array("d")
         self._series: list[SeriesKey] = []
         self._index: dict[SeriesKey, int] = {}
+        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._times)
 
     def number(self, series: SeriesKey) -> int:
-        """Return the number of a series; a new series gets the next number."""
-        number = self._index.setdefault(series, len(self._series))
-        if number == len(self._series):
+        """Return the number of a series; a new series gets a free number or the next one."""
+        number = self._index.get(series)
+        if number is not None:
+            return number
+        if self._free:
+            number = self._free.pop()
+            self._series[number] = series
+        else:
+            number = len(self._series)
             self._series.append(series)
+        self._index[series] = number
         return number
+
+    @property
+    def pods(self) -> set[str | None]:
+        """The pods that have series."""
+        return {series.pod for series in self._index}
 
     def add(self, time_ns: int, numbers: Sequence[int], values: Sequence[float]) -> None:
         """Add one sample per series, all with the same time."""
@@ -53,12 +66,22 @@ class MetricStore:
         self._numbers.extend(numbers)
         self._values.extend(values)
 
-    def discard(self, before_ns: int) -> None:
-        """Forget the samples before a time."""
+    def discard(self, before_ns: int, ended: Collection[str] = ()) -> None:
+        """Forget the samples before a time, and the series of ended pods without a later sample.
+
+        The numbers of these series are given to others, so no caller may use them again.
+        """
         is_recent = copy_column(self._times, "i8") >= before_ns
         for name, code in (("_times", "i8"), ("_numbers", "i4"), ("_values", "f8")):
             column: array[Any] = getattr(self, name)
             setattr(self, name, array(column.typecode, copy_column(column, code)[is_recent].tobytes()))
+        if not ended:
+            return
+        sampled = {*np.unique(copy_column(self._numbers, "i4")).tolist()}
+        for series, number in [*self._index.items()]:
+            if series.pod in ended and number not in sampled:
+                del self._index[series]
+                self._free.append(number)
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return a copy of the samples with `start_ns <= time < end_ns`."""

@@ -14,7 +14,7 @@ import numpy as np
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import translate_write_errors
 from faultset.core.times import SECOND_NS
-from faultset.datasets.cache import cached_path
+from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.incidents import Incident
 from faultset.datasets.format.labels import UNLABELLED
@@ -110,6 +110,8 @@ def write_cuts(
             f"before and {lengths.after_s:g} s after an onset; choose shorter times"
         )
     with translate_disk_full(folder.parent), translate_write_errors(folder):
+        if out is None:
+            make_cache(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder, "cut") as scratch:
             for view, truth, cut in cuts:

@@ -204,17 +204,28 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
     if not is_url(location):
         yield local_path(location)
         return
-    url = location.rstrip("/")
-    version_file, text = read_remote_version(url, version)
     with scratch("copy") as folder:
-        dataset = _mirror(Path(folder), version_file, text)
-        units = version_file.units()
-        steps = StepCounter(len(units), progress)
-        for unit, files in units.items():
-            for name, data in fetch_present(f"{url}/{unit}", list(files)).items():
-                _write(dataset.root / unit / name, data)
-            steps.add()
-        yield dataset.root
+        yield copy_version(location, version, Path(folder), progress)
+
+
+def copy_version(url: str, version: str | None, folder: Path, progress: Progress | None = None) -> Path:
+    """Copy the existing files of a dataset version at a URL into a folder of its name, without verification.
+
+    Returns
+    -------
+    Path
+        That folder, below `folder`.
+    """
+    url = url.rstrip("/")
+    version_file, text = read_remote_version(url, version)
+    dataset = _mirror(folder, version_file, text, name=url.rpartition("/")[2])
+    units = version_file.units()
+    steps = StepCounter(len(units), progress)
+    for unit, files in units.items():
+        for name, data in fetch_present(f"{url}/{unit}", list(files)).items():
+            _write(dataset.root / unit / name, data)
+        steps.add()
+    return dataset.root
 
 
 def list_version_files(location: str) -> list[VersionFile]:
@@ -238,8 +249,8 @@ def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str]
         _write(mirror / EPISODES / name, data)
 
 
-def _mirror(folder: Path, listing: VersionFile, text: bytes) -> Dataset:
-    root = folder / "dataset"
+def _mirror(folder: Path, listing: VersionFile, text: bytes, name: str = "dataset") -> Dataset:
+    root = folder / name
     _write(root / VERSIONS / f"{listing.version}.json", text)
     return Dataset(root, listing)
 

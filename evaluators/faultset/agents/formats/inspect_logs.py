@@ -138,6 +138,8 @@ def _build_run(source: str, log: EvalLog, sample: EvalSample, origin: str, optio
     record = AgentRecord.model_validate(sample.store[AGENT]) if AGENT in sample.store else None
     question = AskedQuestion.model_validate(sample.metadata[QUESTION]) if QUESTION in sample.metadata else None
     name = record.name if record else log.eval.solver or "inspect"
+    if question is not None and question.complaint:
+        name = f"{name}, complaint"
     # controls call no model, even if the log names one
     model = None if record and record.kind == "control" else log.eval.model or options.model
     writer = TrajectoryWriter(options.agent or name, version=record.version if record else "unknown", model=model)

@@ -81,7 +81,7 @@ class AIOpsLabEnvironment:
         return (
             f"You operate the application {recording.context.app}.\nService Name: {recording.context.app}\n"
             f"Namespace: {recording.namespace}\nServices: {', '.join(self.session.candidates)}\n"
-            f"{self.session.instructions.split(' End with')[0]}"
+            f"{self.session.instructions.split(' End with')[0]} {self.session.situation}".rstrip()
         )
 
     @property

@@ -53,11 +53,13 @@ class AgentSession:
         Tools of the episode; the submission of the task is added to them.
     task
         The task.
+    situation
+        Sentences about the alarm and the time; see `describe_situation`.
 
     Attributes
     ----------
     instructions
-        Instructions for the agent.
+        Instructions for the agent, with the situation.
     submission
         Name of the tool that ends the session.
     answer
@@ -69,11 +71,14 @@ class AgentSession:
         Number of submissions that were rejected because of invalid names.
     """
 
-    def __init__(self, tools: EpisodeTools, task: RecordedTask = "all") -> None:
+    situation = ""
+
+    def __init__(self, tools: EpisodeTools, task: RecordedTask = "all", situation: str = "") -> None:
         if task not in SESSION_TASKS:
             raise UsageError(f'the task must be one of {", ".join(SESSION_TASKS)}, got "{task}"; choose one of them')
         self._begin(tools, task, _SUBMISSIONS[task])
-        self.instructions = task_instructions(task)
+        self.situation = situation
+        self.instructions = f"{task_instructions(task)} {situation}".rstrip()
 
     def _begin(self, tools: EpisodeTools, task: SessionTask, submission: str) -> None:
         self.tools = tools
@@ -167,10 +172,20 @@ def task_instructions(task: RecordedTask) -> str:
     )
 
 
-def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
-    """Return the instructions with the alarm, if any, and the current time."""
-    alarm = "" if alarm_ns is None else f" An alarm was raised at {rfc3339(alarm_ns)}; it may be false."
-    return f"{task_instructions(task)}{alarm} It is {clock} now."
+def describe_situation(clock: ViewClock, alarm_ns: int | None = None, complaint: str | None = None) -> str:
+    """Return sentences about the alarm or the complaint, if any, and the current time.
+
+    Parameters
+    ----------
+    complaint
+        What a user says in place of the alarm; see `faultset.agents.interface.complaints.word_complaint`.
+    """
+    opening = ""
+    if complaint:
+        opening = f'A user complains: "{complaint}". The complaint may be wrong. '
+    elif alarm_ns is not None:
+        opening = f"An alarm was raised at {rfc3339(alarm_ns)}; it may be false. "
+    return f"{opening}It is {clock} now."
 
 
 def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:

@@ -296,6 +296,8 @@ class AskedQuestion(BaseModel):
     protocol: str | None = None
     alarm_ns: int | None = None
     alarm_detector: str | None = None
+    complaint: str | None = None
+    """What a user said in place of the alarm."""
 
 
 class AgentRecord(BaseModel):

@@ -167,7 +167,7 @@ class AgentEvaluation:
     def check(self, specs: Iterable[BaselineSpec]) -> None:
         """Raise UsageError if no chosen baseline computes the alarms that the runs started from."""
         settings, detectors = self._settings, self._settings.alarm_detectors
-        has_alarms = any(
+        has_alarms = bool(self._scope.online_alarms) or any(
             spec.name in detectors or spec.task != "detection" for spec in specs if spec.task in settings.tasks
         )
         runs = [recorded.run for recorded in self._runs]

@@ -12,8 +12,9 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
+from faultset.agents.interface.complaints import word_complaint
 from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools, session_report
-from faultset.agents.interface.session import AgentSession, RecordedTask, problem_text
+from faultset.agents.interface.session import AgentSession, RecordedTask, describe_situation, task_instructions
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
 from faultset.agents.solvers.model_agents import react
 from faultset.core.errors import DataError, UsageError
@@ -22,7 +23,7 @@ from faultset.datasets import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
-from faultset.datasets.training.folds import folds_of_split
+from faultset.datasets.training.folds import Fold, folds_of_split
 from faultset.evaluators.agent_evaluation.rows import (
     AgentQuestion,
     RowContext,
@@ -33,6 +34,7 @@ from faultset.evaluators.agent_evaluation.rows import (
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import default_detector
+from faultset.evaluators.recordings.cut_episodes import CutEpisodes, cut_recordings, list_online_alarms
 from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
 from faultset.evaluators.results.truth import Truth, build_truth
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
@@ -132,20 +134,26 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         split: str | None = None,
         protocol: str = "detected",
         alarm: str | None = None,
+        complaint: bool = False,
         message_limit: int = MESSAGE_LIMIT,
     ) -> Task:
         opened = _open_recorded(dataset, version)
-        source = DatasetSource.of(opened).without_unlabelled()
-        truths = _choose_truths(source, episodes, split)
-        detectors: dict[str, str] = {}
-        alarms: Mapping[str, int | None] = {}
         if protocol not in PROTOCOLS:
             raise unknown_name("protocol", protocol, PROTOCOLS)
-        if session_task == "detection" and (protocol != "detected" or alarm is not None):
-            raise UsageError("detection takes neither protocol nor alarm; leave them out")
+        if session_task == "detection" and (protocol != "detected" or alarm is not None or complaint):
+            raise UsageError("detection takes no protocol, alarm or complaint; leave them out")
+        cuts = None if opened.episodes else _cut(opened, session_task)
+        if cuts is not None:
+            opened = cuts.dataset
+        source = DatasetSource.of(opened).without_unlabelled()
+        truths = _choose_truths(source, episodes, split, () if cuts is None else cuts.select_folds(split))
+        detectors: dict[str, str] = {}
+        alarms: Mapping[str, int | None] = {}
         if session_task != "detection" and protocol == "detected":
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
-            alarms = _compute_alarms(opened, detectors, split)
+            alarms = _compute_alarms(opened, detectors, split, cuts)
+        if cuts is not None:
+            source = cuts.restore_identity(source)
         task_of_rows = "rca" if session_task == "diagnosis" else session_task
         questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
@@ -155,7 +163,8 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
             )
         by_episode = {truth.episode: truth for truth in truths}
         samples = [
-            _build_sample(opened, item, by_episode[item.episode], detectors.get(item.episode)) for item in questions
+            _build_sample(opened, item, by_episode[item.episode], detectors.get(item.episode), complaint=complaint)
+            for item in questions
         ]
         return Task(
             dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
@@ -175,7 +184,7 @@ _PARAMETERS = """
 Parameters
 ----------
 dataset
-    Folder, or name of a dataset that comes with the project.
+    Folder, or name of a dataset that comes with the project. Of recordings, the episodes that `evaluate` cuts out.
 version
     Version of the dataset; the newest by default.
 episodes
@@ -186,13 +195,33 @@ protocol
     detected: start from the alarm of a detector; oracle: start from the true onset. Not for detection.
 alarm
     Detector for "detected"; the default is that of `evaluate`. Not for detection.
+complaint
+    Give the vague complaint of a user in place of the alarm or the onset. Not for detection.
 """
 detection = _declare_task("detection", "detection", "Ask whether the system has a fault.")
 localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
 root_cause = _declare_task("root_cause", "diagnosis", "Ask for the system level and the type of the fault.")
 
 
-def _choose_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
+def _cut(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
+    """Cut the episodes of a dataset of recordings."""
+    if session_task == "detection":
+        raise UsageError(
+            f"{dataset.root} has recordings only, on which detectors run online; choose faultset/localization or "
+            "faultset/root_cause"
+        )
+    cuts = cut_recordings(dataset)
+    if cuts is None:
+        raise DataError(
+            f"{dataset.root} has recordings only, and no incident of theirs names one of several services and has "
+            "enough time around it; choose other data"
+        )
+    return cuts
+
+
+def _choose_truths(
+    source: DatasetSource, episodes: Names, split: str | None, folds: Sequence[Fold] = ()
+) -> list[Truth]:
     names = [name for name in episodes.split(",") if name] if isinstance(episodes, str) else list(episodes or ())
     by_episode = {truth.episode: truth for truth in source.truths}
     for name in names:
@@ -200,19 +229,29 @@ def _choose_truths(source: DatasetSource, episodes: Names, split: str | None) ->
             raise unknown_name("episode", name, list(by_episode))
     chosen = dict.fromkeys(names or by_episode)
     if split is not None:
-        tested = {name for fold in folds_of_split(split, source.splits, source.truths) for name in fold.test}
+        folds = folds or folds_of_split(split, source.splits, source.truths)
+        tested = {name for fold in folds for name in fold.test}
         chosen = {name: None for name in chosen if name in tested}
     return [by_episode[name] for name in chosen]
 
 
-def _compute_alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
+def _compute_alarms(
+    dataset: Dataset, detectors: Mapping[str, str], split: str | None, cuts: CutEpisodes | None
+) -> Mapping[str, int | None]:
+    """Return episode -> alarm; in recordings, detectors run online."""
     names = sorted({*detectors.values()})
+    if cuts is not None:
+        online = evaluate(cuts.origin, names, tasks=("detection",), split=split).recordings
+        return {} if online is None else list_online_alarms(cuts, online, detectors.__getitem__)
     evaluation = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
     return find_alarms(evaluation.rows, detectors.get)
 
 
-def _build_sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:
-    context = dataset.view(question.episode).context
+def _build_sample(
+    dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None, *, complaint: bool
+) -> Sample:
+    view = dataset.view(question.episode)
+    clock = _build_clock(view.context, question.alarm_ns)
     asked_question = AskedQuestion(
         folder=str(dataset.root.absolute()),
         version=dataset.version,
@@ -220,10 +259,12 @@ def _build_sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detec
         protocol=question.protocol,
         alarm_ns=question.alarm_ns,
         alarm_detector=detector,
+        complaint=word_complaint(view, question.alarm_ns) if complaint and question.alarm_ns is not None else None,
     )
+    situation = describe_situation(clock, asked_question.alarm_ns, asked_question.complaint)
     return Sample(
         id=question.episode,
-        input=problem_text(question.task, _build_clock(context, question.alarm_ns), question.alarm_ns),
+        input=f"{task_instructions(question.task)} {situation}",
         target=_describe_answer(question.task, truth),
         metadata={
             QUESTION: asked_question.model_dump(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,15 @@ from faultset.core.command_line.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import RecordedTask
-    from faultset.datasets.tools.toolset import EpisodeTools
+    from faultset.datasets import EpisodeView
+    from faultset.datasets.tools.recording import ViewClock
 
 TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
 
 
 @command("serve", short_help="Offer a recorded episode to agents over MCP.")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--episode", "episode_id", help="Episode to offer; its name is hidden from the agent.")
+@click.option("--episode", "episode_id", help="Episode or recording to offer; its name is hidden from the agent.")
 @click.option("--version", "version", help="Version of the dataset; the newest by default.")
 @click.option("--task", default="all", show_default=True, help="Question: detection, localization, diagnosis or all.")
 @click.option(
@@ -28,8 +30,10 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
     "now_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Current time, in seconds from the start of the view.  [default: its end]",
+    help="Current time, in seconds from the start of the view.  [default: its end, or a minute after the alarm]",
 )
+@click.option("--at", "at_text", metavar="TIME", help="Alarm to start from, in UTC: 14:03:20. Needed for a recording.")
+@click.option("--complaint", is_flag=True, help="Give the vague complaint of a user in place of the alarm.")
 @click.option(
     "--diagnose", is_flag=True, help="Also offer the tool diagnose; it names suspects, so do not score such agents."
 )
@@ -41,6 +45,8 @@ def serve(
     version: str | None,
     task: str,
     now_s: float | None,
+    at_text: str | None,
+    complaint: bool,
     diagnose: bool,
     port: int | None,
     out: Path | None,
@@ -55,6 +61,7 @@ def serve(
     \b
     Example:
       faultset agents serve datasets/sample --episode a5edb68659bc
+      faultset agents serve core-2 --episode ID --at 2026-11-28T14:03:20 --complaint
     """
     from typing import cast
 
@@ -63,10 +70,19 @@ def serve(
     from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
     from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
-    from faultset.datasets.dataset import episode_folder
+    from faultset.datasets import EpisodeView
+    from faultset.datasets.tools.toolset import EpisodeTools
 
-    folder = episode_folder(dataset, episode_id, version)
-    session = AgentSession(_open_tools(folder, now_s, diagnose), cast("RecordedTask", task))
+    stack = ExitStack()
+    folder = _open_folder(stack, dataset, episode_id, version, at_text)
+    view = EpisodeView(folder)
+    clock, situation = _describe_start(view, now_s, at_text, complaint=complaint)
+    tools = EpisodeTools(view, clock)
+    if diagnose:
+        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
+
+        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
+    session = AgentSession(tools, cast("RecordedTask", task), situation)
     _confine(folder, out)
 
     def save_report() -> None:
@@ -83,25 +99,44 @@ def serve(
             serve_on_loopback(session, port, token, save_report)
     finally:
         save_report()
+        stack.close()
         report = session.report()
         click.echo(f"Answer: {json.dumps(report['answer'])}; {report['tool_calls']} calls", err=True)
 
 
-def _open_tools(folder: Path, now_s: float | None, diagnose: bool) -> EpisodeTools:
-    """Return the tools of an episode at a time, in seconds from the start of its view; by default at its end."""
-    from faultset.datasets import EpisodeView
-    from faultset.datasets.tools.recording import ViewClock
-    from faultset.datasets.tools.toolset import EpisodeTools
+def _open_folder(
+    stack: ExitStack, dataset: Path, episode: str | None, version: str | None, at_text: str | None
+) -> Path:
+    """Return the folder of the episode; the surroundings of a time in a recording are written to a temporary one."""
+    from faultset.datasets.dataset import episode_folder
+    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
 
-    view = EpisodeView(folder)
+    if at_text is None:
+        return episode_folder(dataset, episode, version)
+    source = IncidentSource(paths=(str(dataset),), episode=episode, version=version, at=at_text)
+    return stack.enter_context(opened_episode(source)).path
+
+
+def _describe_start(
+    view: EpisodeView, now_s: float | None, at_text: str | None, *, complaint: bool
+) -> tuple[ViewClock, str]:
+    """Return the clock, and sentences about the alarm or complaint at which the agent starts."""
+    from faultset.agents.interface.complaints import word_complaint
+    from faultset.agents.interface.session import describe_situation
+    from faultset.core.errors import UsageError
+    from faultset.datasets.tools.recording import ViewClock
+    from faultset.evaluators.diagnosis.times import check_moment, read_moment
+
     context = view.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
-    tools = EpisodeTools(view, clock)
-    if diagnose:
-        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
-
-        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
-    return tools
+    if at_text is None:
+        if complaint:
+            raise UsageError("--complaint needs the time of the alarm; add --at TIME")
+        return clock, ""
+    alarm_ns = check_moment(read_moment(at_text, context.view_start_ns), context)
+    if now_s is None:
+        clock = ViewClock.after(context, alarm_ns)
+    return clock, describe_situation(clock, alarm_ns, word_complaint(view, alarm_ns) if complaint else None)
 
 
 def _read_token() -> str:

@@ -183,7 +183,7 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
-        self._done, self._label = 0, "views of recordings"
+        self._done, self._label = 0, "recordings or their views"
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.processes import make_scratch
@@ -26,7 +28,14 @@ from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.table_folders import TRUTH, table_file
 from faultset.datasets.format.version_files import VERSIONS
-from faultset.datasets.remote.file_systems import fetch, is_url, local_path, open_labels
+from faultset.datasets.remote.file_systems import (
+    copy_version,
+    fetch,
+    is_url,
+    local_path,
+    open_labels,
+    read_remote_version,
+)
 from faultset.datasets.validation import check_content
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.file_cache import load_or_compute
@@ -128,8 +137,6 @@ def _fetched_episodes() -> _FetchedEpisodes:
     global _episodes
     with _episodes_lock:
         if _episodes is None:
-            import atexit
-
             _episodes = _FetchedEpisodes()
             atexit.register(remove_fetched_episodes)
         return _episodes
@@ -180,8 +187,8 @@ class DatasetSource:
         root = Path(dataset.root).resolve()
         if not dataset.episodes and dataset.recording_files:
             raise DataError(
-                f"{url or root} version {dataset.version} has recordings and no episodes; evaluate a local copy of it, "
-                "or cut episodes out of the recordings"
+                f"{url or root} version {dataset.version} has recordings and no episodes; cut episodes out of the "
+                "recordings first, with Recording.episodes in Python"
             )
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
@@ -287,6 +294,32 @@ def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
         with suppress(DataError):
             gaps = reference_gaps(view)
     return _EpisodeFacts(truth, gaps)
+
+
+def open_input(
+    dataset: str | Path | Dataset, version: str | None = None, progress: Progress | None = None
+) -> str | Dataset:
+    """Open a dataset; return the URL of one without recordings, whose episodes are fetched when they are needed.
+
+    A dataset with recordings at a URL is copied to this machine until this process ends.
+
+    Parameters
+    ----------
+    dataset
+        Folder, URL, or opened dataset.
+    progress
+        Called as recordings are copied.
+    """
+    if isinstance(dataset, Dataset):
+        return dataset
+    location = str(dataset)
+    if not is_url(location):
+        return open_dataset(local_path(location), version)
+    if not read_remote_version(location.rstrip("/"), version)[0].recordings:
+        return location
+    scratch = make_scratch("copy")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return open_dataset(copy_version(location, version, scratch, progress), version)
 
 
 def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:

@@ -13,7 +13,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
-from faultset.datasets.cache import cached_path
+from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.stretches import Stretch
@@ -28,7 +28,7 @@ from faultset.evaluators.recordings.detection_windows import (
     plan_detection_windows,
     plan_training_windows,
 )
-from faultset.evaluators.recordings.folds import fold_recordings
+from faultset.evaluators.recordings.folds import RecordingFold, fold_recordings, list_whole_stretches
 
 Planner = Callable[[Recording[Dataset], Sequence[Stretch]], Iterator[DetectionWindow]]
 
@@ -56,14 +56,40 @@ class DetectionPlan:
         DataError
             No tested recording has a healthy reference.
         """
-        name, folds = fold_recordings(dataset, split)
+        return cls._of_folds(dataset, *fold_recordings(dataset, split))
+
+    @classmethod
+    def for_tests(cls, dataset: Dataset) -> DetectionPlan:
+        """Plan windows over whole recordings, for detectors that learn from another dataset; see `of`."""
+        return cls._of_folds(dataset, "", [RecordingFold(number=0, train=(), test=list_whole_stretches(dataset))])
+
+    @classmethod
+    def for_training(cls, dataset: Dataset) -> DetectionPlan:
+        """Plan windows over all healthy stretches, for detectors that are tested on another dataset.
+
+        Raises
+        ------
+        DataError
+            No recording has a healthy stretch of the length of a reference.
+        """
+        fold = RecordingFold(number=0, train=list_whole_stretches(dataset), test=())
+        plan = cls._of_folds(dataset, "", [fold])
+        if not plan.learned[0]:
+            raise DataError(
+                f"the recordings of {dataset.root} are never healthy for the length of a reference, so no detector can "
+                "learn from them; choose another --train"
+            )
+        return plan
+
+    @classmethod
+    def _of_folds(cls, dataset: Dataset, name: str, folds: Sequence[RecordingFold]) -> DetectionPlan:
         recordings = {recording.id: recording for recording in dataset.recordings()}
 
         def plan(planner: Planner, stretches: Sequence[Stretch]) -> tuple[DetectionWindow, ...]:
             return tuple(window for recording in recordings.values() for window in planner(recording, stretches))
 
         tested = {fold.number: plan(plan_detection_windows, fold.test) for fold in folds}
-        if not any(tested.values()):
+        if any(fold.test for fold in folds) and not any(tested.values()):
             least_s = min(map(choose_reference_ns, recordings.values())) / 1e9
             raise DataError(
                 f"the tested recordings of {dataset.root} are never healthy for {least_s:g} s, the length of a "
@@ -114,7 +140,7 @@ class DetectionPlan:
     def _write(self, folder: Path, progress: Progress | None) -> None:
         steps = StepCounter(len(self.windows), progress)
         with translate_disk_full(folder.parent), translate_write_errors(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_cache(folder)
             with new_folder(folder, "write windows") as scratch:
                 for window in self.windows.values():
                     recording = self.recordings[window.recording]

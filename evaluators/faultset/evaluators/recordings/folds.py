@@ -26,6 +26,11 @@ class RecordingFold:
     test: tuple[Stretch, ...]
 
 
+def list_whole_stretches(dataset: Dataset) -> tuple[Stretch, ...]:
+    """Return all time of all recordings."""
+    return tuple(Stretch(item.id, item.start_ns, item.end_ns) for item in dataset.recordings())
+
+
 def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tuple[RecordingFold, ...]]:
     """Return the name of a split of recordings, and its folds.
 

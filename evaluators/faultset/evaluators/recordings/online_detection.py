@@ -26,6 +26,7 @@ from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from faultset.evaluators.recordings.detector_runs import RecordingFacts
 from faultset.evaluators.recordings.predicted_windows import divide_into_windows
 from faultset.evaluators.recordings.results import RecordingResults
+from faultset.evaluators.recordings.training import train_elsewhere
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE
 from faultset.evaluators.results.provenance import code_version
 
@@ -39,6 +40,8 @@ def detect_online(
     settings: EvaluationSettings,
     engine: MethodEngine,
     *,
+    train: str | Dataset | None = None,
+    location: str = "",
     files: Sequence[PredictionFile] = (),
     folder: Path | None = None,
     started: Callable[[EvaluationStart], None] | None = None,
@@ -50,6 +53,10 @@ def detect_online(
     ----------
     detectors
         Detectors that do not need labels.
+    train
+        Dataset that detectors learn from; None for the other recordings.
+    location
+        Folder or URL of the dataset, for reports.
     files
         Prediction files about recordings.
     folder
@@ -62,7 +69,7 @@ def detect_online(
     DataError
         No recording can be watched, or a file is damaged.
     """
-    plan = DetectionPlan.of(dataset, settings.split)
+    plan = DetectionPlan.of(dataset, settings.split) if train is None else DetectionPlan.for_tests(dataset)
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
@@ -81,11 +88,14 @@ def detect_online(
         or not all(spec.own_threshold for spec in detectors),
     )
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
-    predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
     with ExitStack() as stack:
+        if train is not None:
+            scope = stack.enter_context(train_elsewhere(train, scope, engine.workers, progress))
+        predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
         if folder is not None:
             conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
+            conditions |= {"train": scope.settings.train} if scope.settings.train else {}
             codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
             checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=DETECTIONS_FILE))
         answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
@@ -100,10 +110,10 @@ def detect_online(
         return RecordingResults(
             rows=tuple(row for row in judged if row.protocol == "detected"),
             specs=answers.specs,
-            dataset=Path(dataset.root),
+            location=location or str(dataset.root),
             windows=plan.windows,
             facts=facts,
-            split=plan.split,
+            split=scope.split,
             threshold_rule=rule,
             digest=scope.source.digest,
             isolation=answers.isolation,

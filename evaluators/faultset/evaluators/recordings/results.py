@@ -47,8 +47,8 @@ class RecordingResults:
     """One answer per detector, seed and tested window."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
     """The detectors."""
-    dataset: Path
-    """Folder of the dataset."""
+    location: str
+    """Folder or URL of the dataset."""
     windows: Mapping[str, DetectionWindow] = field(repr=False)
     """Episode id -> window."""
     facts: Mapping[str, RecordingFacts] = field(repr=False)

@@ -126,7 +126,7 @@ def _build_recordings(board: Leaderboard, recordings: RecordingResults, results:
     tables = board.recorded_tables
     last = [table for table in tables if table.app == tables[-1].app]
     order = [entry.baseline for table in last for entry in table.entries]
-    explore = _explore_command(recordings.dataset, results)
+    explore = _explore_command(recordings.location, results)
     return {
         "tables": [
             (
@@ -142,7 +142,7 @@ def _build_recordings(board: Leaderboard, recordings: RecordingResults, results:
     }
 
 
-def _explore_command(dataset: Path | None, results: Path) -> str:
+def _explore_command(dataset: str | Path | None, results: Path) -> str:
     """Return the command that shows the episodes with the answers of these methods."""
     return shlex.join(["faultset", "dataset", "explore", str(dataset or "DATASET"), "--results", str(results)])
 

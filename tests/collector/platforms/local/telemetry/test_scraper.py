@@ -24,6 +24,7 @@ from faultset.collector.sources.metric_store import MetricStore
 Serve = Callable[[CollectorRegistry], tuple[str, int]]
 Rows = list[dict[str, Any]]
 INTERVAL_S = 0.3
+SECOND = 1_000_000_000
 
 
 def pod(name: str, address: tuple[str, int] | None) -> ScrapeTarget:
@@ -135,6 +136,21 @@ def test_an_answer_that_is_no_exposition_counts_as_a_failure(free_ip: Callable[[
     rows = run(work)
     assert of(rows, "up") == [("geo-1", 0.0)]
     assert values(rows, "metric") == {"up"}
+
+
+def test_series_of_a_pod_that_is_gone_are_freed_after_its_last_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MetricStore()
+    scraper = Scraper(store, interval_s=1, node=None, relay=None)
+    now = 100 * SECOND
+    monkeypatch.setattr("faultset.collector.platforms.local.telemetry.scraper.time.time_ns", lambda: now)
+    scraper.configure([pod("geo", None), pod("rate", None)])
+    scraper.configure([pod("rate", None)])
+    for before_s, pods in ((101, {"geo-1", "rate-1"}), (103, {"rate-1"})):
+        scraper.discard(before_s * SECOND)
+        assert store.pods == pods
+    scraper.configure([pod("geo", None), pod("rate", None)])
+    scraper.discard(200 * SECOND)
+    assert store.pods == {"geo-1", "rate-1"}
 
 
 def test_series_of_a_pod_that_is_gone_end(serve_metrics: Serve) -> None:

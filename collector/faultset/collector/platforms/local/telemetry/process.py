@@ -119,7 +119,7 @@ class TelemetryServer:
 
     def discard(self, request: DiscardTelemetry) -> None:
         """Forget the rows of a table before a time."""
-        {"metrics": self._metrics, "spans": self._spans}[request.table].discard(request.before_ns)
+        {"metrics": self._scraper, "spans": self._spans}[request.table].discard(request.before_ns)
 
     def health(self, request: ReadHealth) -> TelemetryHealth:
         """Return counts of received telemetry and the worst delay of a scrape."""

@@ -81,6 +81,7 @@ class Scraper:
         self._series_numbers: dict[tuple[Any, ...], int] = {}
         self._last_readings: set[tuple[str, str, int]] = set()
         self._ticks: set[asyncio.Task[None]] = set()
+        self._ended_ns: dict[str, int] = {}
         self.services: dict[str, str | None] = {}
         self.health = ScrapeHealth()
 
@@ -95,6 +96,18 @@ class Scraper:
                 pod = self._add_pod(name, target.service, target.container)
             pod.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
             self._pods[name] = pod
+        now_ns = time.time_ns()
+        ended = {**dict.fromkeys(before, now_ns), **self._ended_ns}
+        self._ended_ns = {name: ended_ns for name, ended_ns in ended.items() if name not in self._pods}
+
+    def discard(self, before_ns: int) -> None:
+        """Forget the samples before a time, and the series of pods that ended before it and its last scrapes."""
+        last_ns = before_ns - round(2 * self._interval_s * 1e9)
+        ended = {name for name, ended_ns in self._ended_ns.items() if ended_ns < last_ns}
+        self._series_numbers = {key: number for key, number in self._series_numbers.items() if key[0] not in ended}
+        self._store.discard(before_ns, ended)
+        ended -= self._store.pods
+        self._ended_ns = {name: ended_ns for name, ended_ns in self._ended_ns.items() if name not in ended}
 
     def set_state(self, samples: Iterable[StateSample]) -> None:
         """Replace the samples of object states, which are repeated at every scrape."""

@@ -1,0 +1,88 @@
+"""Train on one dataset and test on another, if either has recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from faultset.core.command_line.progress import Progress
+from faultset.core.errors import DataError
+from faultset.core.printable import count_text
+from faultset.datasets.dataset import Dataset
+from faultset.datasets.recordings.recording import Recording
+from faultset.evaluators.execution.dataset_source import DatasetSource, open_source
+from faultset.evaluators.execution.settings import EvaluationScope, build_training_data
+from faultset.evaluators.recordings.cut_episodes import cut_recordings
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
+
+
+def check_recordings_differ(train: Dataset, test: Dataset) -> None:
+    """Raise DataError if a recording is in both datasets, possibly under different names."""
+    mine, tested = train.recordings(), test.recordings()
+    both = [item.id for item in mine if any(item.id == other.id or _has_same_content(item, other) for other in tested)]
+    if both:
+        raise DataError(
+            f"{train.root} and {test.root} share {count_text(len(both), 'recording')} (first: {both[0]}), so methods "
+            "would be tested on their training data; train on a dataset that shares no recording"
+        )
+
+
+def _has_same_content(mine: Recording[Dataset], other: Recording[Dataset]) -> bool:
+    """Return whether two recordings of the same times have the same metrics in their first chunk."""
+    windows = [[(chunk.start_ns, chunk.end_ns) for chunk in recording.view.chunks] for recording in (mine, other)]
+    if windows[0] != windows[1]:
+        return False
+    first, second = (
+        recording.table("metrics", *windows[0][0]).select(["time", "value"]) for recording in (mine, other)
+    )
+    return first.equals(second)
+
+
+@contextmanager
+def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Callable[[], DatasetSource]]:
+    """Open the training dataset of methods on episodes; see `open_source`.
+
+    Without episodes, they are cut out of its recordings.
+
+    Raises
+    ------
+    DataError
+        No episode can be cut out of the recordings.
+    """
+    if isinstance(train, str) or train.episodes:
+        with open_source(train, None, workers) as read_source:
+            yield read_source
+        return
+    train.check_files(workers)
+    cuts = cut_recordings(train)
+    if cuts is None:
+        raise DataError(
+            f"{train.root} has recordings only, and no incident of theirs names one of several services and has "
+            "enough time around it, so there is nothing to train on; choose another --train, or --tasks detection"
+        )
+    with open_source(cuts.dataset, None, workers) as read_source:
+        yield lambda: cuts.restore_identity(read_source())
+
+
+@contextmanager
+def train_elsewhere(
+    train: str | Dataset, scope: EvaluationScope, workers: int, progress: Progress | None = None
+) -> Iterator[EvaluationScope]:
+    """Yield the scope of detectors on recordings that learn from another dataset.
+
+    They learn from the healthy stretches of its recordings; without recordings, from its episodes.
+    """
+    if isinstance(train, Dataset) and train.recording_files:
+        train.check_files(workers)
+        source = DetectionPlan.for_training(train).load_source(progress)
+        yield _train_on(source, scope)
+        return
+    with open_source(train, None, workers) as read_source:
+        yield _train_on(read_source(), scope)
+
+
+def _train_on(source: DatasetSource, scope: EvaluationScope) -> EvaluationScope:
+    training = build_training_data(source, scope.source)
+    settings = replace(scope.settings, split=None, train=f"{training.name} {source.digest}")
+    return replace(scope, settings=settings, training=training, chosen_folds=())
