@@ -25,7 +25,13 @@ from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
 from faultset.evaluators.execution.checkpoint import checkpoint_path
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_input, open_source
-from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, open_checkpoint, run_methods
+from faultset.evaluators.execution.method_runs import (
+    EvaluationStart,
+    MethodAnswers,
+    MethodRunning,
+    open_checkpoint,
+    run_methods,
+)
 from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import (
     EvaluationOptions,
@@ -171,7 +177,10 @@ class EvaluationCall:
             detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
-                detected = detect_online(self, dataset, detectors, files)
+                running = MethodRunning(engine=engine, folder=self.folder, started=self.started, progress=self.progress)
+                detected = detect_online(
+                    dataset, detectors, self.settings, running, files=files, train=self.train, location=self.location
+                )
             rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
             evaluation = rest.evaluate_others(dataset, specs, detected)
         if self.folder is not None:
@@ -266,7 +275,9 @@ class EvaluationCall:
             agent_evaluation.check(specs)
             checkpoint = None
             if folder is not None:
-                checkpoint = stack.enter_context(open_checkpoint(folder, scope, specs, files))
+                checkpoint = stack.enter_context(
+                    open_checkpoint(folder, scope, specs, {file.name: file.code for file in files})
+                )
             answers = run_methods(
                 scope, specs, engine, checkpoint=checkpoint, started=self.started, progress=self.progress
             )

@@ -20,7 +20,6 @@ from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.evaluators.predictions.files import PredictionFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +51,20 @@ class EvaluationStart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MethodRunning:
+    """How the methods of one evaluation are run."""
+
+    engine: MethodEngine
+    """Must run."""
+    folder: Path | None = None
+    """Folder for the results and their checkpoint; None stores nothing."""
+    started: Callable[[EvaluationStart], None] | None = None
+    """Called before the first method starts."""
+    progress: Progress | None = None
+    """Called with the number of finished steps and the number of all steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodAnswers:
     """The answers of methods, and how they were run."""
 
@@ -72,15 +85,23 @@ def open_checkpoint(
     folder: Path,
     scope: EvaluationScope,
     specs: Sequence[BaselineSpec],
-    files: Sequence[PredictionFile],
+    file_codes: Mapping[str, str],
     *,
     results: str = RESULTS_FILE,
 ) -> Checkpoint:
-    """Return the checkpoint of an evaluation into a folder; see `Checkpoint`."""
+    """Return the checkpoint of an evaluation into a folder.
+
+    Parameters
+    ----------
+    file_codes
+        Prediction file -> identity of its content.
+    results
+        See `Checkpoint`.
+    """
     settings = scope.settings
     conditions = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
     conditions |= {"train": settings.train} if settings.train else {}
-    codes = identify_codes(specs, settings) | {file.name: file.code for file in files}
+    codes = identify_codes(specs, settings) | dict(file_codes)
     return Checkpoint(folder, conditions, codes, results=results)
 
 

@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from faultset.datasets.dataset import Dataset
-from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, open_checkpoint, run_methods
+from faultset.evaluators.execution.method_runs import (
+    EvaluationStart,
+    MethodAnswers,
+    MethodRunning,
+    open_checkpoint,
+    run_methods,
+)
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.trained_thresholds import (
     apply_one_rule,
@@ -27,48 +33,58 @@ from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.evaluators.evaluation_call import EvaluationCall
 
 
 def detect_online(
-    call: EvaluationCall, dataset: Dataset, detectors: Sequence[BaselineSpec], files: Sequence[PredictionFile]
+    dataset: Dataset,
+    detectors: Sequence[BaselineSpec],
+    settings: EvaluationSettings,
+    running: MethodRunning,
+    *,
+    files: Sequence[PredictionFile] = (),
+    train: str | Dataset | None = None,
+    location: str = "",
 ) -> RecordingResults:
     """Run detectors over the tested stretches of all recordings.
 
     Parameters
     ----------
-    call
-        The evaluation; its engine must run. The checkpoint in its folder remains.
     detectors
         Detectors that do not need labels.
+    running
+        How methods are run; the checkpoint remains.
     files
         Prediction files about recordings.
+    train
+        Dataset that detectors learn from; None for the other recordings.
+    location
+        Folder or URL of the dataset, for reports.
 
     Raises
     ------
     DataError
         No recording can be watched, or a file is damaged.
     """
-    folder, train, progress = call.folder, call.train, call.progress
-    plan = DetectionPlan.of(dataset, call.settings.split) if train is None else DetectionPlan.for_tests(dataset)
+    plan = DetectionPlan.of(dataset, settings.split) if train is None else DetectionPlan.for_tests(dataset)
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
-        if call.started is not None:
-            call.started(replace(start, recordings=len(facts)))
+        if running.started is not None:
+            running.started(replace(start, recordings=len(facts)))
 
-    settings = _limit_to_detection(call.settings, plan, detectors, files)
+    engine, progress = running.engine, running.progress
+    settings = _limit_to_detection(settings, plan, detectors, files)
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
         if train is not None:
-            scope = stack.enter_context(train_elsewhere(train, scope, call.engine.workers, progress))
+            scope = stack.enter_context(train_elsewhere(train, scope, engine.workers, progress))
         predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
-        if folder is not None:
-            checkpoint = stack.enter_context(open_checkpoint(folder, scope, detectors, files, results=DETECTIONS_FILE))
-        answers = run_methods(
-            scope, detectors, call.engine, checkpoint=checkpoint, started=report_start, progress=progress
-        )
+        if running.folder is not None:
+            codes = {file.name: file.code for file in files}
+            checkpoint = open_checkpoint(running.folder, scope, detectors, codes, results=DETECTIONS_FILE)
+            stack.enter_context(checkpoint)
+        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():
             raise error
         answers.steps.finish()
@@ -76,7 +92,7 @@ def detect_online(
     return RecordingResults(
         rows=tuple(row for row in rows if row.protocol == "detected"),
         specs=answers.specs,
-        location=call.location,
+        location=location or str(dataset.root),
         windows=plan.windows,
         facts=facts,
         split=scope.split,
