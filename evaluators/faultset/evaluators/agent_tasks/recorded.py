@@ -143,8 +143,7 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         if session_task == "detection" and (protocol != "detected" or alarm is not None or complaint):
             raise UsageError("detection takes no protocol, alarm or complaint; leave them out")
         cuts = None if opened.episodes else _cut(opened, session_task)
-        if cuts is not None:
-            opened = cuts.dataset
+        opened = opened if cuts is None else cuts.dataset
         source = DatasetSource.of(opened).without_unlabelled()
         truths = _choose_truths(source, episodes, split, () if cuts is None else cuts.select_folds(split))
         detectors: dict[str, str] = {}
@@ -152,8 +151,7 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         if session_task != "detection" and protocol == "detected":
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
             alarms = _compute_alarms(opened, detectors, split, cuts)
-        if cuts is not None:
-            source = cuts.restore_identity(source)
+        source = source if cuts is None else cuts.restore_identity(source)
         task_of_rows = "rca" if session_task == "diagnosis" else session_task
         questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
@@ -161,9 +159,9 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
             raise DataError(
                 f"none of the {len(truths)} chosen episodes of {source.name} has {needed}; choose other episodes"
             )
-        by_episode = {truth.episode: truth for truth in truths}
+        truth_of = {truth.episode: truth for truth in truths}
         samples = [
-            _build_sample(opened, item, by_episode[item.episode], detectors.get(item.episode), complaint=complaint)
+            _build_sample(opened, item, truth_of[item.episode], detectors.get(item.episode), complaint=complaint)
             for item in questions
         ]
         return Task(
