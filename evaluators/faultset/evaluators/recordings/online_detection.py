@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.core.command_line.progress import Progress
-from faultset.datasets.dataset import Dataset
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.method_runs import EvaluationStart, run_methods
 from faultset.evaluators.execution.plan import identify_codes
@@ -35,13 +34,11 @@ if TYPE_CHECKING:
 
 
 def detect_online(
-    dataset: Dataset,
+    plan: DetectionPlan,
     detectors: Sequence[BaselineSpec],
     settings: EvaluationSettings,
     engine: MethodEngine,
     *,
-    train: str | Dataset | None = None,
-    location: str = "",
     files: Sequence[PredictionFile] = (),
     folder: Path | None = None,
     started: Callable[[EvaluationStart], None] | None = None,
@@ -51,12 +48,10 @@ def detect_online(
 
     Parameters
     ----------
+    plan
+        The recordings, and the windows in which detectors learn and are tested.
     detectors
         Detectors that do not need labels.
-    train
-        Dataset that detectors learn from; None for the other recordings.
-    location
-        Folder or URL of the dataset, for reports.
     files
         Prediction files about recordings.
     folder
@@ -67,9 +62,8 @@ def detect_online(
     Raises
     ------
     DataError
-        No recording can be watched, or a file is damaged.
+        A file is damaged, or nothing is left to learn from.
     """
-    plan = DetectionPlan.of(dataset, settings.split) if train is None else DetectionPlan.for_tests(dataset)
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
@@ -89,15 +83,12 @@ def detect_online(
     )
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
-        if train is not None:
-            scope = stack.enter_context(train_elsewhere(train, scope, engine.workers, progress))
+        if plan.train is not None:
+            scope = stack.enter_context(train_elsewhere(plan.train, scope, engine.workers, progress))
         predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
         if folder is not None:
-            conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
-            conditions |= {"train": scope.settings.train} if scope.settings.train else {}
-            codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
-            checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=DETECTIONS_FILE))
+            checkpoint = stack.enter_context(_open_checkpoint(folder, scope, detectors, files))
         answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():
             raise error
@@ -110,7 +101,7 @@ def detect_online(
         return RecordingResults(
             rows=tuple(row for row in judged if row.protocol == "detected"),
             specs=answers.specs,
-            location=location or str(dataset.root),
+            location=str(plan.dataset.root),
             windows=plan.windows,
             facts=facts,
             split=scope.split,
@@ -118,6 +109,15 @@ def detect_online(
             digest=scope.source.digest,
             isolation=answers.isolation,
         )
+
+
+def _open_checkpoint(
+    folder: Path, scope: EvaluationScope, detectors: Sequence[BaselineSpec], files: Sequence[PredictionFile]
+) -> Checkpoint:
+    conditions = {"digest": scope.source.digest, "code": code_version(), "split": scope.split}
+    conditions |= {"train": scope.settings.train} if scope.settings.train else {}
+    codes = identify_codes(detectors, scope.settings) | {file.name: file.code for file in files}
+    return Checkpoint(folder, conditions, codes, results=DETECTIONS_FILE)
 
 
 def _collect_facts(plan: DetectionPlan) -> dict[str, RecordingFacts]:
