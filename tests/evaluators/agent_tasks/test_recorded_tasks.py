@@ -83,7 +83,8 @@ def test_an_alarm_starts_the_work_of_the_detected_protocol() -> None:
 
 def test_a_complaint_takes_the_place_of_the_time_and_names_its_agents(run: Run) -> None:
     log = run(localization(**ABOUT, protocol="oracle", complaint=True), solver=scripted())
-    (sample,) = log.samples or ()
+    assert log.samples is not None
+    (sample,) = log.samples
     assert 'A user complains: "since about 02:10 UTC, GET /hotels often fails".' in str(sample.input)
     assert "An alarm was raised" not in str(sample.input)
     (recorded,) = read_recorded_runs([log.location])

@@ -176,6 +176,6 @@ def test_recordings_at_a_url_are_scored_like_a_local_copy(tmp_path: Path) -> Non
     there, here = (evaluate(place, ["spot"], workers=1, tasks=["detection"]) for place in places)
     assert there.recordings is not None
     assert here.recordings is not None
-    alarms = [[*done.recordings.list_alarm_rows()] for done in (there, here)]
+    alarms = [[*recordings.list_alarm_rows()] for recordings in (there.recordings, here.recordings)]
     assert alarms[0] == alarms[1] != []
     assert (there.recordings.location, there.board.dataset) == ("memory://bucket/hours", "hours")
