@@ -20,7 +20,7 @@ from typing import Any
 import click
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.registry import baseline, get_baseline
 from faultset.baselines.methods.detection.pooled_detectors import PooledDetector
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.command_line.progress import report_progress
@@ -85,14 +85,14 @@ def load_pipeline(weights: str) -> Any:
         raise UsageError(f"{folder} must hold a model with a config.json, such as that of amazon/chronos-bolt-tiny")
     if not folder.is_relative_to(Path(sys.prefix).resolve()):
         raise UsageError(f"{folder} must be inside {sys.prefix}, the Python environment; move the model there")
-    from chronos import BaseChronosPipeline
+    from chronos import BaseChronosPipeline  # pyright: ignore[reportMissingImports]
 
     return BaseChronosPipeline.from_pretrained(str(folder), device_map="cpu")
 
 
 def forecast_next(pipeline: Any, windows: Matrix) -> Matrix:
     """Return the median forecast [n] of the step after each window [n, steps]."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     contexts = torch.tensor(np.ascontiguousarray(windows), dtype=torch.float32)
     quantiles, _ = pipeline.predict_quantiles(contexts, prediction_length=1, quantile_levels=[0.5])
@@ -105,8 +105,11 @@ def forecast_next(pipeline: Any, windows: Matrix) -> Matrix:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 def main(dataset: str, weights: str, out: Path | None) -> None:
     """Print the figures of both detectors."""
-    load_pipeline(weights)
-    spec: Any = ChronosResidual.spec
+    try:
+        load_pipeline(weights)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    spec: Any = get_baseline("chronos-residual")
     chronos = replace(spec, factory=functools.partial(ChronosResidual, weights=weights))
     with report_progress("evaluating") as progress:
         done = evaluate(

@@ -30,8 +30,8 @@ def script() -> ModuleType:
 def write_model(folder: Path) -> Path:
     """Write a Chronos-Bolt with one layer and random weights."""
     pytest.importorskip("chronos", reason="needs pip install chronos-forecasting")
-    from chronos.chronos_bolt import ChronosBoltModelForForecasting
-    from transformers import T5Config
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting  # pyright: ignore[reportMissingImports]
+    from transformers import T5Config  # pyright: ignore[reportMissingImports]
 
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2}
     config = T5Config(**sizes, vocab_size=2, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)

@@ -10,16 +10,20 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample, Timestamp
 
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset
+from faultset.datasets.exports.openmetrics import openmetrics_text
 from faultset.datasets.exports.wide import LENGTH
 from faultset.datasets.training.frameworks import polars_tables
 
@@ -93,6 +97,49 @@ def test_polars_scans_the_datasets_own_files(dataset):
     tables = polars_tables(dataset)
     assert isinstance(tables["logs"], polars.LazyFrame)
     assert tables["logs"].select(polars.len()).collect().item() == rows_of(dataset, "logs")
+
+
+def seconds_of(sample: Sample) -> float:
+    assert sample.timestamp is not None
+    return float(sample.timestamp)
+
+
+def test_openmetrics_text_gives_every_sample_back(exported, dataset):
+    episode = dataset.episodes[0]
+    text = (exported("openmetrics") / f"{episode}.om").read_text()
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items())), round(seconds_of(sample), 3)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    table = dataset.view(episode).table("metrics")
+    assert len(found) == len(table)
+    row = table.slice(len(table) // 2, 1).to_pylist()[0]
+    labels = {name: row[name] for name in ("service", "pod", "container") if row[name]} | json.loads(row["labels"])
+    key = (row["metric"], tuple(sorted(labels.items())), round(row["time"].value / 1e9, 3))
+    assert found[key] == row["value"]
+
+
+def test_openmetrics_text_escapes_what_labels_hold():
+    hostile = 'a"b\\c\nd'
+    table = pa.table(
+        {
+            "time": pa.array([1_760_000_000_000_000_001, 1_760_000_001_000_000_000], pa.timestamp("ns", tz="UTC")),
+            "service": ["geo", "geo"],
+            "pod": pa.array([None, None], pa.string()),
+            "container": pa.array([None, None], pa.string()),
+            "metric": ["x_total", "x_total"],
+            "labels": [json.dumps({"path": hostile, "service": "other"})] * 2,
+            "kind": ["counter", "counter"],
+            "value": [1.5, float("inf")],
+        }
+    )
+    families = list(text_string_to_metric_families(openmetrics_text(table)))
+    assert [(family.name, family.type) for family in families] == [("x", "counter")]
+    first, second = families[0].samples
+    assert first.labels == {"path": hostile, "service": "geo", "label_service": "other"}
+    assert (first.value, second.value) == (1.5, float("inf"))
+    assert first.timestamp == Timestamp(1_760_000_000, 1)
 
 
 def test_otlp_is_what_the_protocol_defines(exported, dataset):

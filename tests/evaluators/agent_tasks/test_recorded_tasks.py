@@ -83,7 +83,8 @@ def test_an_alarm_starts_the_work_of_the_detected_protocol() -> None:
 
 def test_a_complaint_takes_the_place_of_the_time_and_names_its_agents(run: Run) -> None:
     log = run(localization(**ABOUT, protocol="oracle", complaint=True), solver=scripted())
-    (sample,) = log.samples or ()
+    assert log.samples is not None
+    (sample,) = log.samples
     assert 'A user complains: "since about 02:10 UTC, GET /hotels often fails".' in str(sample.input)
     assert "An alarm was raised" not in str(sample.input)
     (recorded,) = read_recorded_runs([log.location])
@@ -97,7 +98,7 @@ def test_incidents_of_a_recording_are_asked_at_the_alarms_that_evaluate_raises_o
     run(localization(dataset=str(dataset.root)), solver=random_agent())
     with pytest.raises(UsageError, match="add one to --baselines"):
         evaluate(dataset, ["spot"], agents=[tmp_path / "logs"], workers=1)
-    done = evaluate(dataset, ["max-z"], agents=[tmp_path / "logs"], workers=1, protocol="detected")
+    done = evaluate(dataset, ["max-z"], agents=[tmp_path / "logs"], workers=1, tasks=["localization"])
     faulty = (row for row in done.rows if row.truth.faulty and row.protocol == "detected")
     rows = {(row.baseline, row.episode): row for row in faulty}
     asked = [episode for name, episode in rows if name == "random-agent"]

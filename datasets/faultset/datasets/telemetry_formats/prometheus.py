@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from faultset.core.json_text import canonical_json
 
+KIND_MARK = "faultset.kind="
+"""Start of the help text with which our OpenMetrics name a kind that the format cannot express."""
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that differ between runs of the same application and do not identify a series."""
 

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.context import Context
 
 from faultset.collector.runtime.background.errors import BackgroundErrorEmitter
-from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.caller import Caller, CallSettings, ClientContext
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import Code, ErrorTexts, RpcError
 from faultset.collector.runtime.persona import Persona
@@ -52,14 +52,10 @@ def test_a_hasty_call_is_repeated_with_its_own_time_limit(code: Code, attempts: 
 
     async def call() -> Any:
         caller = Failing(
+            ClientContext(names=Names(None), local=None, metrics=Metrics(), texts=ErrorTexts()),
             ports={},
-            names=Names(None),
-            local=None,
             tracing=Tracing(None),
-            metrics=Metrics(),
-            texts=ErrorTexts(),
-            timeout_s=3.0,
-            hasty_share=1.0,
+            settings=CallSettings(timeout_s=3.0, hasty_share=1.0),
             report_retry=lambda callee, error: retries.append(callee),
         )
         return await caller.call("geo", "/geo.Geo/Nearby", {}, Context())

@@ -16,8 +16,8 @@ from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import StagedSeries, short_name
-from faultset.datasets.telemetry_formats.prometheus import classic_histogram, read_pairs, sample_kind
+from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
+from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
 """Kind of a sample whose type no file declares; the names of all metrics decide."""
@@ -105,7 +105,7 @@ class ExpositionText:
 
     def __init__(self, context: ReadingContext, default_time_ns: int | None = None) -> None:
         self._context, self._default_time_ns = context, default_time_ns
-        self._family, self._type = "", ""
+        self._family, self._type, self._recorded = "", "", ""
         self._known: dict[tuple[str, str], StagedSeries | None] = {}
 
     def read(self, line: str) -> None:
@@ -142,8 +142,12 @@ class ExpositionText:
         if len(words) < 4:
             return
         if words[1] == "TYPE":
-            self._family, self._type = words[2].strip('"'), words[3].strip().lower()
+            recorded = self._recorded if self._family == words[2] else ""
+            self._family, self._type, self._recorded = words[2].strip('"'), words[3].strip().lower(), recorded
             self._context.rows.types.setdefault(self._family, self._type)
+            self._known.clear()
+        elif words[1] == "HELP" and words[3].startswith(KIND_MARK):
+            self._family, self._recorded = words[2], words[3].removeprefix(KIND_MARK)
             self._known.clear()
 
     def _parse(self, name: str, text: str) -> StagedSeries | None:
@@ -166,14 +170,33 @@ class ExpositionText:
             return None
         if metric.endswith("_created") and self._type in ("counter", "histogram", "summary"):
             return None
-        return build_series(self._context, labels | {"__name__": metric}, self._kind(metric))
+        kind = self._kind(metric)
+        if self._recorded:
+            return _our_series(metric, labels, kind)
+        return build_series(self._context, labels | {"__name__": metric}, kind)
 
     def _kind(self, metric: str) -> str:
         if not metric.startswith(self._family) or not self._family:
             return UNKNOWN
+        if self._recorded:
+            return self._recorded
         if self._type in ("", "unknown", "untyped"):
             return UNKNOWN
         return sample_kind(metric, self._family, self._type)
+
+
+def _our_series(metric: str, labels: dict[str, str], kind: str) -> StagedSeries:
+    """Return a series of our own export, which puts `label_` before labels that have the name of a column."""
+    columns = {name: labels.pop(name) for name in _COLUMNS if name in labels}
+    origin = Origin(
+        service=columns.get("service") or NO_SERVICE, pod=columns.get("pod", ""), container=columns.get("container", "")
+    )
+    rest = {
+        name.removeprefix("label_") if name[6:] in columns or name[6:] in _COLUMNS else name: v
+        for name, v in labels.items()
+    }
+    rest.pop("__name__", None)
+    return StagedSeries(origin, metric, canonical_json(rest), kind)
 
 
 _COLUMNS = ("service", "pod", "container")
