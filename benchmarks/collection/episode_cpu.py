@@ -5,8 +5,7 @@
 
 Prints a table for each checkout: mean seconds per episode of the episode's process, of the platform's processes, of
 services and of stores. With --before, each episode runs in both checkouts at the same time, so both have the same
-neighbours; the ratio can then be compared, even on a busy machine. Episodes skip the checks that make them void on a
-busy host.
+neighbours. Episodes skip the checks that make them void on a busy host and do not wait for the recovery.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PARTS = ("episode", "node", "relay", "telemetry", "load", "stores", "services")
 COLUMNS = ("start", "deploy", "phases", "collect", "teardown")
 COLUMN_OF_PHASE = {"new": "start", "deploy": "deploy", "collect": "collect", "teardown": "teardown", "done": "teardown"}
 SAMPLE_S = 0.05
-PROGRAM_OF_EPISODE = (*PROGRAM[:-1], "episode_cpu:run_episode") if len(PROGRAM) == 3 else (__file__, "--episode")
+PROGRAM_OF_EPISODE = (*PROGRAM[:-1], "episode_cpu:run_episode")
 
 Use = dict[tuple[str, str], float]
 """CPU seconds by part and column."""
@@ -167,12 +166,9 @@ def main() -> None:
     parser.add_argument("--fault", default="noop")
     parser.add_argument("--repeat", type=int, default=1, help="episodes of each application")
     parser.add_argument("--before", type=Path, help="checkout to compare with")
-    parser.add_argument("--episode", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.episode:
-        run_episode()
-    elif options.measure:
+    if options.measure:
         measure(options.apps, options.fault)
     else:
         compare(options)

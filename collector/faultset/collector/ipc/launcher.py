@@ -192,8 +192,7 @@ class LauncherProcess:
             # a closed connection is an error that Python raises, as in a program that Python started
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             name_process(request.name)
-            module, _, name = request.function.partition(":")
-            return getattr(importlib.import_module(module), name)(*json.loads(request.arguments))
+            return _import_function(request.function)(*json.loads(request.arguments))
 
         pid = spawn(run, [request.name], group=None, output=(log, log), env=request.environment, folder=request.folder)
         handle = os.pidfd_open(pid)
@@ -277,6 +276,12 @@ def _import_programs() -> None:
         raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
 
 
+def _import_function(path: str) -> Callable[..., Any]:
+    """Return the function `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Become the launcher of the process and on the socket in the arguments, or call the function with a launcher."""
     global _launcher
@@ -286,8 +291,7 @@ def main(arguments: Sequence[str]) -> None:
         _serve(socket.socket(fileno=descriptor), program)
         return
     _launcher = _fork_launcher()
-    module, _, name = arguments[0].partition(":")
-    getattr(importlib.import_module(module), name)()
+    _import_function(arguments[0])()
 
 
 if __name__ == "__main__":
