@@ -105,7 +105,10 @@ def forecast_next(pipeline: Any, windows: Matrix) -> Matrix:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 def main(dataset: str, weights: str, out: Path | None) -> None:
     """Print the figures of both detectors."""
-    load_pipeline(weights)
+    try:
+        load_pipeline(weights)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
     spec: Any = get_baseline("chronos-residual")
     chronos = replace(spec, factory=functools.partial(ChronosResidual, weights=weights))
     with report_progress("evaluating") as progress:

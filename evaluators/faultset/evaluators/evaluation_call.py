@@ -48,6 +48,7 @@ from faultset.evaluators.recordings.cut_episodes import (
     list_alarm_detectors,
     list_online_alarms,
 )
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from faultset.evaluators.recordings.online_detection import detect_online
 from faultset.evaluators.recordings.predicted_windows import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
@@ -165,7 +166,7 @@ class EvaluationCall:
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         if self.recorded and not dataset.episodes and not others:
             raise UsageError(
-                "agents on recordings are compared with methods for localization or root causes, and none is chosen; "
+                "agents on recordings are compared with methods for localization or root causes, but none is chosen; "
                 "add one to --baselines or to --tasks"
             )
         detected = None
@@ -178,9 +179,13 @@ class EvaluationCall:
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
                 running = MethodRunning(engine=engine, folder=self.folder, started=self.started, progress=self.progress)
-                detected = detect_online(
-                    dataset, detectors, self.settings, running, files=files, train=self.train, location=self.location
+                plan = (
+                    DetectionPlan.of(dataset, self.settings.split)
+                    if self.train is None
+                    else DetectionPlan.for_tests(dataset, self.train)
                 )
+                detected = detect_online(plan, detectors, self.settings, running, files=files)
+                detected = replace(detected, location=self.location)
             rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
             evaluation = rest.evaluate_others(dataset, specs, detected)
         if self.folder is not None:
@@ -217,13 +222,15 @@ class EvaluationCall:
     def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
         """Return the detectors that run over recordings, including the alarm detectors of localizers.
 
-        Detectors that learn from labels are left out.
+        Detectors that learn from labels are left out. Agents start from alarms that were raised online, so these are
+        computed even if detection is not scored.
         """
         from faultset.baselines.api.registry import get_baseline
 
-        if "detection" not in self.settings.tasks:
+        is_asked = "detection" in self.settings.tasks
+        if not is_asked and not self.recorded:
             return []
-        chosen = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        chosen = [spec for spec in specs if is_asked and spec.task == "detection" and "labels" not in spec.needs]
         if alarms and "detected" in self.settings.protocols:
             names = [self.settings.alarm_detector] if self.settings.alarm_detector else list_alarm_detectors(dataset)
             chosen += [get_baseline(name) for name in names if all(spec.name != name for spec in chosen)]

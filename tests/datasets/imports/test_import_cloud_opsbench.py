@@ -79,6 +79,7 @@ def test_cases_with_metrics_become_episodes_that_begin_at_the_first_alert(root: 
     assert {label.inject_start_ns for label in labels} == {START_NS + 65 * SECOND}
     assert {label.fault_type for label in labels} == {"resource", "Network/Storage Issue"}
     view = dataset.view(dataset.episodes[0])
+    assert view.context.app == "boutique"
     assert set(view.services) == {"cartservice", "redis-cart", "worker-02"}
     rows = view.metrics()
     latency = rows[(rows["service"] == "cartservice") & (rows["metric"] == "p95latency")]

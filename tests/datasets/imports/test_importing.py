@@ -248,7 +248,7 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     (tmp_path / "holiday").mkdir()
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
-    assert "has none of the known formats (aiopslab, cloud-monitoring, nab, nezha, openrca," in errors
+    assert "has none of the known formats (aiops2025, aiopslab, cloud-monitoring, cloud-opsbench, nab," in errors
     assert "looks most like" not in errors
 
 

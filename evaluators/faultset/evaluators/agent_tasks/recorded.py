@@ -182,7 +182,7 @@ _PARAMETERS = """
 Parameters
 ----------
 dataset
-    Folder, or name of a dataset that comes with the project. Of recordings, the episodes that `evaluate` cuts out.
+    Folder, or name of a dataset that comes with the project. Recordings are cut into episodes, as by `evaluate`.
 version
     Version of the dataset; the newest by default.
 episodes
@@ -194,7 +194,7 @@ protocol
 alarm
     Detector for "detected"; the default is that of `evaluate`. Not for detection.
 complaint
-    Give the vague complaint of a user in place of the alarm or the onset. Not for detection.
+    Give agents the vague complaint of a user instead of the alarm or the onset. Not for detection.
 """
 detection = _declare_task("detection", "detection", "Ask whether the system has a fault.")
 localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
@@ -205,14 +205,14 @@ def _cut(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     """Cut the episodes of a dataset of recordings."""
     if session_task == "detection":
         raise UsageError(
-            f"{dataset.root} has recordings only, on which detectors run online; choose faultset/localization or "
+            f"{dataset.root} has only recordings, on which detectors run online; choose faultset/localization or "
             "faultset/root_cause"
         )
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has recordings only, and no incident of theirs names one of several services and has "
-            "enough time around it; choose other data"
+            f"{dataset.root} has only recordings, without an incident to localize or diagnose: one that names one of "
+            "several services and has enough telemetry around it; choose other data"
         )
     return cuts
 

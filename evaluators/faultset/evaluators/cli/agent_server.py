@@ -33,7 +33,7 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
     help="Current time, in seconds from the start of the view.  [default: its end, or a minute after the alarm]",
 )
 @click.option("--at", "at_text", metavar="TIME", help="Alarm to start from, in UTC: 14:03:20. Needed for a recording.")
-@click.option("--complaint", is_flag=True, help="Give the vague complaint of a user in place of the alarm.")
+@click.option("--complaint", is_flag=True, help="Give the agent the vague complaint of a user instead of the alarm.")
 @click.option(
     "--diagnose", is_flag=True, help="Also offer the tool diagnose; it names suspects, so do not score such agents."
 )
@@ -86,7 +86,7 @@ def serve(
 def _open_folder(
     stack: ExitStack, dataset: Path, episode: str | None, version: str | None, at_text: str | None
 ) -> Path:
-    """Return the folder of the episode; the surroundings of a time in a recording are written to a temporary one."""
+    """Return the folder of the episode; the part of a recording around a time is written to a temporary one."""
     from faultset.datasets.dataset import episode_folder
     from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
 

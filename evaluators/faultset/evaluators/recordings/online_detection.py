@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from faultset.datasets.dataset import Dataset
 from faultset.evaluators.execution.method_runs import (
     EvaluationStart,
     MethodAnswers,
@@ -36,36 +35,31 @@ if TYPE_CHECKING:
 
 
 def detect_online(
-    dataset: Dataset,
+    plan: DetectionPlan,
     detectors: Sequence[BaselineSpec],
     settings: EvaluationSettings,
     running: MethodRunning,
     *,
     files: Sequence[PredictionFile] = (),
-    train: str | Dataset | None = None,
-    location: str = "",
 ) -> RecordingResults:
     """Run detectors over the tested stretches of all recordings.
 
     Parameters
     ----------
+    plan
+        The recordings, and the windows in which detectors learn and are tested.
     detectors
         Detectors that do not need labels.
     running
         How methods are run; the checkpoint remains.
     files
         Prediction files about recordings.
-    train
-        Dataset that detectors learn from; None for the other recordings.
-    location
-        Folder or URL of the dataset, for reports.
 
     Raises
     ------
     DataError
-        No recording can be watched, or a file is damaged.
+        A file is damaged, or nothing is left to learn from.
     """
-    plan = DetectionPlan.of(dataset, settings.split) if train is None else DetectionPlan.for_tests(dataset)
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
@@ -76,8 +70,8 @@ def detect_online(
     settings = _limit_to_detection(settings, plan, detectors, files)
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
-        if train is not None:
-            scope = stack.enter_context(train_elsewhere(train, scope, engine.workers, progress))
+        if plan.train is not None:
+            scope = stack.enter_context(train_elsewhere(plan.train, scope, engine.workers, progress))
         predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
         if running.folder is not None:
@@ -92,7 +86,7 @@ def detect_online(
     return RecordingResults(
         rows=tuple(row for row in rows if row.protocol == "detected"),
         specs=answers.specs,
-        location=location or str(dataset.root),
+        location=str(plan.dataset.root),
         windows=plan.windows,
         facts=facts,
         split=scope.split,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -61,11 +60,12 @@ _FAULT_TYPES = {
 class _Truth:
     """The answer in `metadata.json`."""
 
+    app: str
     category: str
     kind: str
     name: str
     fault: str
-    details: dict[str, Any]
+    difficulty: str
 
 
 class CloudOpsBenchImport:
@@ -119,7 +119,7 @@ class CloudOpsBenchImport:
         if truth.fault.startswith("code_"):
             level, fault_type = "Application", "Code Defect"
         return ForeignEpisode(
-            app=folder.parts[-3],
+            app=truth.app,
             view_start_ns=start,
             view_end_ns=end,
             reference_end_ns=reference_end(start, end, onset, origin=case.key),
@@ -135,7 +135,7 @@ class CloudOpsBenchImport:
                 "system_level": level,
                 "fault_type": fault_type,
                 "inject_start": onset,
-                "parameters": truth.details,
+                "parameters": {"difficulty": truth.difficulty},
             },
             inputs=files,
         )
@@ -153,13 +153,13 @@ def _read_truth(path: Path) -> _Truth:
         result = content["result"]
         kind, slash, name = str(result["fault_object"]).partition("/")
         kind = {"service": "Service", "app": "Service", "node": "Node", "pod": "Pod"}.get(kind, kind)
-        details = {name: content[name] for name in ("namespace", "difficulty") if name in content}
         truth = _Truth(
+            app=str(content["namespace"]),
             category=str(result["fault_taxonomy"]),
             kind=kind,
             name=name,
             fault=str(result["root_cause"]),
-            details=details,
+            difficulty=str(content.get("difficulty", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} must name fault_object and root_cause ({error!r}); restore the file") from error
