@@ -98,6 +98,7 @@ def run_episode() -> None:
     actions.LARGEST_DELAY_MS = math.inf
     actions.EpisodeActions.check_reference = lambda self: None
     actions.EpisodeActions.check_warm = lambda self: None
+    actions.EpisodeActions._await_recovery = lambda self: None
     recording.reason_to_discard = lambda judgement, *, is_busy: ""
     process.main()
 
