@@ -4,7 +4,7 @@
 
 The script runs `evaluate DATASET --evidence 10,30,60`; `--out` stores the evaluation and resumes an interrupted one.
 Methods and controls are sorted by their figure over all applications. `--write` puts the tables into
-docs/results/leaderboard.md, between the dataset's markers; tables of other tasks stay.
+datasets/DATASET/leaderboard.md, between the dataset's markers; tables of other tasks stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from faultset.evaluators.leaderboards.records import ALL_APPS
 from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, read_track_records, replace_track_records
 from faultset.evaluators.scoring.metrics import BUDGETS_S
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
+DATASETS = Path(__file__).parents[1] / "datasets"
 RECORDS = Path(__file__).parents[1] / "evaluators" / "faultset" / "evaluators" / "leaderboards" / FILE
 
 
@@ -165,12 +165,13 @@ def interval(low: float, high: float) -> str:
 
 
 def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
-    """Replace tables between the markers of a name in the page of results; keep those of other tasks."""
+    """Replace tables between the markers of a dataset's leaderboard; keep those of other tasks."""
+    document = DATASETS / name / "leaderboard.md"
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(begin)
+    before, _, rest = document.read_text("utf-8").partition(begin)
     former, separator, after = rest.partition(end)
     if not separator:
-        raise click.ClickException(f"{DOCUMENT} has no markers {begin} and {end}; add them where the tables belong")
+        raise click.ClickException(f"{document} has no markers {begin} and {end}; add them where the tables belong")
     new_tasks = {section.task for section in tables}
     blocks = [f"### {block.strip()}" for block in former.split("### ")[1:]]
     texts = []
@@ -179,7 +180,7 @@ def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
         new = ["\n".join(lines).strip() for section, lines in tables.items() if section.task == task]
         texts += new if task in new_tasks else former_tables
     content = "\n\n".join(text for text in texts if text)
-    DOCUMENT.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
+    document.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
 
 
 @click.command()
@@ -189,7 +190,7 @@ def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
-@click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
+@click.option("--write", is_flag=True, help="Put the tables into datasets/DATASET/leaderboard.md.")
 def main(dataset: str, baselines: str, tasks: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
     """Print the tables."""
     chosen = tasks.split(",")

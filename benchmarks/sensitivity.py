@@ -245,9 +245,9 @@ def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
     yield "| method | score | parameters that change it by less than 0.1 |"
     yield "|---|---:|---|"
     for method in dict.fromkeys(measurement.method for measurement in measurements):
-        own = [row for row in measurements if row.method == method and row.is_flat and not row.is_shared]
-        if own:
-            yield f"| `{method}` | {own[0].scores[own[0].default]} | {', '.join(row.setting for row in own)} |"
+        flat = [row for row in measurements if row.method == method and row.is_flat and not row.is_shared]
+        if flat:
+            yield f"| `{method}` | {flat[0].scores[flat[0].default]} | {', '.join(row.setting for row in flat)} |"
 
 
 @click.command()

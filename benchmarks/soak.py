@@ -170,14 +170,15 @@ class Watch:
 
 def _kind_of(name: str, words: list[str]) -> str:
     text = " ".join(words)
-    if "faultset.collector.episodes.process" in text:
-        return "episode"
-    for kind in ("relay", "telemetry", "load"):
-        if name == kind or f".{kind}:main" in text:
-            return kind
+    if name in ("relay", "telemetry", "load"):
+        return name
     if name == "redis-server":
         return "store"
-    return "service" if ".node:main" in text or "faultset-service" in text else "other"
+    if "faultset.collector.episodes.process" in text:
+        # forked processes have the command line of the episode
+        other = "other" if name in ("launcher", "node") else "service"
+        return "episode" if name.startswith("python") else other
+    return "service" if "faultset-service" in text else "other"
 
 
 def main() -> int:

@@ -45,7 +45,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def nested_name(field: pa.Field) -> str:
-    """Return the name of a field of a struct, with the fields of its own structs."""
+    """Return the name of a struct's field, with the fields of nested structs."""
     return f"{field.name}: {type_name(field.type)}" if pa.types.is_nested(field.type) else field.name
 
 

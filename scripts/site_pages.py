@@ -95,8 +95,8 @@ def steps_page() -> str:
         lines = [f"## {step.keyword}", "", first, "", "| field | value | default | meaning |", "|---|---|---|---|"]
         meanings = _attribute_docstrings(step)
         for name, field in step.model_fields.items():
-            given = field.get_default(call_default_factory=True)
-            default = "required" if field.is_required() else f"`{json.dumps(given)}`"
+            value = field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else f"`{json.dumps(value)}`"
             lines.append(f"| `{field.alias or name}` | {value_name(field.annotation)} | {default} | {meanings[name]} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
@@ -108,9 +108,9 @@ def value_name(annotation: Any) -> str:
     if origin is typing.Annotated:
         return value_name(inside[0])
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(value_name(one) for one in inside if one is not types.NoneType)
+        return " or ".join(value_name(kind) for kind in inside if kind is not types.NoneType)
     if origin is Literal:
-        return " or ".join(f"`{one}`" for one in inside)
+        return " or ".join(f"`{value}`" for value in inside)
     if origin is tuple:
         return f"list of {value_name(inside[0])}"
     if origin is dict:
@@ -122,15 +122,15 @@ def value_name(annotation: Any) -> str:
 
 def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
     """Return the docstring below each field of a class; a field without one is an error."""
-    found = {}
-    for kind in (one for one in model.__mro__ if issubclass(one, Step) and one is not Step):
+    docstrings = {}
+    for kind in (parent for parent in model.__mro__ if issubclass(parent, Step) and parent is not Step):
         (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
         assert isinstance(body, ast.ClassDef)
         for statement, after in zip(body.body, body.body[1:], strict=False):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 assert isinstance(after, ast.Expr), f"{kind.__name__}.{statement.target.id} has no docstring"
-                found[statement.target.id] = inspect.cleandoc(ast.literal_eval(after.value)).replace("\n", " ")
-    return found
+                docstrings[statement.target.id] = inspect.cleandoc(ast.literal_eval(after.value)).replace("\n", " ")
+    return docstrings
 
 
 def methods_page() -> str:
@@ -164,7 +164,7 @@ def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
 def faults_page() -> str:
     """Return the reference of the built-in faults as Markdown."""
     lines = [
-        "# Faults",
+        "# Fault effects",
         "",
         "For readers who choose a fault: every built-in one. [Faults](../concepts/faults.md) explains the terms.",
         "",

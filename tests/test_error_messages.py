@@ -24,8 +24,8 @@ CEILING = {
 CLASSES = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 """Other subclasses of FaultsetError are caught inside a package and not shown as they are."""
 VERBS = """
-    add allow build call change check choose close collect commit compare convert copy correct create declare decorate
-    delete deploy divide end evaluate export free give go import increase install keep leave let list log
+    add allow build call change check choose close collect commit compare convert copy correct create cut declare
+    decorate delete deploy divide end evaluate export free give go import increase install keep leave let list log
     look limit lower make mount move name open pass plan print publish put quote raise read reduce reinstall remove
     rename repair repeat replace restart restore run save say score see set start stop train try uninstall unpack update
     upgrade use wait write

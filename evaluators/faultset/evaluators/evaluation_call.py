@@ -23,10 +23,15 @@ from faultset.evaluators.agent_evaluation.evaluation import (
 )
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.baseline_choice import choose_baselines
-from faultset.evaluators.execution.checkpoint import Checkpoint, checkpoint_path
+from faultset.evaluators.execution.checkpoint import checkpoint_path
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_input, open_source
-from faultset.evaluators.execution.method_runs import EvaluationStart, MethodAnswers, run_methods
-from faultset.evaluators.execution.plan import identify_codes
+from faultset.evaluators.execution.method_runs import (
+    EvaluationStart,
+    MethodAnswers,
+    MethodRunning,
+    open_checkpoint,
+    run_methods,
+)
 from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import (
     EvaluationOptions,
@@ -43,12 +48,13 @@ from faultset.evaluators.recordings.cut_episodes import (
     list_alarm_detectors,
     list_online_alarms,
 )
+from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from faultset.evaluators.recordings.online_detection import detect_online
 from faultset.evaluators.recordings.predicted_windows import is_about_recordings
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.training import check_recordings_differ, open_training_episodes
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE, check_writable
-from faultset.evaluators.results.provenance import code_version, identify_scorers, read_parameters
+from faultset.evaluators.results.provenance import identify_scorers, read_parameters
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 
@@ -122,6 +128,7 @@ def evaluate(
     call = EvaluationCall(
         options=options,
         settings=settings,
+        engine=MethodEngine(options.get("workers"), options.get("scheduler")),
         location=str(dataset.root if isinstance(dataset, Dataset) else dataset),
         train=training,
         folder=None if out is None else Path(out),
@@ -142,6 +149,7 @@ class EvaluationCall:
 
     options: EvaluationOptions
     settings: EvaluationSettings
+    engine: MethodEngine
     location: str
     """Folder or URL of the dataset, for reports."""
     train: str | Dataset | None
@@ -153,41 +161,33 @@ class EvaluationCall:
     files: tuple[PredictionFile, ...]
     recorded: tuple[RecordedRun, ...]
 
-    def create_engine(self) -> MethodEngine:
-        """Return an engine that runs methods."""
-        return MethodEngine(self.options.get("workers"), self.options.get("scheduler"))
-
     def evaluate_recordings(self, dataset: Dataset, specs: Sequence[BaselineSpec]) -> Evaluation:
         """Run detectors over recordings, and other methods on the dataset's episodes or on cuts of its recordings."""
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         if self.recorded and not dataset.episodes and not others:
             raise UsageError(
-                "agents on recordings are compared with methods for localization or root causes, and none is chosen; "
+                "agents on recordings are compared with methods for localization or root causes, but none is chosen; "
                 "add one to --baselines or to --tasks"
             )
         detected = None
         if self.folder is not None:
             check_writable(self.folder)
-        with self.create_engine() as engine:
+        with self.engine as engine:
             dataset.check_files(engine.workers)
             files = [file for file in self.files if is_about_recordings(file, dataset)]
             detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
-                detected = detect_online(
-                    dataset,
-                    detectors,
-                    self.settings,
-                    engine,
-                    train=self.train,
-                    location=self.location,
-                    files=files,
-                    folder=self.folder,
-                    started=self.started,
-                    progress=self.progress,
+                running = MethodRunning(engine=engine, folder=self.folder, started=self.started, progress=self.progress)
+                plan = (
+                    DetectionPlan.of(dataset, self.settings.split)
+                    if self.train is None
+                    else DetectionPlan.for_tests(dataset, self.train)
                 )
-        rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
-        evaluation = rest.evaluate_others(dataset, specs, detected)
+                detected = detect_online(plan, detectors, self.settings, running, files=files)
+                detected = replace(detected, location=self.location)
+            rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
+            evaluation = rest.evaluate_others(dataset, specs, detected)
         if self.folder is not None:
             checkpoint_path(self.folder, DETECTIONS_FILE).unlink(missing_ok=True)
         return evaluation
@@ -222,13 +222,15 @@ class EvaluationCall:
     def _choose_detectors(self, dataset: Dataset, specs: Sequence[BaselineSpec], *, alarms: bool) -> list[BaselineSpec]:
         """Return the detectors that run over recordings, including the alarm detectors of localizers.
 
-        Detectors that learn from labels are left out.
+        Detectors that learn from labels are left out. Agents start from alarms that were raised online, so these are
+        computed even if detection is not scored.
         """
         from faultset.baselines.api.registry import get_baseline
 
-        if "detection" not in self.settings.tasks:
+        is_asked = "detection" in self.settings.tasks
+        if not is_asked and not self.recorded:
             return []
-        chosen = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        chosen = [spec for spec in specs if is_asked and spec.task == "detection" and "labels" not in spec.needs]
         if alarms and "detected" in self.settings.protocols:
             names = [self.settings.alarm_detector] if self.settings.alarm_detector else list_alarm_detectors(dataset)
             chosen += [get_baseline(name) for name in names if all(spec.name != name for spec in chosen)]
@@ -253,12 +255,11 @@ class EvaluationCall:
         """
         settings, folder, files, train = self.settings, self.folder, self.files, self.train
         with ExitStack() as stack:
-            engine = self.create_engine()
+            engine = self.engine
             read_source = stack.enter_context(open_source(dataset, self.options.get("version"), engine.workers))
             if folder is not None:
                 check_writable(folder)
-            running = stack.enter_context(ExitStack())
-            running.enter_context(engine)
+            stack.enter_context(engine)
             _check_names(specs, files, self.recorded)
             read_training = None
             if train is not None:
@@ -281,12 +282,14 @@ class EvaluationCall:
             agent_evaluation.check(specs)
             checkpoint = None
             if folder is not None:
-                checkpoint = stack.enter_context(_open_checkpoint(folder, scope, specs, files))
+                checkpoint = stack.enter_context(
+                    open_checkpoint(folder, scope, specs, {file.name: file.code for file in files})
+                )
             answers = run_methods(
                 scope, specs, engine, checkpoint=checkpoint, started=self.started, progress=self.progress
             )
             agent_results = agent_evaluation.results(answers.rows)
-            running.close()
+            engine.close()
             evaluation = build_leaderboards(scope, answers, predicted, agent_results, files, recordings)
             if folder is not None and checkpoint is not None:
                 evaluation.write(folder)
@@ -403,15 +406,6 @@ def _check_names(
     names = [*(list_baselines() if files or recorded else ()), *(spec.name for spec in specs)]
     check_names(files, names)
     check_agent_names(recorded, [*names, *(file.name for file in files)])
-
-
-def _open_checkpoint(
-    folder: Path, scope: EvaluationScope, specs: Sequence[BaselineSpec], files: Sequence[PredictionFile]
-) -> Checkpoint:
-    settings = scope.settings
-    conditions = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
-    conditions |= {"train": settings.train} if settings.train else {}
-    return Checkpoint(folder, conditions, identify_codes(specs, settings) | {file.name: file.code for file in files})
 
 
 def _describe_settings(scope: EvaluationScope) -> dict[str, object]:

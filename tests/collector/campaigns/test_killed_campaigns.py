@@ -20,6 +20,9 @@ from faultset.datasets.dataset import open_dataset
 
 pytestmark = pytest.mark.slow
 
+GONE_WITHIN_S = 3.0
+LOOK_EVERY_S = 0.2
+
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
 OPTIONS += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
 COMMAND = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *OPTIONS]
@@ -47,11 +50,18 @@ def phases_of(folder: Path) -> list[str]:
     return [record["args"]["name"] for record in records if record.get("verb") == "phase"]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float, pause_s: float = 0.05) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+        time.sleep(pause_s)
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -74,9 +84,10 @@ def test_a_collector_killed_in_a_phase_leaves_nothing_running(phase: str, tmp_pa
         wait_for(lambda: (folder := scratch_of(root)) and phase in phases_of(folder), 90)
         folder = scratch_of(root)
         assert folder is not None
+        family = psutil.Process(collector.pid).children(recursive=True)
         os.kill(collector.pid, signal.SIGKILL)
         collector.wait()
-        wait_for(lambda: not processes_of(folder), 10)
+        wait_for(lambda: not processes_of(folder) and not any(map(runs, family)), GONE_WITHIN_S, LOOK_EVERY_S)
         assert (
             not [p for p in (root / "episodes").glob("*") if not p.name.endswith(".incomplete")] or phase == "collect"
         )

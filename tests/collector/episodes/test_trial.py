@@ -15,9 +15,9 @@ from faultset.collector.platforms.journal import Journal
 from faultset.core.errors import PlatformError
 
 
-def trial_of(spec: FaultSpec, folder: Path, target: str = "geo"):
+def trial_of(spec: FaultSpec, folder: Path, confirm_s: float = 10.0):
     platform = FakePlatform(load_app("hotel"), Journal(folder / "journal.jsonl"))
-    return platform, try_on_platform(spec, target, platform, seed=1, warm_s=0, confirm_s=0.05, poll_s=0.01)
+    return platform, try_on_platform(spec, "geo", platform, seed=1, warm_s=0, confirm_s=confirm_s, poll_s=0.01)
 
 
 def test_a_fault_is_injected_confirmed_and_undone(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_fault_is_injected_confirmed_and_undone(tmp_path: Path) -> None:
 
 def test_a_fault_that_nothing_shows_is_undone_without_evidence(tmp_path: Path) -> None:
     spec = replace(get_fault("target-port"), check=lambda platform, target, parameters, before: None)
-    platform, trial = trial_of(spec, tmp_path)
+    platform, trial = trial_of(spec, tmp_path, confirm_s=0.05)
     assert trial.evidence is None
     assert trial.confirmed_s is None
     assert platform.get("Service", "geo")["spec"]["ports"][0]["targetPort"] == 8083

@@ -16,7 +16,6 @@ from faultset.collector.verdicts.client_requests import (
     TimedRequests,
     compare_latencies,
     earlier_changes,
-    fisher_worse,
     sli_tests,
     with_load,
 )
@@ -51,7 +50,6 @@ def error_rate(before: tuple[int, int], after: tuple[int, int]):
 
 
 def test_many_more_errors_are_significant_and_large() -> None:
-    assert fisher_worse([[5, 1995], [60, 940]]) < 1e-20
     found = error_rate((5, 2000), (60, 1000))
     assert round(found.effect, 4) == 0.0575
     assert found.p_value < 1e-20
@@ -59,7 +57,6 @@ def test_many_more_errors_are_significant_and_large() -> None:
 
 
 def test_among_a_million_requests_a_significant_rise_may_be_silent() -> None:
-    assert fisher_worse([[1000, 999_000], [1150, 998_850]]) < 0.01
     assert LEAST_ERROR_EFFECT > 1150e-6 - 1000e-6
     found = error_rate((50, 50_000), (200, 50_000))
     assert found.p_value < 1e-10

@@ -98,7 +98,7 @@ def test_incidents_of_a_recording_are_asked_at_the_alarms_that_evaluate_raises_o
     run(localization(dataset=str(dataset.root)), solver=random_agent())
     with pytest.raises(UsageError, match="add one to --baselines"):
         evaluate(dataset, ["spot"], agents=[tmp_path / "logs"], workers=1)
-    done = evaluate(dataset, ["max-z"], agents=[tmp_path / "logs"], workers=1, protocol="detected")
+    done = evaluate(dataset, ["max-z"], agents=[tmp_path / "logs"], workers=1, tasks=["localization"])
     faulty = (row for row in done.rows if row.truth.faulty and row.protocol == "detected")
     rows = {(row.baseline, row.episode): row for row in faulty}
     asked = [episode for name, episode in rows if name == "random-agent"]

@@ -1,4 +1,4 @@
-"""Records of methods on the datasets of the leaderboard pages."""
+"""Records of methods on the datasets with a leaderboard."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from faultset.evaluators.leaderboards.track_records import read_track_records, r
 ROOT = Path(__file__).parents[3]
 
 
-def test_records_name_installed_methods_of_the_task_and_figures_of_the_page() -> None:
+def test_records_name_installed_methods_of_the_task_and_figures_of_the_leaderboard() -> None:
     specs = list_baselines()
-    page = (ROOT / "docs" / "results" / "leaderboard.md").read_text("utf-8")
+    page = (ROOT / "datasets" / "core-1" / "leaderboard.md").read_text("utf-8")
     for name, records in read_track_records().items():
         for record in records:
             assert specs[name].task == record.task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from faultset.datasets import open_dataset
 from faultset.datasets.explorer.answers import read_answers
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.evaluators import Evaluation, EvaluationStart, evaluate, evaluation_call
+from faultset.evaluators.execution import scheduling
 from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from tests.datasets.recorded_samples import at
 from tests.evaluators.recordings.recording_samples import recorded_dataset
@@ -28,9 +30,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory, results: Path) -> Evaluation:
+def started_clients() -> list[int]:
+    """Workers of each dask client that the evaluation started."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, results: Path, started_clients: list[int]) -> Evaluation:
     dataset = recorded_dataset(tmp_path_factory.mktemp("recorded") / "hours", INCIDENTS)
-    return evaluate(dataset, METHODS, workers=1, out=results, protocol="detected")
+    start_client = scheduling.local_client
+
+    def record_start(workers: int) -> AbstractContextManager[Any]:
+        started_clients.append(workers)
+        return start_client(workers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduling, "local_client", record_start)
+        return evaluate(dataset, METHODS, workers=1, out=results, protocol="detected")
 
 
 def entry(evaluation: Evaluation, method: str) -> Any:
@@ -63,6 +79,11 @@ def test_localizers_get_the_alarms_that_were_raised_online(evaluated: Evaluation
     assert {row.alarm_source for row in located} == {"spot"}
     assert {row.given_alarm_ns for row in located} <= {*alarms}
     assert evaluated.leaderboard("localization").set_index("baseline")["ac1"]["max-z"] == 1
+
+
+def test_views_of_recordings_and_cuts_share_one_client(evaluated: Evaluation, started_clients: list[int]) -> None:
+    assert {row.task for row in evaluated.rows} == {"localization"}
+    assert started_clients == [1]
 
 
 def test_the_files_have_alarms_and_timelines(evaluated: Evaluation, results: Path) -> None:
@@ -150,7 +171,7 @@ def test_methods_learn_from_another_dataset_of_recordings(tmp_path: Path, exampl
     assert done.recordings is not None
     assert done.recordings.split == "train on learned 1.0.0"
     assert {row.truth.view_start_ns for row in done.recordings.rows} == {
-        window.reference_start_ns for window in DetectionPlan.for_tests(tested).windows.values()
+        window.reference_start_ns for window in DetectionPlan.for_tests(tested, learned).windows.values()
     }
     assert (entry(done, "forecast-residual").metrics["recall"].n, len(done.recordings.facts)) == (2, 2)
     assert {row.split for row in done.rows} == {"train on learned 1.0.0"}

@@ -40,9 +40,9 @@ from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 from faultset.core.processes import import_path, python_command
 
-PROGRAM = ("-m", "faultset.collector.episodes.process")
+PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.episodes.process:main")
 """Interpreter arguments that run an episode."""
-RECORDING_PROGRAM = ("-m", "faultset.collector.recordings.process")
+RECORDING_PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.recordings.process:run")
 """Interpreter arguments that run a segment of a recording."""
 ORPHANS_END_S = 10.0
 """Longest wait for the processes of a killed episode."""

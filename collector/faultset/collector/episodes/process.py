@@ -220,7 +220,3 @@ def _is_plain(path: Path) -> bool:
     return (
         path.name not in (MARKER, "mounts", "volumes") and not path.is_symlink() and (path.is_dir() or path.is_file())
     )
-
-
-if __name__ == "__main__":
-    main()

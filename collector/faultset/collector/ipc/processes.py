@@ -1,8 +1,4 @@
-"""Starts processes that end with their parent, and serves requests in them.
-
-A child asks the kernel for SIGKILL at its parent's death and then checks that the parent still exists. It runs as
-`python -m faultset.collector.ipc.processes PARENT MODULE:FUNCTION ARGUMENTS`.
-"""
+"""Starts processes that end with their program, and serves requests in them."""
 
 from __future__ import annotations
 
@@ -12,14 +8,14 @@ import os
 import selectors
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
 from faultset.collector.ipc.channel import AnswerT, Channel, Handlers, Request, error_line, read_request, result_line
+from faultset.collector.ipc.launcher import ForkedProcess, StartProcess, this_launcher
 from faultset.core.errors import PlatformError
-from faultset.core.processes import die_with_parent, name_process, python_command, session_nice, set_session_nice
+from faultset.core.processes import session_nice, set_session_nice
 
 
 class DeferredAnswer(Generic[AnswerT]):
@@ -158,19 +154,12 @@ def environment() -> dict[str, str]:
     return env
 
 
-def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Run `module:function(*arguments)` in a new process and session that die with the calling thread."""
-    command = python_command("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            env=environment(),
-            start_new_session=True,
-        )
+def launch(name: str, function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> ForkedProcess:
+    """Run `module:function(*arguments)` in a new process and session that end with this program."""
+    request = StartProcess(
+        name=name, function=function, arguments=json.dumps(list(arguments)), folder=folder, environment=environment()
+    )
+    process = this_launcher().start(request, log)
     if nice := session_nice():
         set_session_nice(nice, process.pid)
     return process
@@ -180,20 +169,6 @@ def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | 
     """Import and call `module:function`."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
-
-
-def main() -> None:
-    """Run the function named by the arguments in a process that dies with its parent."""
-    parent, function, arguments = sys.argv[1:]
-    die_with_parent(int(parent))
-    # files may contain store passwords, so only this user may read them
-    os.umask(0o077)
-    name_process(function.partition(":")[0].rpartition(".")[2])
-    call(function, json.loads(arguments))
-
-
-if __name__ == "__main__":
-    main()
 
 
 _TAIL_LINES = 3
@@ -219,7 +194,7 @@ class HelperProcess:
         self.socket = sockets / f"{name}.sock"
         self.socket.unlink(missing_ok=True)
         self._log = logs / f"{name}.log"
-        self._process = launch(function, [str(self.socket), *arguments], folder=logs, log=self._log)
+        self._process = launch(name, function, [str(self.socket), *arguments], folder=logs, log=self._log)
 
     def connect(self, *, timeout_s: float = 60.0) -> Channel:
         """Return a connection once the process serves; raise PlatformError if it ends or does not start in time."""

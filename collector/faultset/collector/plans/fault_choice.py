@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -73,48 +72,65 @@ def draw_fault_pairs(
             f"--concurrent 2 needs two different faults, but only {specs[0].name} of --faults applies to {app.name}. "
             "Name another fault"
         )
-    possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
-    callees = {name: _find_callees(app, name) for name in app.services}
-
-    @cache
-    def target_pairs(first: FaultSpec, second: FaultSpec) -> list[_Targets]:
-        return [
-            (target, other)
-            for target in possible[first.name]
-            for other in possible[second.name]
-            if _answers(first, app, target).isdisjoint(_answers(second, app, other))
-        ]
-
-    def rank(pair: _Targets) -> tuple[bool, int]:
-        target, other = pair
-        return other in callees[target] or target in callees[other], used[target] + used[other]
-
-    def draw_partner(first: FaultSpec, rest: Sequence[FaultSpec]) -> FaultSpec:
-        partners = [spec for spec in rest if target_pairs(first, spec)]
-        partners = partners or [spec for spec in specs if spec is not first and target_pairs(first, spec)]
-        if not partners:
-            raise UsageError(
-                f"fault {first.name} needs a partner on another target in {app.name}, but there is none. Name more "
-                "--faults or --targets, or leave it out"
-            )
-        return partners[int(rng.integers(len(partners)))]
-
-    used: Counter[str] = Counter()
+    pairs = _PairDraw(specs, app, targets, rng)
     drawn: list[tuple[PlannedFault, ...]] = []
     for repetition in repetitions:
         rest = _sort_by_target_count(repetition, app)
         while rest:
             first = rest.pop(0)
-            second = draw_partner(first, rest)
+            second = pairs.draw_partner(first, rest)
             rest = [spec for spec in rest if spec is not second]
-            pairs = target_pairs(first, second)
-            lowest = min(map(rank, pairs))
-            best = [pair for pair in pairs if rank(pair) == lowest]
-            chosen = best[int(rng.integers(len(best)))]
-            used.update(chosen)
+            chosen = pairs.draw_targets(first, second)
             planned = [PlannedFault(fault=s.name, target=t) for s, t in zip((first, second), chosen, strict=True)]
             drawn.append(tuple(sorted(planned, key=lambda fault: fault.fault)))
     return drawn
+
+
+class _PairDraw:
+    """Draws the second fault and the targets of a pair."""
+
+    def __init__(self, specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], rng: np.random.Generator):
+        self._specs, self._app, self._rng = specs, app, rng
+        self._possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
+        self._callees = {name: _find_callees(app, name) for name in app.services}
+        self._used: Counter[str] = Counter()
+        self._pairs: dict[tuple[str, str], list[_Targets]] = {}
+
+    def draw_partner(self, first: FaultSpec, rest: Sequence[FaultSpec]) -> FaultSpec:
+        """Draw the second fault, if possible one of the rest; raise UsageError if there is none."""
+        partners = [spec for spec in rest if self._list_targets(first, spec)]
+        partners = partners or [spec for spec in self._specs if spec is not first and self._list_targets(first, spec)]
+        if not partners:
+            raise UsageError(
+                f"fault {first.name} needs a partner on another target in {self._app.name}, but there is none. Name "
+                "more --faults or --targets, or leave it out"
+            )
+        return partners[int(self._rng.integers(len(partners)))]
+
+    def draw_targets(self, first: FaultSpec, second: FaultSpec) -> _Targets:
+        """Draw the targets of two faults."""
+        pairs = self._list_targets(first, second)
+        lowest = min(map(self._rank, pairs))
+        best = [pair for pair in pairs if self._rank(pair) == lowest]
+        chosen = best[int(self._rng.integers(len(best)))]
+        self._used.update(chosen)
+        return chosen
+
+    def _list_targets(self, first: FaultSpec, second: FaultSpec) -> list[_Targets]:
+        names = (first.name, second.name)
+        if names not in self._pairs:
+            self._pairs[names] = [
+                (target, other)
+                for target in self._possible[first.name]
+                for other in self._possible[second.name]
+                if _answers(first, self._app, target).isdisjoint(_answers(second, self._app, other))
+            ]
+        return self._pairs[names]
+
+    def _rank(self, pair: _Targets) -> tuple[bool, int]:
+        target, other = pair
+        calls = other in self._callees[target] or target in self._callees[other]
+        return calls, self._used[target] + self._used[other]
 
 
 def _sort_by_target_count(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:

@@ -5,5 +5,7 @@ from __future__ import annotations
 from faultset.collector.episodes.process import main
 from faultset.collector.recordings.runner import RecordingRunner
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Run the assigned segment."""
     main(RecordingRunner)

@@ -22,7 +22,7 @@ from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.files import parse, read_mapping, wrong_spec
-from faultset.collector.spec.steps import Place
+from faultset.collector.spec.steps import FieldPath
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import suggest
 
@@ -62,7 +62,7 @@ def read_app(
     return app
 
 
-def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[Place, str]]:
+def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
     """Yield the fields of a service that contradict a store driver or the application's code, with the reason."""
     driver = STORE_DRIVERS.get(service.store_driver or "")
     if service.store_driver is not None and driver is None:
@@ -81,12 +81,12 @@ def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[Plac
         yield ("runs",), f"the application's code does not define the program {service.runs!r}"
 
 
-def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[Place, str]]:
+def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
     for name, consumer in service.consumers.items():
         yield ("consumers", name, "store"), consumer.store
-    for where, step in service.steps():
+    for path, step in service.steps():
         for store in step.brokers_used():
-            yield where, store
+            yield path, store
 
 
 def load_steps(code: str) -> tuple[type[Step], ...]:

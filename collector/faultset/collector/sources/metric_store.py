@@ -69,7 +69,7 @@ class MetricStore:
     def discard(self, before_ns: int, ended: Collection[str] = ()) -> None:
         """Forget the samples before a time, and the series of ended pods without a later sample.
 
-        The numbers of these series are given to others, so no caller may use them again.
+        The numbers of these series are reused for other series, so callers must not use them again.
         """
         is_recent = copy_column(self._times, "i8") >= before_ns
         for name, code in (("_times", "i8"), ("_numbers", "i4"), ("_values", "f8")):

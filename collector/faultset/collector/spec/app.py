@@ -15,7 +15,7 @@ from faultset.collector.spec.features.configuration import ConfigTexts, SecretTe
 from faultset.collector.spec.features.heap import HeapUse, Language
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
-from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
+from faultset.collector.spec.steps import CalledOperation, FieldPath, FrozenModel, StepModel, Steps, all_steps
 from faultset.collector.spec.variation import Variation
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
@@ -207,7 +207,7 @@ class ServiceSpec(ContainerFields):
         """Return consumers and tasks by name."""
         return {**self.consumers, **self.tasks}
 
-    def steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps of operations, consumers and tasks, with their paths in the service."""
         fields = {"operations": self.operations, "consumers": self.consumers, "tasks": self.tasks}
         for field, items in fields.items():

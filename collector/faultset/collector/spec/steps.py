@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-Place = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Keys and indices of a field in a spec."""
 
 
@@ -75,34 +75,34 @@ class StepModel(FrozenModel):
         name = getattr(self, "save", None)
         return () if name is None else (name,)
 
-    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the nested steps with their paths; most steps have none."""
         yield from ()
 
 
-def all_steps(steps: Iterable[StepModel], place: Place = ()) -> Iterator[tuple[Place, StepModel]]:
+def all_steps(steps: Iterable[StepModel], path: FieldPath = ()) -> Iterator[tuple[FieldPath, StepModel]]:
     """Yield steps, each followed by its nested steps, with their paths.
 
     Parameters
     ----------
-    place
+    path
         Path of the list of steps.
     """
     for number, step in enumerate(steps):
-        yield from _walk_step((*place, number), step)
+        yield from _walk_step((*path, number), step)
 
 
-def _walk_step(place: Place, step: StepModel) -> Iterator[tuple[Place, StepModel]]:
-    yield place, step
+def _walk_step(path: FieldPath, step: StepModel) -> Iterator[tuple[FieldPath, StepModel]]:
+    yield path, step
     for inside, inner in step.inner_steps():
-        yield from _walk_step((*place, step.keyword, *inside), inner)
+        yield from _walk_step((*path, step.keyword, *inside), inner)
 
 
 StepTypes = Mapping[str, type[StepModel]]
 """Step types by keyword."""
 
 
-def first_problem(error: ValidationError) -> tuple[Place, str]:
+def first_problem(error: ValidationError) -> tuple[FieldPath, str]:
     """Return path and message of the first validation error; unknown keys come first.
 
     A misspelled key is usually also missing under its correct name, which the message suggests.
@@ -130,9 +130,9 @@ def _read_step(value: Any, info: ValidationInfo) -> StepModel:
     try:
         return types[keyword].model_validate(fields, context=info.context)
     except ValidationError as error:
-        place, reason = first_problem(error)
+        path, reason = first_problem(error)
         kind = PydanticCustomError("step", "{reason}", {"reason": reason})
-        details = InitErrorDetails(type=kind, loc=(keyword, *place), input=fields)
+        details = InitErrorDetails(type=kind, loc=(keyword, *path), input=fields)
         raise ValidationError.from_exception_data(keyword, [details]) from None
 
 

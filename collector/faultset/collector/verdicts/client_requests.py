@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from faultset.collector.verdicts.exact_tests import binomial_at_most, fisher_worse, normal_tail
 from faultset.core.times import SECOND_NS
 
 LOAD = "load"
@@ -238,26 +238,17 @@ def _stratified_rank_test(
     for stratum in np.unique(stratum_after):
         healthy, suspect = before[stratum_before == stratum], after[stratum_after == stratum]
         size = len(healthy) + len(suspect)
-        ranks = stats.rankdata(np.concatenate([healthy, suspect]))
+        ranks = pd.Series(np.concatenate([healthy, suspect])).rank().to_numpy()
         statistic += (float(ranks[len(healthy) :].sum()) - len(suspect) * (size + 1) / 2) / (size + 1)
         spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1)
         variance += len(healthy) * len(suspect) / size * spread / (size + 1) ** 2
-    return float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
+    return normal_tail(statistic / variance**0.5) if variance > 0 else 1.0
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
     order = np.argsort(values)
     summed = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(summed, share * summed[-1])])
-
-
-def fisher_worse(table: list[list[int]]) -> float:
-    """Return the one-sided p-value of Fisher's exact test that the second row has more errors than the first.
-
-    Rows are (errors, others).
-    """
-    (a, b), (c, d) = table
-    return float(stats.hypergeom.sf(c - 1, a + b + c + d, a + c, c + d))
 
 
 def sli_tests(
@@ -310,7 +301,7 @@ def _endpoint_tests(
     settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
     if len(settled) >= _LEAST:
         share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
-        p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
+        p = binomial_at_most(round(share * len(settled)), len(settled), 0.9)
         yield SliTest(
             endpoint=endpoint,
             test="completion",

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from pydantic import ConfigDict
-from scipy import stats
 
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import find_plan, random_draws
@@ -185,6 +184,9 @@ def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> flo
 
 def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
     """Return the exact 95 % interval (Clopper and Pearson) of a share."""
+    # calibration alone needs this slow import
+    from scipy import stats
+
     interval = stats.binomtest(exceeding, windows).proportion_ci(0.95)
     return float(interval.low), float(interval.high)
 

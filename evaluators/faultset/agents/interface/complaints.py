@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDING_S = 300
-"""A user gives times to five minutes."""
+"""Users round times to five minutes."""
 NOTICED_NS = 60 * SECOND_NS
-"""A user complains about requests within this time of the alarm."""
+"""Users complain about requests within this time before and after the alarm."""
 FAILED_SHARE = 0.05
 SLOWER, SLOWER_NS = 1.5, 25_000_000
-"""A user notices mean latencies that grew by this factor and by this time."""
+"""Users notice mean latencies that grew by this factor and by this number of nanoseconds."""
 
 
 def word_complaint(view: EpisodeView, alarm_ns: int) -> str:

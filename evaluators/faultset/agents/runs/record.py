@@ -297,7 +297,7 @@ class AskedQuestion(BaseModel):
     alarm_ns: int | None = None
     alarm_detector: str | None = None
     complaint: str | None = None
-    """What a user said in place of the alarm."""
+    """Text of a user that the agent gets instead of the alarm."""
 
 
 class AgentRecord(BaseModel):

@@ -83,7 +83,7 @@ def mitigation(
 
 
 def _build_sample(fault: str, app: str, arguments: Sequence[str]) -> Sample:
-    """Return the task of one episode; `arguments` are further ones of `faultset mitigate`."""
+    """Return the sample of one episode; `arguments` are passed to `faultset mitigate`."""
     return Sample(
         id=f"{fault}@{app}",
         input=INSTRUCTIONS,

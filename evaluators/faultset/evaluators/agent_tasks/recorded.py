@@ -143,8 +143,7 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         if session_task == "detection" and (protocol != "detected" or alarm is not None or complaint):
             raise UsageError("detection takes no protocol, alarm or complaint; leave them out")
         cuts = None if opened.episodes else _cut(opened, session_task)
-        if cuts is not None:
-            opened = cuts.dataset
+        opened = opened if cuts is None else cuts.dataset
         source = DatasetSource.of(opened).without_unlabelled()
         truths = _choose_truths(source, episodes, split, () if cuts is None else cuts.select_folds(split))
         detectors: dict[str, str] = {}
@@ -152,8 +151,7 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         if session_task != "detection" and protocol == "detected":
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
             alarms = _compute_alarms(opened, detectors, split, cuts)
-        if cuts is not None:
-            source = cuts.restore_identity(source)
+        source = source if cuts is None else cuts.restore_identity(source)
         task_of_rows = "rca" if session_task == "diagnosis" else session_task
         questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
@@ -161,9 +159,9 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
             raise DataError(
                 f"none of the {len(truths)} chosen episodes of {source.name} has {needed}; choose other episodes"
             )
-        by_episode = {truth.episode: truth for truth in truths}
+        truth_of = {truth.episode: truth for truth in truths}
         samples = [
-            _build_sample(opened, item, by_episode[item.episode], detectors.get(item.episode), complaint=complaint)
+            _build_sample(opened, item, truth_of[item.episode], detectors.get(item.episode), complaint=complaint)
             for item in questions
         ]
         return Task(
@@ -184,7 +182,7 @@ _PARAMETERS = """
 Parameters
 ----------
 dataset
-    Folder, or name of a dataset that comes with the project. Of recordings, the episodes that `evaluate` cuts out.
+    Folder, or name of a dataset that comes with the project. Recordings are cut into episodes, as by `evaluate`.
 version
     Version of the dataset; the newest by default.
 episodes
@@ -196,7 +194,7 @@ protocol
 alarm
     Detector for "detected"; the default is that of `evaluate`. Not for detection.
 complaint
-    Give the vague complaint of a user in place of the alarm or the onset. Not for detection.
+    Give agents the vague complaint of a user instead of the alarm or the onset. Not for detection.
 """
 detection = _declare_task("detection", "detection", "Ask whether the system has a fault.")
 localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
@@ -207,14 +205,14 @@ def _cut(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     """Cut the episodes of a dataset of recordings."""
     if session_task == "detection":
         raise UsageError(
-            f"{dataset.root} has recordings only, on which detectors run online; choose faultset/localization or "
+            f"{dataset.root} has only recordings, on which detectors run online; choose faultset/localization or "
             "faultset/root_cause"
         )
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has recordings only, and no incident of theirs names one of several services and has "
-            "enough time around it; choose other data"
+            f"{dataset.root} has only recordings, without an incident to localize or diagnose: one that names one of "
+            "several services and has enough telemetry around it; choose other data"
         )
     return cuts
 

@@ -6,14 +6,14 @@ import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultset.core.command_line.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
-    from faultset.agents.interface.session import RecordedTask
+    from faultset.agents.interface.session import AgentSession, RecordedTask
     from faultset.datasets import EpisodeView
     from faultset.datasets.tools.recording import ViewClock
 
@@ -33,23 +33,14 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
     help="Current time, in seconds from the start of the view.  [default: its end, or a minute after the alarm]",
 )
 @click.option("--at", "at_text", metavar="TIME", help="Alarm to start from, in UTC: 14:03:20. Needed for a recording.")
-@click.option("--complaint", is_flag=True, help="Give the vague complaint of a user in place of the alarm.")
+@click.option("--complaint", is_flag=True, help="Give the agent the vague complaint of a user instead of the alarm.")
 @click.option(
     "--diagnose", is_flag=True, help="Also offer the tool diagnose; it names suspects, so do not score such agents."
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on 127.0.0.1 instead of standard streams.")
 @click.option("--out", type=OUTPUT_FILE, help="File for the answer and usage counts, as JSON.")
 def serve(
-    dataset: Path,
-    episode_id: str | None,
-    version: str | None,
-    task: str,
-    now_s: float | None,
-    at_text: str | None,
-    complaint: bool,
-    diagnose: bool,
-    port: int | None,
-    out: Path | None,
+    dataset: Path, episode_id: str | None, version: str | None, port: int | None, out: Path | None, **options: Any
 ) -> None:
     """Offer the tools of a recorded episode to an agent: metrics, traces, logs, events, objects, kubectl, SQL.
 
@@ -63,26 +54,14 @@ def serve(
       faultset agents serve datasets/sample --episode a5edb68659bc
       faultset agents serve core-2 --episode ID --at 2026-11-28T14:03:20 --complaint
     """
-    from typing import cast
-
     import mcp.server.stdio  # noqa: F401  reports a missing extra in one sentence
 
     from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
-    from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
-    from faultset.datasets import EpisodeView
-    from faultset.datasets.tools.toolset import EpisodeTools
 
     stack = ExitStack()
-    folder = _open_folder(stack, dataset, episode_id, version, at_text)
-    view = EpisodeView(folder)
-    clock, situation = _describe_start(view, now_s, at_text, complaint=complaint)
-    tools = EpisodeTools(view, clock)
-    if diagnose:
-        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
-
-        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
-    session = AgentSession(tools, cast("RecordedTask", task), situation)
+    folder = _open_folder(stack, dataset, episode_id, version, options["at_text"])
+    session = _open_session(folder, **options)
     _confine(folder, out)
 
     def save_report() -> None:
@@ -107,7 +86,7 @@ def serve(
 def _open_folder(
     stack: ExitStack, dataset: Path, episode: str | None, version: str | None, at_text: str | None
 ) -> Path:
-    """Return the folder of the episode; the surroundings of a time in a recording are written to a temporary one."""
+    """Return the folder of the episode; the part of a recording around a time is written to a temporary one."""
     from faultset.datasets.dataset import episode_folder
     from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
 
@@ -115,6 +94,26 @@ def _open_folder(
         return episode_folder(dataset, episode, version)
     source = IncidentSource(paths=(str(dataset),), episode=episode, version=version, at=at_text)
     return stack.enter_context(opened_episode(source)).path
+
+
+def _open_session(
+    folder: Path, *, task: str, now_s: float | None, at_text: str | None, complaint: bool, diagnose: bool
+) -> AgentSession:
+    """Return a session with the tools of an episode."""
+    from typing import cast
+
+    from faultset.agents.interface.session import AgentSession
+    from faultset.datasets import EpisodeView
+    from faultset.datasets.tools.toolset import EpisodeTools
+
+    view = EpisodeView(folder)
+    clock, situation = _describe_start(view, now_s, at_text, complaint=complaint)
+    tools = EpisodeTools(view, clock)
+    if diagnose:
+        from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
+
+        tools.tools["diagnose"] = diagnosis_tool(folder, clock)
+    return AgentSession(tools, cast("RecordedTask", task), situation)
 
 
 def _describe_start(

@@ -187,8 +187,8 @@ class DatasetSource:
         root = Path(dataset.root).resolve()
         if not dataset.episodes and dataset.recording_files:
             raise DataError(
-                f"{url or root} version {dataset.version} has recordings and no episodes; cut episodes out of the "
-                "recordings first, with Recording.episodes in Python"
+                f"{url or root} version {dataset.version} has recordings and no episodes; use Recording.episodes in "
+                "Python to cut episodes out of the recordings first"
             )
         if not dataset.episodes:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")

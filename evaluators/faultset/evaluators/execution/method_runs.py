@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
+from faultset.evaluators.execution.plan import EvaluationPlan, identify_codes, make_plan
 from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope
-from faultset.evaluators.results.output_folder import FILES, RECORDING_FILES, writing
-from faultset.evaluators.results.provenance import find_changed_codes
+from faultset.evaluators.results.output_folder import FILES, RECORDING_FILES, RESULTS_FILE, writing
+from faultset.evaluators.results.provenance import code_version, find_changed_codes
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -50,6 +51,20 @@ class EvaluationStart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MethodRunning:
+    """How the methods of one evaluation are run."""
+
+    engine: MethodEngine
+    """Must run."""
+    folder: Path | None = None
+    """Folder for the results and their checkpoint; None stores nothing."""
+    started: Callable[[EvaluationStart], None] | None = None
+    """Called before the first method starts."""
+    progress: Progress | None = None
+    """Called with the number of finished steps and the number of all steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodAnswers:
     """The answers of methods, and how they were run."""
 
@@ -64,6 +79,30 @@ class MethodAnswers:
     """Number of fits from the cache, in all and by method; empty for none."""
     steps: StepCounter
     """Progress; one step remains for the leaderboards."""
+
+
+def open_checkpoint(
+    folder: Path,
+    scope: EvaluationScope,
+    specs: Sequence[BaselineSpec],
+    file_codes: Mapping[str, str],
+    *,
+    results: str = RESULTS_FILE,
+) -> Checkpoint:
+    """Return the checkpoint of an evaluation into a folder.
+
+    Parameters
+    ----------
+    file_codes
+        Prediction file -> identity of its content.
+    results
+        See `Checkpoint`.
+    """
+    settings = scope.settings
+    conditions = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
+    conditions |= {"train": settings.train} if settings.train else {}
+    codes = identify_codes(specs, settings) | dict(file_codes)
+    return Checkpoint(folder, conditions, codes, results=results)
 
 
 def run_methods(

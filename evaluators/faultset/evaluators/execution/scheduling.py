@@ -50,7 +50,8 @@ def check_address_space(workers: int) -> None:
 class MethodEngine:
     """Runs methods on dask: on a worker in this process, or on the workers of a scheduler.
 
-    Use it as a context manager. It starts runner processes at once, so that their imports overlap with reading labels.
+    Use it as a context manager. It starts runner processes at once, so that their imports overlap with reading labels,
+    and keeps them for several plans.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ class MethodEngine:
         self.workers = workers or default_workers()
         self._scheduler = scheduler
         self._stack = contextlib.ExitStack()
+        self._local: Client | None = None
 
     def __enter__(self) -> Self:
         if self._scheduler is None:
@@ -73,12 +75,18 @@ class MethodEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the runner processes; may be called twice."""
+        self._local = None
         self._stack.close()
 
     def connect(self, source: DatasetSource) -> Client:
         """Return a client whose workers can read a dataset."""
         if self._scheduler is None:
-            return self._stack.enter_context(local_client(self.workers))
+            self._local = self._local or self._stack.enter_context(local_client(self.workers))
+            return self._local
         client = self._stack.enter_context(remote_client(self._scheduler, None if source.url else str(source.folder)))
         self.workers = count_remote_threads(client)
         return client
@@ -124,8 +132,10 @@ def local_client(workers: int) -> Iterator[Client]:
             # stop the runners first; the threads that supervise them end only then
             close_machine_pool()
             remove_fetched_episodes()
-            client.close(timeout=5)
-            cluster.close(timeout=5)
+            # on a busy machine dask needs longer, and its threads end with this process
+            with contextlib.suppress(TimeoutError):
+                client.close(timeout=5)
+                cluster.close(timeout=5)
 
 
 @contextlib.contextmanager

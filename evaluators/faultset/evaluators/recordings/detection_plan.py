@@ -46,6 +46,8 @@ class DetectionPlan:
     """Fold -> tested windows, by recording and time."""
     learned: Mapping[int, tuple[DetectionWindow, ...]]
     """Fold -> healthy windows that detectors learn from."""
+    train: str | Dataset | None = None
+    """Separate training dataset, or the URL of one without recordings."""
 
     @classmethod
     def of(cls, dataset: Dataset, split: str | None = None) -> DetectionPlan:
@@ -59,9 +61,10 @@ class DetectionPlan:
         return cls._of_folds(dataset, *fold_recordings(dataset, split))
 
     @classmethod
-    def for_tests(cls, dataset: Dataset) -> DetectionPlan:
+    def for_tests(cls, dataset: Dataset, train: str | Dataset) -> DetectionPlan:
         """Plan windows over whole recordings, for detectors that learn from another dataset; see `of`."""
-        return cls._of_folds(dataset, "", [RecordingFold(number=0, train=(), test=list_whole_stretches(dataset))])
+        fold = RecordingFold(number=0, train=(), test=list_whole_stretches(dataset))
+        return replace(cls._of_folds(dataset, "", [fold]), train=train)
 
     @classmethod
     def for_training(cls, dataset: Dataset) -> DetectionPlan:

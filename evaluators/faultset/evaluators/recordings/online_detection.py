@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faultset.core.command_line.progress import Progress
-from faultset.datasets.dataset import Dataset
-from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.method_runs import EvaluationStart, run_methods
-from faultset.evaluators.execution.plan import identify_codes
-from faultset.evaluators.execution.scheduling import MethodEngine
+from faultset.evaluators.execution.method_runs import (
+    EvaluationStart,
+    MethodAnswers,
+    MethodRunning,
+    open_checkpoint,
+    run_methods,
+)
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.trained_thresholds import (
     apply_one_rule,
@@ -28,55 +28,91 @@ from faultset.evaluators.recordings.predicted_windows import divide_into_windows
 from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.training import train_elsewhere
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE
-from faultset.evaluators.results.provenance import code_version
+from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 
 def detect_online(
-    dataset: Dataset,
+    plan: DetectionPlan,
     detectors: Sequence[BaselineSpec],
     settings: EvaluationSettings,
-    engine: MethodEngine,
+    running: MethodRunning,
     *,
-    train: str | Dataset | None = None,
-    location: str = "",
     files: Sequence[PredictionFile] = (),
-    folder: Path | None = None,
-    started: Callable[[EvaluationStart], None] | None = None,
-    progress: Progress | None = None,
 ) -> RecordingResults:
     """Run detectors over the tested stretches of all recordings.
 
     Parameters
     ----------
+    plan
+        The recordings, and the windows in which detectors learn and are tested.
     detectors
         Detectors that do not need labels.
-    train
-        Dataset that detectors learn from; None for the other recordings.
-    location
-        Folder or URL of the dataset, for reports.
+    running
+        How methods are run; the checkpoint remains.
     files
         Prediction files about recordings.
-    folder
-        Folder of the results, for a checkpoint, which remains; None stores nothing.
-    started, progress
-        See `faultset.evaluators.evaluate`.
 
     Raises
     ------
     DataError
-        No recording can be watched, or a file is damaged.
+        A file is damaged, or nothing is left to learn from.
     """
-    plan = DetectionPlan.of(dataset, settings.split) if train is None else DetectionPlan.for_tests(dataset)
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
-        if started is not None:
-            started(replace(start, recordings=len(facts)))
+        if running.started is not None:
+            running.started(replace(start, recordings=len(facts)))
 
-    settings = replace(
+    engine, progress = running.engine, running.progress
+    settings = _limit_to_detection(settings, plan, detectors, files)
+    scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
+    with ExitStack() as stack:
+        if plan.train is not None:
+            scope = stack.enter_context(train_elsewhere(plan.train, scope, engine.workers, progress))
+        predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
+        checkpoint = None
+        if running.folder is not None:
+            codes = {file.name: file.code for file in files}
+            checkpoint = open_checkpoint(running.folder, scope, detectors, codes, results=DETECTIONS_FILE)
+            stack.enter_context(checkpoint)
+        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
+        for error in answers.damage.values():
+            raise error
+        answers.steps.finish()
+    rows, rule = _apply_thresholds(answers, predicted)
+    return RecordingResults(
+        rows=tuple(row for row in rows if row.protocol == "detected"),
+        specs=answers.specs,
+        location=str(plan.dataset.root),
+        windows=plan.windows,
+        facts=facts,
+        split=scope.split,
+        threshold_rule=rule,
+        digest=scope.source.digest,
+        isolation=answers.isolation,
+    )
+
+
+def _apply_thresholds(answers: MethodAnswers, predicted: Sequence[ResultRow]) -> tuple[Sequence[ResultRow], str]:
+    """Apply one threshold rule to all detectors; return their rows and the rule."""
+    rows = list(answers.rows)
+    undecided = {spec.name for spec in answers.specs if not spec.own_threshold}
+    if undecided:
+        rows = apply_training_thresholds(rows, undecided, training_policy(()))
+    judged, _, rule = apply_one_rule([*rows, *predicted], ())
+    return judged, rule
+
+
+def _limit_to_detection(
+    settings: EvaluationSettings,
+    plan: DetectionPlan,
+    detectors: Sequence[BaselineSpec],
+    files: Sequence[PredictionFile],
+) -> EvaluationSettings:
+    return replace(
         settings,
         tasks=("detection",),
         protocols=("detected",),
@@ -87,37 +123,6 @@ def detect_online(
         calibrate=any(file.sets_threshold_in_training for file in files)
         or not all(spec.own_threshold for spec in detectors),
     )
-    scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
-    with ExitStack() as stack:
-        if train is not None:
-            scope = stack.enter_context(train_elsewhere(train, scope, engine.workers, progress))
-        predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
-        checkpoint = None
-        if folder is not None:
-            conditions = {"digest": scope.source.digest, "code": code_version(), "split": plan.split}
-            conditions |= {"train": scope.settings.train} if scope.settings.train else {}
-            codes = identify_codes(detectors, settings) | {file.name: file.code for file in files}
-            checkpoint = stack.enter_context(Checkpoint(folder, conditions, codes, results=DETECTIONS_FILE))
-        answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
-        for error in answers.damage.values():
-            raise error
-        answers.steps.finish()
-        rows = list(answers.rows)
-        undecided = {spec.name for spec in detectors if not spec.own_threshold}
-        if undecided:
-            rows = apply_training_thresholds(rows, undecided, training_policy(()))
-        judged, _, rule = apply_one_rule([*rows, *predicted], ())
-        return RecordingResults(
-            rows=tuple(row for row in judged if row.protocol == "detected"),
-            specs=answers.specs,
-            location=location or str(dataset.root),
-            windows=plan.windows,
-            facts=facts,
-            split=scope.split,
-            threshold_rule=rule,
-            digest=scope.source.digest,
-            isolation=answers.isolation,
-        )
 
 
 def _collect_facts(plan: DetectionPlan) -> dict[str, RecordingFacts]:

@@ -11,6 +11,8 @@ import yaml
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, open_dataset, verify
+from faultset.datasets.format.schemas import LONGEST_VIEW_NS
+from faultset.datasets.imports.telemetry.recording_plan import plan_recording
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
 T = 1_760_000_000
@@ -144,3 +146,11 @@ def test_an_incident_in_a_gap_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="an incident must start within the telemetry, but that at 2025-10-09 20:53"):
         imported(folder, tmp_path / "out", incidents=incidents)
+
+
+def test_a_year_with_few_rows_has_few_chunks_and_dense_days_have_one_an_hour() -> None:
+    day_ns = 24 * HOUR * NS
+    for days, rows, chunks in ((365, 100, 300), (10, 100, 240), (365, 365 * 24 * 400_000, 365 * 24)):
+        plan = plan_recording([(0, days * day_ns)], rows, (), ())
+        assert len([*plan.windows()]) == pytest.approx(chunks, abs=1)
+    assert plan_recording([(0, 40_000 * day_ns)], 1, (), ()).chunk_ns == LONGEST_VIEW_NS

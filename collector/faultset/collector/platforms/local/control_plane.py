@@ -53,8 +53,7 @@ _MAX_ROUNDS = 100
 class ControlPlane:
     """Starts the node, the relay and telemetry, and applies changes of objects to them.
 
-    `lock` must be held to use `cluster`. The processes are children of the control thread, so they end with it or with
-    the program, even after SIGKILL.
+    `lock` must be held to use `cluster`. The processes end with the program, even after SIGKILL.
 
     Parameters
     ----------

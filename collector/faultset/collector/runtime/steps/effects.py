@@ -18,7 +18,7 @@ from faultset.collector.runtime.steps.step import Step, compile_steps
 from faultset.collector.runtime.steps.stores import OnError
 from faultset.collector.runtime.stores.driver import StoreError
 from faultset.collector.runtime.tracing import build_headers, build_trace_context, fail, get_span
-from faultset.collector.spec.steps import Place, StepModel, Steps
+from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 
 
 class Publish(Step):
@@ -97,7 +97,7 @@ class OpenSpan(Step):
     steps: Steps
     """The steps inside the span; later steps see the values that they save."""
 
-    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps inside the span."""
         for index, step in enumerate(self.steps):
             yield ("steps", index), step

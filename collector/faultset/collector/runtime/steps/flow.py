@@ -16,7 +16,7 @@ from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.basic import check_template, text_of
 from faultset.collector.runtime.steps.step import Step, compile_steps
 from faultset.collector.runtime.tracing import format_ids, get_span
-from faultset.collector.spec.steps import Place, StepModel, Steps
+from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 
 
 class Parallel(Step):
@@ -41,7 +41,7 @@ class Parallel(Step):
             saved |= names
         return self
 
-    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps of every branch."""
         for index, branch in enumerate(self.branches):
             yield from _locate_steps(("branches", index), branch)
@@ -69,7 +69,7 @@ class When(Step):
     otherwise: Steps = ()
     """Steps that run if the condition is false."""
 
-    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps of both cases."""
         yield from _locate_steps(("steps",), self.steps)
         yield from _locate_steps(("otherwise",), self.otherwise)
@@ -106,7 +106,7 @@ class ForEach(Step):
     save: str | None = None
     """Name under which the list of collected values is saved for later steps."""
 
-    def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps of a round."""
         yield from _locate_steps(("steps",), self.steps)
 
@@ -144,9 +144,9 @@ def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
             yield from _names_saved([inner for _, inner in step.inner_steps()])
 
 
-def _locate_steps(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:
+def _locate_steps(path: FieldPath, steps: Sequence[StepModel]) -> Iterator[tuple[FieldPath, StepModel]]:
     for index, step in enumerate(steps):
-        yield (*place, index), step
+        yield (*path, index), step
 
 
 async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]:

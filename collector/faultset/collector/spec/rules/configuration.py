@@ -10,9 +10,9 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import CREDENTIALS_PATH, DATA_PATH, SPEC_PATH
 from faultset.collector.spec.features.configuration import ConfigurationSource, config_data
 from faultset.collector.spec.features.pods import ContainerFields
-from faultset.collector.spec.steps import Place
+from faultset.collector.spec.steps import FieldPath
 
-Finding = tuple[Place, str]
+Finding = tuple[FieldPath, str]
 """Path of a field, and the problem in one sentence."""
 
 LARGEST_OBJECT = 1 << 20
@@ -55,20 +55,20 @@ def configuration_problems(app: AppSpec) -> Iterator[Finding]:
                     )
 
 
-def container_problems(app: AppSpec, container: ContainerFields, place: Place) -> Iterator[Finding]:
+def container_problems(app: AppSpec, container: ContainerFields, parent_path: FieldPath) -> Iterator[Finding]:
     """Yield the problems of a container's configuration.
 
     Parameters
     ----------
-    place
+    parent_path
         Path of the container in the spec.
     """
     for request, limit in (("cpu_request", "cpu_limit"), ("memory_request_mib", "memory_limit_mib")):
         value, maximum = getattr(container, request), getattr(container, limit)
         if request in container.model_fields_set and value > maximum:
-            yield (*place, request), f"{request} must not exceed {limit} ({maximum:g}), got {value:g}"
+            yield (*parent_path, request), f"{request} must not exceed {limit} ({maximum:g}), got {value:g}"
     for name, variable in container.environment.items():
-        field_path = (*place, "environment", name)
+        field_path = (*parent_path, "environment", name)
         if not _VARIABLE.fullmatch(name):
             yield field_path, f"a variable must consist of letters, digits, hyphens, dots and underscores, got {name!r}"
         if name in RESERVED_VARIABLES or name.startswith("FAULTSET_"):
@@ -76,9 +76,9 @@ def container_problems(app: AppSpec, container: ContainerFields, place: Place) -
         if variable.source is not None:
             yield from _check_references(app, field_path, variable, (variable.key or "",))
     for number, group in enumerate(container.environment_from):
-        yield from _check_references(app, (*place, "environment_from", number), group, ())
+        yield from _check_references(app, (*parent_path, "environment_from", number), group, ())
     for path, mounted in container.files.items():
-        field_path = (*place, "files", path)
+        field_path = (*parent_path, "files", path)
         yield from _check_folder(app, container, field_path, path)
         yield from _check_references(app, field_path, mounted, mounted.items)
         for file in mounted.items.values():
@@ -116,26 +116,26 @@ def list_configuration_objects(app: AppSpec) -> Mapping[tuple[str, str], Collect
 
 
 def _check_references(
-    app: AppSpec, place: Place, source: ConfigurationSource, keys: Collection[str]
+    app: AppSpec, field_path: FieldPath, source: ConfigurationSource, keys: Collection[str]
 ) -> Iterator[Finding]:
     if source.optional:
         return
     objects = list_configuration_objects(app)
     names = sorted(name for kind, name in objects if kind == source.kind)
     if source.source not in names:
-        yield place, f"unknown {source.kind} {source.source!r}, expected one of {', '.join(names) or 'none'}"
+        yield field_path, f"unknown {source.kind} {source.source!r}, expected one of {', '.join(names) or 'none'}"
         return
     existing = objects[source.kind, source.source]
     for key in keys:
         if key not in existing:
             listed = ", ".join(sorted(existing)) or "none"
-            yield place, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {listed}"
+            yield field_path, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {listed}"
 
 
-def _check_folder(app: AppSpec, container: ContainerFields, place: Place, path: str) -> Iterator[Finding]:
+def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPath, path: str) -> Iterator[Finding]:
     folder = PurePosixPath(path)
     if not folder.is_absolute() or ".." in folder.parts or len(folder.parts) < 2:
-        yield place, f"files must be mounted into a folder with an absolute path, got {path!r}"
+        yield field_path, f"files must be mounted into a folder with an absolute path, got {path!r}"
         return
     reserved = [PurePosixPath(SPEC_PATH).parent, PurePosixPath(DATA_PATH), PurePosixPath(CREDENTIALS_PATH)]
     if app.flags is not None:
@@ -143,4 +143,4 @@ def _check_folder(app: AppSpec, container: ContainerFields, place: Place, path: 
     others = [*reserved, *(PurePosixPath(other) for other in container.files if other != path)]
     for other in others:
         if folder.is_relative_to(other) or other.is_relative_to(folder):
-            yield place, f"{path} overlaps {other}, which is already mounted; choose another folder"
+            yield field_path, f"{path} overlaps {other}, which is already mounted; choose another folder"

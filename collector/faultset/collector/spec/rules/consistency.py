@@ -16,7 +16,7 @@ from faultset.collector.spec.rules.configuration import (
     list_mounted_files,
     list_variables,
 )
-from faultset.collector.spec.steps import Place, all_steps
+from faultset.collector.spec.steps import FieldPath, all_steps
 
 PROGRAMS = ("faultset-service", "faultset-store")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 class Problem(NamedTuple):
     """A problem of a spec: the path of a field, and one sentence."""
 
-    place: Place
+    path: FieldPath
     reason: str
 
 
@@ -45,16 +45,16 @@ def problems(app: AppSpec) -> Iterator[Problem]:
         yield from _check_entry(app)
 
 
-def _check_name(place: Place, name: str, known: Collection[str]) -> Iterator[Problem]:
+def _check_name(path: FieldPath, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
-        yield Problem(place, f"unknown name {name!r}, expected one of {', '.join(sorted(known)) or 'none'}")
+        yield Problem(path, f"unknown name {name!r}, expected one of {', '.join(sorted(known)) or 'none'}")
 
 
 def _check_top_level(app: AppSpec) -> Iterator[Problem]:
     for name in (app.name, *app.services):
-        place = ("name",) if name == app.name else ("services", name)
+        path = ("name",) if name == app.name else ("services", name)
         if app.deployed is None and not _NAME.fullmatch(name):
-            yield Problem(place, f"a name must be at most 53 lower-case letters, digits and hyphens, got {name!r}")
+            yield Problem(path, f"a name must be at most 53 lower-case letters, digits and hyphens, got {name!r}")
     yield from _check_name(("entry",), app.entry.service, app.services)
     yield from _check_name(("default_mix",), app.default_mix, app.mixes)
     if app.registry is not None:
@@ -89,20 +89,20 @@ def _check_operator(app: AppSpec) -> Iterator[Problem]:
             ("operator", "service"), "an application that is not yet deployed must name the operator's service"
         )
     for number, component in enumerate(app.operator.components):
-        place = ("operator", "components", number)
-        yield from _check_name(place, component, app.services)
+        path = ("operator", "components", number)
+        yield from _check_name(path, component, app.services)
         if component == app.operator.service:
-            yield Problem(place, f"the operator {component} cannot create itself; list only the services it creates")
+            yield Problem(path, f"the operator {component} cannot create itself; list only the services it creates")
         elif component in app.services and not app.services[component].stateful:
-            yield Problem(place, f"{component} must be stateful, because an operator creates StatefulSets")
+            yield Problem(path, f"{component} must be stateful, because an operator creates StatefulSets")
 
 
 def _check_containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
-    place: Place = ("services", service.name)
-    yield from (Problem(*problem) for problem in container_problems(app, service, place))
+    path: FieldPath = ("services", service.name)
+    yield from (Problem(*problem) for problem in container_problems(app, service, path))
     names = {service.container}
     for number, init in enumerate(service.init):
-        init_path = (*place, "init", number)
+        init_path = (*path, "init", number)
         yield from (Problem(*problem) for problem in container_problems(app, init, init_path))
         if not _NAME.fullmatch(init.name):
             yield Problem(
@@ -120,7 +120,7 @@ def _check_containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
             )
 
 
-def _check_wait(app: AppSpec, service: ServiceSpec, init_path: Place, awaited: str) -> Iterator[Problem]:
+def _check_wait(app: AppSpec, service: ServiceSpec, init_path: FieldPath, awaited: str) -> Iterator[Problem]:
     yield from _check_name((*init_path, "wait_for"), awaited, app.services)
     if awaited == service.name:
         yield Problem((*init_path, "wait_for"), f"{service.name} cannot wait for itself; name another service")
@@ -129,22 +129,22 @@ def _check_wait(app: AppSpec, service: ServiceSpec, init_path: Place, awaited: s
 
 
 def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
-    place = ("services", service.name)
+    path = ("services", service.name)
     for store in service.stores:
-        yield from _check_name((*place, "stores"), store, app.services)
+        yield from _check_name((*path, "stores"), store, app.services)
     for kind, rules in (("seeds", service.seeds), ("indexes", tuple(service.indexes.values()))):
         for rule in rules:
-            yield from _check_name((*place, kind), rule.store, service.stores)
+            yield from _check_name((*path, kind), rule.store, service.stores)
             if rule.store in app.services:
-                yield from _check_name((*place, kind), rule.collection, app.services[rule.store].collections)
+                yield from _check_name((*path, kind), rule.collection, app.services[rule.store].collections)
     for callee in service.callees:
-        yield from _check_name((*place, "callees"), callee, app.services)
+        yield from _check_name((*path, "callees"), callee, app.services)
     for callee in service.breakers:
-        yield from _check_name((*place, "breakers", callee), callee, service.calls)
+        yield from _check_name((*path, "breakers", callee), callee, service.calls)
     for name, consumer in service.consumers.items():
-        yield from _check_name((*place, "consumers", name, "store"), consumer.store, service.stores)
+        yield from _check_name((*path, "consumers", name, "store"), consumer.store, service.stores)
     for inside, step in service.steps():
-        inner = (*place, *inside)
+        inner = (*path, *inside)
         for store in step.stores_used():
             yield from _check_name(inner, store, service.stores)
         for index in step.indexes_used():
@@ -162,42 +162,42 @@ def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
 
 
 def _check_workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
-    place = ("services", service.name)
+    path = ("services", service.name)
     if not (service.container and service.program):
-        yield Problem(place, "a service that is not yet deployed must have container and program")
+        yield Problem(path, "a service that is not yet deployed must have container and program")
         return
     if not service.port and (service.operations or not service.background):
-        yield Problem(place, "a service must have a port unless it has only consumers or tasks")
+        yield Problem(path, "a service must have a port unless it has only consumers or tasks")
     yield from _check_pods(app, service)
     program, *arguments = service.program
     if "/" not in program and program not in PROGRAMS and service.image is None:
         yield Problem(
-            (*place, "program"),
+            (*path, "program"),
             f"{program!r} is not in the image; give {' or '.join(PROGRAMS)}, an absolute path, or an image that has it",
         )
     if program == "faultset-service":
-        yield from _check_name((*place, "program"), arguments[0] if arguments else "", app.services)
+        yield from _check_name((*path, "program"), arguments[0] if arguments else "", app.services)
         if service.port == METRICS_PORT:
-            yield Problem((*place, "port"), f"port {METRICS_PORT} is reserved for metrics; choose another port")
+            yield Problem((*path, "port"), f"port {METRICS_PORT} is reserved for metrics; choose another port")
 
 
 def _check_pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
-    place = ("services", service.name)
+    path = ("services", service.name)
     if service.claim and service.replicas > 1 and not service.stateful:
-        yield Problem((*place, "replicas"), "only one pod can use a claim; make the service stateful, with storage")
+        yield Problem((*path, "replicas"), "only one pod can use a claim; make the service stateful, with storage")
     if service.claim and service.stateful:
-        yield Problem((*place, "claim"), "a stateful service must have storage, one claim per pod, instead of a claim")
+        yield Problem((*path, "claim"), "a stateful service must have storage, one claim per pod, instead of a claim")
     if service.storage is not None and not service.stateful:
-        yield Problem((*place, "storage"), "only a stateful service can have storage; use claim, or make it stateful")
+        yield Problem((*path, "storage"), "only a stateful service can have storage; use claim, or make it stateful")
     if service.stateful and not service.port:
-        yield Problem((*place, "stateful"), "a stateful service must have a port")
+        yield Problem((*path, "stateful"), "a stateful service must have a port")
     if service.stateful and service.peers in app.services:
         yield Problem(
-            (*place, "stateful"), f"its headless Service {service.peers!r} is also another service; rename one"
+            (*path, "stateful"), f"its headless Service {service.peers!r} is also another service; rename one"
         )
     for field, probe in (("readiness", service.readiness), ("liveness", service.liveness)):
         if probe is not None and not (probe.port or service.port):
-            yield Problem((*place, field), "a probe must have a port if the service has none")
+            yield Problem((*path, field), "a probe must have a port if the service has none")
 
 
 def _check_claims(app: AppSpec) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.schemas import LONGEST_VIEW_NS
 from faultset.datasets.format.stretches import Stretch, remove_intervals
 from faultset.datasets.imports.contract import build_cause
 from faultset.datasets.imports.recordings import split_window
@@ -15,7 +16,7 @@ from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
 LONG_NS = 2 * 3600 * SECOND_NS
 """Telemetry that covers more than this without a gap becomes a recording."""
 _SHORTEST_CHUNK_NS, _LONGEST_CHUNK_NS = 600 * SECOND_NS, 3600 * SECOND_NS
-_CHUNK_ROWS = 400_000
+_CHUNK_ROWS, _USUAL_CHUNKS = 400_000, 300
 _SHORTEST_GAP_NS = 1800 * SECOND_NS
 
 
@@ -87,7 +88,8 @@ def plan_recording(
     stretches
         Time with telemetry.
     rows
-        Number of rows of all tables; chunks have about 400,000, but are ten minutes to an hour long.
+        Number of rows of all tables; chunks have about 400,000, but are ten minutes to an hour long, or longer if there
+        would be more than 300.
     incidents
         Windows from the start to the end of each incident.
     healthy
@@ -95,7 +97,8 @@ def plan_recording(
         all time without an incident is healthy.
     """
     covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
-    chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), _LONGEST_CHUNK_NS)
+    longest_ns = min(max(_LONGEST_CHUNK_NS, covered_ns // _USUAL_CHUNKS), LONGEST_VIEW_NS)
+    chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), longest_ns)
     labelled = [*healthy, *((window.start_ns, window.end_ns) for window in incidents)]
     rest = remove_intervals([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
     return TelemetryRecordingPlan(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
+from faultset.collector.ipc.forking import spawn
 from faultset.collector.ipc.processes import DeferredAnswer, Server, call
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.messages import (
@@ -49,7 +50,6 @@ from faultset.collector.platforms.local.node.processes import (
     Reaper,
     find_program,
     kill_descendants,
-    spawn,
 )
 from faultset.collector.platforms.local.node.resource_usage import MARK, ProcessTable
 from faultset.core.processes import adopt_orphans, die_with_parent

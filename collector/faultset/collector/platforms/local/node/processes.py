@@ -10,8 +10,7 @@ import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,107 +18,8 @@ from faultset.collector.ipc.processes import DeferredAnswer
 from faultset.collector.platforms.local.messages import ExecutionResult
 from faultset.collector.platforms.local.node.containers import Container, send
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
-from faultset.core.processes import die_with_parent, name_process
 
 _READ = 1 << 16
-
-
-def spawn(
-    program: Callable[[list[str]], object] | str,
-    argv: Sequence[str],
-    *,
-    group: int,
-    output: tuple[int, int],
-    env: Mapping[str, str],
-    folder: Path,
-    delay_s: float = 0.0,
-) -> int:
-    """Fork a process that becomes a program; return its pid.
-
-    Parameters
-    ----------
-    program
-        A function of the arguments after the program's name, or the file to execute.
-    group
-        Process group that the child has joined on return; 0 for a new group.
-    output
-        File descriptors for stdout and stderr; closed here.
-    delay_s
-        Delay before the program starts.
-    """
-    node, pid = os.getpid(), os.fork()
-    if pid == 0:
-        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder, delay_s=delay_s)
-    _join(pid, group or pid)
-    for descriptor in set(output):
-        os.close(descriptor)
-    return pid
-
-
-def _become(
-    program: Callable[[list[str]], object] | str,
-    argv: Sequence[str],
-    *,
-    parent: int,
-    group: int,
-    output: tuple[int, int],
-    env: Mapping[str, str],
-    folder: Path,
-    delay_s: float,
-) -> None:
-    """Run a program in a forked child; never returns."""
-    code = 1
-    try:
-        _detach(output)
-        os.setpgid(0, group)
-        die_with_parent(parent)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(env)
-        if delay_s:
-            time.sleep(delay_s)
-        if isinstance(program, str):
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.execve(program, list(argv), dict(env))
-        name_process(argv[-1] if len(argv) == 2 else os.path.basename(argv[0]))
-        sys.argv = list(argv)
-        result = program(list(argv[1:]))
-        code = result if isinstance(result, int) else 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-        if isinstance(leaving.code, str):
-            print(leaving.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue
-        os._exit(code & 0xFF)
-
-
-def _detach(output: tuple[int, int]) -> None:
-    """Reset the signal handlers of the node and replace its standard streams and files."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output[0], 1)
-    os.dup2(output[1], 2)
-    os.closerange(3, 4096)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-
-
-def _join(pid: int, group: int) -> None:
-    """Put a child into its group, in case it has not joined yet."""
-    try:
-        os.setpgid(pid, group)
-    except (PermissionError, ProcessLookupError):
-        return
 
 
 class ChildExit(NamedTuple):

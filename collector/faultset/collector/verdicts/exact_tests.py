@@ -1,0 +1,54 @@
+"""Tail probabilities of the verdict's tests.
+
+`scipy.stats` has the same functions, but its import takes longer than the verdict of an episode.
+"""
+
+from __future__ import annotations
+
+import math
+from math import lgamma
+
+
+def normal_tail(z: float) -> float:
+    """Return the probability that a standard normal variable exceeds `z`."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+def binomial_at_most(successes: int, trials: int, share: float) -> float:
+    """Return the probability of at most `successes` in `trials`, each with a probability in (0, 1).
+
+    >>> round(binomial_at_most(1, 2, 0.9), 4)
+    0.19
+    """
+    if successes >= trials:
+        return 1.0
+    log_share, log_rest = math.log(share), math.log1p(-share)
+    terms = (
+        math.exp(_log_choose(trials, count) + count * log_share + (trials - count) * log_rest)
+        for count in range(successes + 1)
+    )
+    return min(1.0, math.fsum(terms))
+
+
+def fisher_worse(table: list[list[int]]) -> float:
+    """Return the one-sided p-value of Fisher's exact test that the second row has more errors than the first.
+
+    Rows are (errors, others).
+
+    >>> round(fisher_worse([[0, 2], [2, 0]]), 4)
+    0.1667
+    """
+    (a, b), (c, d) = table
+    errors, others, drawn = a + c, b + d, c + d
+    if c <= max(0, drawn - others):
+        return 1.0
+    log_all = _log_choose(errors + others, drawn)
+    terms = (
+        math.exp(_log_choose(errors, count) + _log_choose(others, drawn - count) - log_all)
+        for count in range(c, min(errors, drawn) + 1)
+    )
+    return min(1.0, math.fsum(terms))
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)
