@@ -84,7 +84,6 @@ def measure_association(
     tables=("metrics", "logs"),
     requires=("metrics", "logs"),
     stochastic=True,
-    speed="slow",
     reconstruction=True,
     open_settings={
         "scope": ("system", "own"),
