@@ -176,7 +176,7 @@ def test_an_assignment_that_lacks_a_field_names_it() -> None:
 def test_a_process_that_was_stopped_or_killed_is_named_and_ends(
     number: signal.Signals, sentence: str, tmp_path: Path
 ) -> None:
-    process = HelperProcess("relay", "time:sleep", [], sockets=tmp_path, logs=tmp_path)
+    process: Any = HelperProcess("relay", "time:sleep", [], sockets=tmp_path, logs=tmp_path)
     process._process.terminate()
     process._process.wait()
     process._process = subprocess.Popen(["sleep", "60"])

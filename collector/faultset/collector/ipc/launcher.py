@@ -186,7 +186,7 @@ class LauncherProcess:
         request = decode(StartProcess, data)
         log, exit_code = descriptors
 
-        def run(_: list[str]) -> Any:
+        def run(arguments: list[str]) -> Any:
             # files may contain store passwords, so only this user may read them
             os.umask(0o077)
             # a closed connection is an error that Python raises, as in a program that Python started
