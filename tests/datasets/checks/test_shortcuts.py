@@ -67,7 +67,8 @@ def test_tags_drawn_alike_for_all_services_are_no_leak():
 
 
 def test_the_chance_of_localization_is_that_of_a_random_service():
-    assert scores(cases(lambda faulty, rng: {}))[1].score == scores(cases(lambda faulty, rng: {}))[1].chance == 1 / 8
+    localization = scores(cases(lambda faulty, rng: {"1.0.0": 1.0}))[1]
+    assert localization.score == localization.chance == 1 / 8
 
 
 def test_too_few_clusters_give_no_score():
@@ -92,6 +93,11 @@ def pods(tags: Sequence[tuple[int, str]]) -> pa.Table:
             **{name: pa.array([word] * len(rows)) for name, word in words.items()},
         }
     )
+
+
+def test_services_without_a_new_image_are_no_candidates_of_the_tags() -> None:
+    rebuilt = [shortcuts._Pod("geo", frozenset({tag}), None) for tag in ("1.0.0", "1.0.1")]
+    assert shortcuts._list_rebuilt([*rebuilt, shortcuts._Pod("rate", frozenset({"1.0.0"}), None)]) == ["geo"]
 
 
 def test_recordings_are_cut_and_a_tag_that_only_faulty_times_have_is_a_leak(tmp_path: Path) -> None:

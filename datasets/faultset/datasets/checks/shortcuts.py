@@ -137,8 +137,8 @@ class _Case:
 
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
-_WHERE_PRESENT = ("rollout timing",)
-"""Kinds that are tested only if pods became ready. The rollout may be a clue, as for the control `last-change`."""
+_WHERE_PRESENT = ("image tags", "rollout timing")
+"""Kinds that are tested only where pods got a new image or became ready. That they did is a legitimate clue."""
 
 
 def _is_used(label: Label) -> bool:
@@ -194,7 +194,7 @@ def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Cas
         "row counts": _rows_by_service(tables, view),
         "row counts before the onset": _rows_by_service(before, view),
         "event reasons": {s: _count(_select_service(tables["events"], s)["reason"]) for s in view.services},
-        "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
+        "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in _list_rebuilt(pods)},
         "rollouts": {s: _count_rollouts(pod for pod in pods if pod.service == s) for s in view.services},
         "rollout timing": {s: _timing(pod for pod in pods if pod.service == s) for s in view.services},
     }
@@ -241,6 +241,14 @@ def _timing(pods: Iterable[_Pod]) -> Counts:
 
 def _count(column: pa.ChunkedArray) -> Counts:
     return {str(row["values"]): float(row["counts"]) for row in column.value_counts().to_pylist()}
+
+
+def _list_rebuilt(pods: Iterable[_Pod]) -> list[str]:
+    """Return the services with pods of different images: a new build was rolled out, which is no secret."""
+    tags: dict[str, set[str]] = {}
+    for pod in pods:
+        tags.setdefault(pod.service, set()).update(pod.tags)
+    return sorted(service for service, distinct in tags.items() if len(distinct) > 1)
 
 
 def _count_tags(pods: Iterable[_Pod]) -> Counts:
