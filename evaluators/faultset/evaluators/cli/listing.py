@@ -15,7 +15,7 @@ from faultset.core.command_line.output import json_option, show_records
 @click.option("--task", help="Only detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
-    """List the methods and controls that `evaluate` can run; --json adds titles, inputs, costs and departures.
+    """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs, costs and departures.
 
     The column core-1 has the result on core-1: balanced accuracy for detection, AC@1 for localization, level and type
     for rca. "best" marks results within the interval of the best method, "above controls" those above every control.
@@ -57,7 +57,7 @@ def baselines(task: str | None, as_json: bool) -> None:
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1", "paper"), as_json=as_json)
+    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1"), as_json=as_json)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")
