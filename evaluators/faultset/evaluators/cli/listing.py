@@ -57,7 +57,7 @@ def baselines(task: str | None, as_json: bool) -> None:
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1"), as_json=as_json)
+    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1"), as_json=as_json, wrap_at=100)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")
