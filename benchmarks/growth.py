@@ -74,21 +74,21 @@ def measure_dataset(dataset: Path, folder: Path) -> Iterator[tuple[str, Cost]]:
     yield "import rcaeval", run("faultset", "dataset", "import", "rcaeval", str(cases), str(folder / "imported"))
 
 
-def many_episodes(folder: Path, factor: int) -> Path:
+def write_many_episodes(folder: Path, factor: int) -> Path:
     """Write a dataset with more episodes."""
     return link_episodes(SAMPLE, folder / "data", EPISODES * factor)
 
 
-def one_episode(folder: Path, size: EpisodeSize) -> Path:
+def write_large_dataset(folder: Path, size: EpisodeSize) -> Path:
     """Write a dataset with one large episode."""
     write_large_episode(folder / "data", size=size)
     create_version(folder / "data", provenance={})
     return folder / "data"
 
 
-def many_services(folder: Path, factor: int) -> Path:
+def write_many_services(folder: Path, factor: int) -> Path:
     """Write an episode with more services, each with the same number of series and calls a second."""
-    return one_episode(
+    return write_large_dataset(
         folder,
         EpisodeSize(
             services=tuple(
@@ -102,21 +102,21 @@ def many_services(folder: Path, factor: int) -> Path:
     )
 
 
-def many_spans(folder: Path, factor: int) -> Path:
+def write_many_spans(folder: Path, factor: int) -> Path:
     """Write an episode with more spans, log lines and requests."""
-    return one_episode(
+    return write_large_dataset(
         folder, EpisodeSize(interval_s=15, log_lines=SPANS * factor, spans=SPANS * factor, requests=500 * factor)
     )
 
 
 SIZES: dict[str, Callable[[Path, int], Path]] = {
-    "episodes": many_episodes,
-    "services": many_services,
-    "spans": many_spans,
+    "episodes": write_many_episodes,
+    "services": write_many_services,
+    "spans": write_many_spans,
 }
 
 
-def growth(values: Sequence[float], factors: Sequence[int]) -> float:
+def compute_growth_exponent(values: Sequence[float], factors: Sequence[int]) -> float:
     """Return the exponent of the last step, after the cost at the smallest size was subtracted from all."""
     base = values[0]
     last, previous = values[-1] - base, values[-2] - base
@@ -145,7 +145,7 @@ def main(scale: str, only: str) -> None:
         for command, measured in costs.items():
             cells = []
             for values in ([cost.cpu_s for cost in measured], [cost.memory_mib for cost in measured]):
-                exponent = growth(values, factors)
+                exponent = compute_growth_exponent(values, factors)
                 mark = " (more than linear)" if exponent > LINEAR else ""
                 cells.append(f"{', '.join(f'{value:.3g}' for value in values)} | {exponent:.2f}{mark}")
             click.echo(f"| {name} | `{command}` | {' | '.join(cells)} |")

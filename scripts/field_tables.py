@@ -40,11 +40,11 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"list of {type_name(kind.value_type)}"
     if pa.types.is_struct(kind):
-        return "(" + ", ".join(nested_name(field) for field in kind) + ")"
+        return "(" + ", ".join(get_nested_name(field) for field in kind) + ")"
     return "text" if pa.types.is_string(kind) else str(kind)
 
 
-def nested_name(field: pa.Field) -> str:
+def get_nested_name(field: pa.Field) -> str:
     """Return the name of a struct's field, with the fields of nested structs."""
     return f"{field.name}: {type_name(field.type)}" if pa.types.is_nested(field.type) else field.name
 

@@ -161,7 +161,7 @@ def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
     return f"`{spec.name}`", spec.title, idea, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
 
 
-def faults_page() -> str:
+def build_faults_page() -> str:
     """Return the reference of the built-in faults as Markdown."""
     lines = [
         "# Fault effects",
@@ -188,7 +188,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page, FAULTS_PAGE: faults_page}
+PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page, FAULTS_PAGE: build_faults_page}
 
 
 if __name__ == "__main__":

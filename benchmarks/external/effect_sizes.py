@@ -128,7 +128,7 @@ def change(measure: str, before: float, after: float) -> float:
     return after / before if before > 0 else np.nan
 
 
-def effects_of(episode: Episode, tables: Tables | None = None) -> dict[tuple[str, str], list[float]]:
+def measure_effects(episode: Episode, tables: Tables | None = None) -> dict[tuple[str, str], list[float]]:
     """Return the changes after the onset by group and measure, one of each service; empty without a fault."""
     view, label, tables = episode.view, episode.label, tables or Tables(episode.view)
     start_ns, middle_ns = view.reference
@@ -158,7 +158,7 @@ class DatasetEffects:
         """Add one episode."""
         tables = Tables(episode.view)
         self._add_healthy(episode.view, tables, tables.values(episode.view.reference))
-        for (group, measure), effects in effects_of(episode, tables).items():
+        for (group, measure), effects in measure_effects(episode, tables).items():
             self.changes[family_of(episode.label.fault or ""), group, measure] += effects
 
     def _add_healthy(self, view: EpisodeView, tables: Tables, before: Values) -> None:

@@ -19,7 +19,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from effect_sizes import GROUPS, MEASURES, effects_of
+from effect_sizes import GROUPS, MEASURES, measure_effects
 from scipy.stats import rankdata
 
 from faultset.datasets import Dataset, open_dataset
@@ -86,10 +86,10 @@ def rank_correlation(first: Numbers, second: Numbers) -> float:
     return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
-def median_effects(episode: Episode) -> dict[tuple[str, str], float]:
+def compute_median_effects(episode: Episode) -> dict[tuple[str, str], float]:
     """Return the median effect by group and measure."""
     medians = {}
-    for (group, measure), effects in effects_of(episode).items():
+    for (group, measure), effects in measure_effects(episode).items():
         values = np.asarray(effects, dtype="float64")
         if measure != "errors":
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,7 +103,7 @@ def print_effects(pairs: list[Pair]) -> None:
     """Print the median difference of effects between the platforms."""
     differences: dict[tuple[str, str], list[float]] = defaultdict(list)
     for first, second in pairs:
-        left, right = median_effects(first), median_effects(second)
+        left, right = compute_median_effects(first), compute_median_effects(second)
         for key in left.keys() & right.keys():
             differences[key].append(right[key] - left[key])
     click.echo("\nEffects, second minus first: median\n\n| measure | at | plans | difference |\n|---|---|---|---|")

@@ -28,7 +28,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource, open_inp
 from faultset.evaluators.execution.method_runs import (
     EvaluationStart,
     MethodAnswers,
-    MethodRunning,
+    MethodRunContext,
     open_checkpoint,
     run_methods,
 )
@@ -178,13 +178,15 @@ class EvaluationCall:
             detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
-                running = MethodRunning(engine=engine, folder=self.folder, started=self.started, progress=self.progress)
+                run_context = MethodRunContext(
+                    engine=engine, folder=self.folder, started=self.started, progress=self.progress
+                )
                 plan = (
                     DetectionPlan.of(dataset, self.settings.split)
                     if self.train is None
-                    else DetectionPlan.for_tests(dataset, self.train)
+                    else DetectionPlan.for_testing(dataset, self.train)
                 )
-                detected = detect_online(plan, detectors, self.settings, running, files=files)
+                detected = detect_online(plan, detectors, self.settings, run_context, files=files)
                 detected = replace(detected, location=self.location)
             rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
             evaluation = rest.evaluate_others(dataset, specs, detected)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.agents.interface.complaints import word_complaint
+from faultset.agents.interface.complaints import compose_complaint
 from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
 
@@ -22,4 +22,4 @@ SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 def test_a_complaint_has_an_approximate_time_and_what_clients_saw(episode: str, complaint: str) -> None:
     opened = open_dataset(SAMPLE)[episode]
     onset_ns = opened.label.onset_ns or opened.context.reference_end_ns
-    assert word_complaint(opened.view, onset_ns + 20 * SECOND_NS) == complaint
+    assert compose_complaint(opened.view, onset_ns + 20 * SECOND_NS) == complaint

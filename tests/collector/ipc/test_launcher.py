@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.ipc.launcher import StartProcess, this_launcher
+from faultset.collector.ipc.launcher import StartProcess, get_launcher
 from faultset.core.errors import PlatformError
 
 REPORT = """
@@ -58,7 +58,7 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_process_has_its_own_folder_environment_session_and_log_and_reports_its_exit_code(importable: Path) -> None:
-    launcher = this_launcher()
+    launcher = get_launcher()
     process = launcher.start(start("report_module:report", importable, code=3, COLOUR="red"), importable / "log")
     assert process.wait(30.0) == process.poll() == 3
     environment, _, rest = (importable / "report").read_text().rpartition("}")
@@ -72,7 +72,7 @@ def test_a_process_has_its_own_folder_environment_session_and_log_and_reports_it
 
 def test_a_killed_process_has_a_negative_exit_code_and_a_running_one_has_none(tmp_path: Path) -> None:
     request = StartProcess(name="idle", function="time:sleep", arguments="[300]", folder=tmp_path, environment={})
-    process = this_launcher().start(request, tmp_path / "log")
+    process = get_launcher().start(request, tmp_path / "log")
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.0)
@@ -83,11 +83,11 @@ def test_a_killed_process_has_a_negative_exit_code_and_a_running_one_has_none(tm
 
 def test_a_killed_launcher_is_reported_once_and_replaced(importable: Path) -> None:
     request = start("report_module:report", importable)
-    launcher = this_launcher()
+    launcher = get_launcher()
     os.kill(launcher.pid, signal.SIGKILL)
     with pytest.raises(PlatformError, match="the launcher of processes ended before it started report"):
         launcher.start(request, importable / "log")
-    replaced = this_launcher()
+    replaced = get_launcher()
     assert replaced.start(request, importable / "log").wait(30.0) == 0
     launcher.close()
     replaced.close()

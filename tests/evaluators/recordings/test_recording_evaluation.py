@@ -171,7 +171,7 @@ def test_methods_learn_from_another_dataset_of_recordings(tmp_path: Path, exampl
     assert done.recordings is not None
     assert done.recordings.split == "train on learned 1.0.0"
     assert {row.truth.view_start_ns for row in done.recordings.rows} == {
-        window.reference_start_ns for window in DetectionPlan.for_tests(tested, learned).windows.values()
+        window.reference_start_ns for window in DetectionPlan.for_testing(tested, learned).windows.values()
     }
     assert (entry(done, "forecast-residual").metrics["recall"].n, len(done.recordings.facts)) == (2, 2)
     assert {row.split for row in done.rows} == {"train on learned 1.0.0"}

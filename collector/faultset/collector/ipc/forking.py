@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from faultset.core.processes import die_with_parent, name_process
+
+
+def check_single_thread() -> None:
+    """Raise RuntimeError if this process has several threads, of which a forked one has only one."""
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate())
+        raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
+
+
+def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+    """Import and call `module:function`."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
 
 
 def spawn(

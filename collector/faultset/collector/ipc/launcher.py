@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Message, decode, encode
-from faultset.collector.ipc.forking import spawn
+from faultset.collector.ipc.forking import call, check_single_thread, spawn
 from faultset.core.errors import PlatformError
 from faultset.core.processes import die_with_parent, import_path, name_process, python_command
 
@@ -110,7 +110,7 @@ class ForkedProcess:
         return self.returncode
 
 
-class Launcher:
+class LauncherClient:
     """Client of a launcher process.
 
     Parameters
@@ -153,7 +153,7 @@ class Launcher:
             self._wait()
 
 
-class LauncherProcess:
+class LauncherServer:
     """The launcher's loop: starts processes and reports their exit codes until the program ends.
 
     Parameters
@@ -192,7 +192,7 @@ class LauncherProcess:
             # a closed connection is an error that Python raises, as in a program that Python started
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             name_process(request.name)
-            return _import_function(request.function)(*json.loads(request.arguments))
+            return call(request.function, json.loads(request.arguments))
 
         pid = spawn(run, [request.name], group=None, output=(log, log), env=request.environment, folder=request.folder)
         handle = os.pidfd_open(pid)
@@ -211,11 +211,11 @@ class LauncherProcess:
         os.close(exit_code)
 
 
-_launcher: Launcher | None = None
+_launcher: LauncherClient | None = None
 _starting = threading.Lock()
 
 
-def this_launcher() -> Launcher:
+def get_launcher() -> LauncherClient:
     """Return the launcher of this process; start it if there is none."""
     global _launcher
     with _starting:
@@ -224,7 +224,7 @@ def this_launcher() -> Launcher:
         return _launcher
 
 
-def _start_launcher() -> Launcher:
+def _start_launcher() -> LauncherClient:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = python_command("-m", __name__, str(os.getpid()), str(theirs.fileno()))
     environment = {**os.environ, "PYTHONPATH": import_path()}
@@ -237,10 +237,10 @@ def _start_launcher() -> Launcher:
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    return Launcher(ours, process.pid, process.wait)
+    return LauncherClient(ours, process.pid, process.wait)
 
 
-def _fork_launcher() -> Launcher:
+def _fork_launcher() -> LauncherClient:
     """Fork the launcher from this process, which must have no other thread."""
     program = os.getpid()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -258,40 +258,28 @@ def _fork_launcher() -> Launcher:
         finally:
             os._exit(0)
     theirs.close()
-    return Launcher(ours, launcher, lambda: os.waitpid(launcher, 0))
+    return LauncherClient(ours, launcher, lambda: os.waitpid(launcher, 0))
 
 
 def _serve(connection: socket.socket, program: int) -> None:
     name_process("launcher")
     gc.collect()
     gc.freeze()
-    LauncherProcess(connection, program).serve()
-
-
-def _import_programs() -> None:
-    for module in PRELOADED:
-        importlib.import_module(module)
-    if threading.active_count() > 1:
-        names = ", ".join(thread.name for thread in threading.enumerate())
-        raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
-
-
-def _import_function(path: str) -> Callable[..., Any]:
-    """Return the function `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    LauncherServer(connection, program).serve()
 
 
 def main(arguments: Sequence[str]) -> None:
     """Become the launcher of the process and on the socket in the arguments, or call the function with a launcher."""
     global _launcher
-    _import_programs()
+    for module in PRELOADED:
+        importlib.import_module(module)
+    check_single_thread()
     if len(arguments) == 2:
         program, descriptor = map(int, arguments)
         _serve(socket.socket(fileno=descriptor), program)
         return
     _launcher = _fork_launcher()
-    _import_function(arguments[0])()
+    call(arguments[0], ())
 
 
 if __name__ == "__main__":

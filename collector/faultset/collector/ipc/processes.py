@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import selectors
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
 from faultset.collector.ipc.channel import AnswerT, Channel, Handlers, Request, error_line, read_request, result_line
-from faultset.collector.ipc.launcher import ForkedProcess, StartProcess, this_launcher
+from faultset.collector.ipc.launcher import ForkedProcess, StartProcess, get_launcher
 from faultset.core.errors import PlatformError
 from faultset.core.processes import session_nice, set_session_nice
 
@@ -159,16 +158,10 @@ def launch(name: str, function: str, arguments: Sequence[Any], *, folder: Path, 
     request = StartProcess(
         name=name, function=function, arguments=json.dumps(list(arguments)), folder=folder, environment=environment()
     )
-    process = this_launcher().start(request, log)
+    process = get_launcher().start(request, log)
     if nice := session_nice():
         set_session_nice(nice, process.pid)
     return process
-
-
-def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
-    """Import and call `module:function`."""
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
 
 
 _TAIL_LINES = 3

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from faultset.collector.verdicts.exact_tests import binomial_at_most, fisher_worse, normal_tail
+from faultset.collector.verdicts.exact_tests import compute_binomial_cdf, compute_fisher_p_value, compute_normal_sf
 from faultset.core.times import SECOND_NS
 
 LOAD = "load"
@@ -242,7 +242,7 @@ def _stratified_rank_test(
         statistic += (float(ranks[len(healthy) :].sum()) - len(suspect) * (size + 1) / 2) / (size + 1)
         spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1)
         variance += len(healthy) * len(suspect) / size * spread / (size + 1) ** 2
-    return normal_tail(statistic / variance**0.5) if variance > 0 else 1.0
+    return compute_normal_sf(statistic / variance**0.5) if variance > 0 else 1.0
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
@@ -301,7 +301,7 @@ def _endpoint_tests(
     settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
     if len(settled) >= _LEAST:
         share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
-        p = binomial_at_most(round(share * len(settled)), len(settled), 0.9)
+        p = compute_binomial_cdf(round(share * len(settled)), len(settled), 0.9)
         yield SliTest(
             endpoint=endpoint,
             test="completion",
@@ -319,7 +319,7 @@ def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest
         endpoint=endpoint,
         test="error-rate",
         effect=effect,
-        p_value=fisher_worse(table),
+        p_value=compute_fisher_p_value(table),
         fires=effect >= LEAST_ERROR_EFFECT,
         detail=f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after",
     )

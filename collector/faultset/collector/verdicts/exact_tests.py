@@ -9,15 +9,15 @@ import math
 from math import lgamma
 
 
-def normal_tail(z: float) -> float:
+def compute_normal_sf(z: float) -> float:
     """Return the probability that a standard normal variable exceeds `z`."""
     return math.erfc(z / math.sqrt(2)) / 2
 
 
-def binomial_at_most(successes: int, trials: int, share: float) -> float:
+def compute_binomial_cdf(successes: int, trials: int, share: float) -> float:
     """Return the probability of at most `successes` in `trials`, each with a probability in (0, 1).
 
-    >>> round(binomial_at_most(1, 2, 0.9), 4)
+    >>> round(compute_binomial_cdf(1, 2, 0.9), 4)
     0.19
     """
     if successes >= trials:
@@ -30,12 +30,12 @@ def binomial_at_most(successes: int, trials: int, share: float) -> float:
     return min(1.0, math.fsum(terms))
 
 
-def fisher_worse(table: list[list[int]]) -> float:
+def compute_fisher_p_value(table: list[list[int]]) -> float:
     """Return the one-sided p-value of Fisher's exact test that the second row has more errors than the first.
 
     Rows are (errors, others).
 
-    >>> round(fisher_worse([[0, 2], [2, 0]]), 4)
+    >>> round(compute_fisher_p_value([[0, 2], [2, 0]]), 4)
     0.1667
     """
     (a, b), (c, d) = table

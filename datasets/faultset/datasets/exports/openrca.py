@@ -16,7 +16,7 @@ import pyarrow.csv as pacsv
 from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.labels import Label
-from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS
+from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS, TASK_FIELDS
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
@@ -46,16 +46,6 @@ def owning_services(spans: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
 
 
-TASKS = {
-    "task_1": ("time",),
-    "task_2": ("reason",),
-    "task_3": ("component",),
-    "task_4": ("time", "reason"),
-    "task_5": ("time", "component"),
-    "task_6": ("component", "reason"),
-    "task_7": ("time", "component", "reason"),
-}
-"""Name of a task to the fields of its answer."""
 _QUESTIONS = {
     "time": "root cause occurrence datetime",
     "component": "root cause component",
@@ -126,7 +116,7 @@ def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, 
     start = onset // SLOT_NS * SLOT_NS
     when = f"{_local(start):%B %d, %Y, from %H:%M} to {_local(start + SLOT_NS):%H:%M}"
     number = "one failure" if len(records) == 1 else f"failures of {len(records)} components"
-    for task, fields in TASKS.items():
+    for task, fields in TASK_FIELDS.items():
         answer = " and the ".join(_QUESTIONS[name] for name in fields)
         lines = [
             _SCORING_POINTS[name].format(

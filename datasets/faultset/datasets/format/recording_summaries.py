@@ -14,7 +14,7 @@ from faultset.datasets.format.incidents import Incident, read_incidents, read_tr
 from faultset.datasets.format.recordings import Chunk, chunk_files, read_chunks, segments_of
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.stretches import Stretch, find_time_at, skip_intervals
-from faultset.datasets.format.version_files import RecordingSplit, shuffle_key
+from faultset.datasets.format.version_files import RecordingSplit, compute_shuffle_key
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
@@ -90,7 +90,7 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
         sides = _deal_recordings(groups, seed)
         pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
         splits["by-recording"] = _build("recording", pairs)
-        apps = sorted(groups, key=lambda name: shuffle_key(name, seed))
+        apps = sorted(groups, key=lambda name: compute_shuffle_key(name, seed))
         if len(apps) > 1:
             of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
             pairs = [
@@ -119,8 +119,8 @@ def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str
     """
     sides: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for app in sorted(groups, key=lambda name: (-len(groups[name]), shuffle_key(name, seed))):
-        for number, recording in enumerate(sorted(groups[app], key=lambda name: shuffle_key(name, seed))):
+    for app in sorted(groups, key=lambda name: (-len(groups[name]), compute_shuffle_key(name, seed))):
+        for number, recording in enumerate(sorted(groups[app], key=lambda name: compute_shuffle_key(name, seed))):
             side = _SIDES[number % len(_SIDES)]
             if len(groups[app]) == 1:
                 side = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])

@@ -211,14 +211,14 @@ def _split(key: str, subsets: Mapping[str, str]) -> Split:
     )
 
 
-def shuffle_key(name: str, seed: int) -> str:
+def compute_shuffle_key(name: str, seed: int) -> str:
     """Return a key that shuffles names reproducibly when they are sorted by it."""
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
 
 
 def _alternate(names: Sequence[str], seed: int, first: str = "test") -> dict[str, str]:
     other = "train" if first == "test" else "test"
-    shuffled = sorted(names, key=lambda name: shuffle_key(name, seed))
+    shuffled = sorted(names, key=lambda name: compute_shuffle_key(name, seed))
     return {name: first if number % 2 == 0 else other for number, name in enumerate(shuffled)}
 
 

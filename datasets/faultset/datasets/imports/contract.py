@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.printable import count_text
+from faultset.datasets.imports.archives import list_missing, list_names
 
 Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
 """Function that yields the pieces of a table without the column `episode`."""
@@ -212,7 +213,7 @@ class ImportFormat(Protocol):
     """A layout of foreign data.
 
     The class takes no arguments and holds no data. Its methods may be called in any process. `cases` and `load` call
-    `report_issues` for surprising data.
+    `report_issues` for surprising data. Subclasses inherit `recognises`; a class that has all members need not be one.
     """
 
     name: str
@@ -227,8 +228,11 @@ class ImportFormat(Protocol):
     `faultset dataset doctor` uses it to describe what unrecognised data lacks."""
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a folder or file has this format; must not raise and should read little."""
-        ...
+        """Return whether a folder or file has this format, by default if nothing of the layout is missing.
+
+        Must not raise and should read little.
+        """
+        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return all cases below a path in a stable order; raise DataError if there are none."""

@@ -24,16 +24,8 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_unpacked
+from faultset.datasets.imports.formats.openrca_rows import TASK_FIELDS
 
-REQUESTED = {
-    "task_1": ("time",),
-    "task_2": ("reason",),
-    "task_3": ("component",),
-    "task_4": ("time", "reason"),
-    "task_5": ("time", "component"),
-    "task_6": ("component", "reason"),
-    "task_7": ("time", "component", "reason"),
-}
 _NEAR_S = 3600.0
 _MOST_OTHERS = 2
 _NUMBERS = {"two": 2, "three": 3, "2": 2, "3": 3}
@@ -61,7 +53,7 @@ def reconstruct_causes(row: Mapping[str, str], stated: Cause, pool: Sequence[Cau
     pool
         The distinct causes in the archive.
     """
-    requested = REQUESTED[row["task_index"].strip()]
+    requested = TASK_FIELDS[row["task_index"].strip()]
     criteria = {
         line.strip() for name in ("passed", "failed") for line in row.get(name, "").splitlines() if line.strip()
     }
@@ -139,7 +131,7 @@ class OpenRCAArchives:
         options: ImportOptions,
     ) -> ImportedRun:
         system = file.stem.partition("-")[2] or file.stem
-        truth = None if causes is None else {"causes": causes, "asked": list(REQUESTED[row["task_index"].strip()])}
+        truth = None if causes is None else {"causes": causes, "asked": list(TASK_FIELDS[row["task_index"].strip()])}
         writer = TrajectoryWriter(options.agent or "RCA-agent", model=options.model)
         writer.add_message("user", row["instruction"])
         writer.add_agent_step(row["prediction"])
@@ -204,7 +196,7 @@ def _read_rows(file: Path) -> list[dict[str, str]]:
 
 
 def _read_stated_cause(row: Mapping[str, str], origin: str) -> Cause:
-    if row["task_index"].strip() not in REQUESTED:
+    if row["task_index"].strip() not in TASK_FIELDS:
         raise DataError(f"{origin} has the unknown task {printable(row['task_index'][:40])}; restore the file")
     cause = parse_cause(row["groundtruth"])
     if cause is None:

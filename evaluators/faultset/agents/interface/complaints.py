@@ -22,7 +22,7 @@ SLOWER, SLOWER_NS = 1.5, 25_000_000
 """Users notice mean latencies that grew by this factor and by this number of nanoseconds."""
 
 
-def word_complaint(view: EpisodeView, alarm_ns: int) -> str:
+def compose_complaint(view: EpisodeView, alarm_ns: int) -> str:
     """Return what a user says about an alarm: an approximate time, and the requests that fail or became slow.
 
     The requests come from the clients' side, which neither methods nor agents can read. If none changed, or the

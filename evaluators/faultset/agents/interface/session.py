@@ -178,7 +178,7 @@ def describe_situation(clock: ViewClock, alarm_ns: int | None = None, complaint:
     Parameters
     ----------
     complaint
-        Text of a user instead of the alarm; see `faultset.agents.interface.complaints.word_complaint`.
+        Text of a user instead of the alarm; see `faultset.agents.interface.complaints.compose_complaint`.
     """
     opening = ""
     if complaint:

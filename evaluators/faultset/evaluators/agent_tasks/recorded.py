@@ -12,7 +12,7 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from faultset.agents.interface.complaints import word_complaint
+from faultset.agents.interface.complaints import compose_complaint
 from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools, session_report
 from faultset.agents.interface.session import AgentSession, RecordedTask, describe_situation, task_instructions
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
@@ -257,7 +257,7 @@ def _build_sample(
         protocol=question.protocol,
         alarm_ns=question.alarm_ns,
         alarm_detector=detector,
-        complaint=word_complaint(view, question.alarm_ns) if complaint and question.alarm_ns is not None else None,
+        complaint=compose_complaint(view, question.alarm_ns) if complaint and question.alarm_ns is not None else None,
     )
     situation = describe_situation(clock, asked_question.alarm_ns, asked_question.complaint)
     return Sample(

@@ -120,7 +120,7 @@ def _describe_start(
     view: EpisodeView, now_s: float | None, at_text: str | None, *, complaint: bool
 ) -> tuple[ViewClock, str]:
     """Return the clock, and sentences about the alarm or complaint at which the agent starts."""
-    from faultset.agents.interface.complaints import word_complaint
+    from faultset.agents.interface.complaints import compose_complaint
     from faultset.agents.interface.session import describe_situation
     from faultset.core.errors import UsageError
     from faultset.datasets.tools.recording import ViewClock
@@ -135,7 +135,7 @@ def _describe_start(
     alarm_ns = check_moment(read_moment(at_text, context.view_start_ns), context)
     if now_s is None:
         clock = ViewClock.after(context, alarm_ns)
-    return clock, describe_situation(clock, alarm_ns, word_complaint(view, alarm_ns) if complaint else None)
+    return clock, describe_situation(clock, alarm_ns, compose_complaint(view, alarm_ns) if complaint else None)
 
 
 def _read_token() -> str:

@@ -167,8 +167,8 @@ def _build_entry(
         better=tuple(e for e in episodes if rise[e] > 1e-9),
         worse=tuple(e for e in episodes if rise[e] < -1e-9),
         same_answers=sum(_get_scored_content(rows[0][e]) == _get_scored_content(rows[1][e]) for e in episodes),
-        old_seconds=_median_seconds(rows[0], episodes),
-        new_seconds=_median_seconds(rows[1], episodes),
+        old_seconds=_compute_median_seconds(rows[0], episodes),
+        new_seconds=_compute_median_seconds(rows[1], episodes),
     )
 
 
@@ -211,6 +211,6 @@ def _get_scored_content(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _median_seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
+def _compute_median_seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
     seconds = [row.cpu_seconds for e in episodes for row in rows[e] if row.cpu_seconds is not None]
     return float(np.median(seconds)) if seconds else math.nan

@@ -51,7 +51,7 @@ class EvaluationStart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodRunning:
+class MethodRunContext:
     """How the methods of one evaluation are run."""
 
     engine: MethodEngine

@@ -61,7 +61,7 @@ class DetectionPlan:
         return cls._of_folds(dataset, *fold_recordings(dataset, split))
 
     @classmethod
-    def for_tests(cls, dataset: Dataset, train: str | Dataset) -> DetectionPlan:
+    def for_testing(cls, dataset: Dataset, train: str | Dataset) -> DetectionPlan:
         """Plan windows over whole recordings, for detectors that learn from another dataset; see `of`."""
         fold = RecordingFold(number=0, train=(), test=list_whole_stretches(dataset))
         return replace(cls._of_folds(dataset, "", [fold]), train=train)

@@ -147,7 +147,7 @@ def _is_alone(run: DetectorRun, start_ns: int, end_ns: int) -> bool:
     return subtract_intervals([(start_ns, end_ns)], [*busy, *run.facts.voids]) == [(start_ns, end_ns)]
 
 
-def _alarms_per_incident(detector: DetectorRuns) -> Estimate:
+def _count_alarms_per_incident(detector: DetectorRuns) -> Estimate:
     detected = sum(run.count("true") for run in detector.runs)
     if not detected:
         return unknown("no incident detected")
@@ -200,7 +200,7 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         better="lower",
         brief=True,
         meaning="alarms that begin in a detected incident, 1 at best",
-    ): _alarms_per_incident,
+    ): _count_alarms_per_incident,
     _declare(
         name="vus_pr",
         title="VUS-PR",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from faultset.evaluators.execution.method_runs import (
     EvaluationStart,
     MethodAnswers,
-    MethodRunning,
+    MethodRunContext,
     open_checkpoint,
     run_methods,
 )
@@ -38,7 +38,7 @@ def detect_online(
     plan: DetectionPlan,
     detectors: Sequence[BaselineSpec],
     settings: EvaluationSettings,
-    running: MethodRunning,
+    run_context: MethodRunContext,
     *,
     files: Sequence[PredictionFile] = (),
 ) -> RecordingResults:
@@ -50,7 +50,7 @@ def detect_online(
         The recordings, and the windows in which detectors learn and are tested.
     detectors
         Detectors that do not need labels.
-    running
+    run_context
         How methods are run; the checkpoint remains.
     files
         Prediction files about recordings.
@@ -63,10 +63,10 @@ def detect_online(
     facts = _collect_facts(plan)
 
     def report_start(start: EvaluationStart) -> None:
-        if running.started is not None:
-            running.started(replace(start, recordings=len(facts)))
+        if run_context.started is not None:
+            run_context.started(replace(start, recordings=len(facts)))
 
-    engine, progress = running.engine, running.progress
+    engine, progress = run_context.engine, run_context.progress
     settings = _limit_to_detection(settings, plan, detectors, files)
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
@@ -74,9 +74,9 @@ def detect_online(
             scope = stack.enter_context(train_elsewhere(plan.train, scope, engine.workers, progress))
         predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
-        if running.folder is not None:
+        if run_context.folder is not None:
             codes = {file.name: file.code for file in files}
-            checkpoint = open_checkpoint(running.folder, scope, detectors, codes, results=DETECTIONS_FILE)
+            checkpoint = open_checkpoint(run_context.folder, scope, detectors, codes, results=DETECTIONS_FILE)
             stack.enter_context(checkpoint)
         answers = run_methods(scope, detectors, engine, checkpoint=checkpoint, started=report_start, progress=progress)
         for error in answers.damage.values():

@@ -58,7 +58,7 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has recordings only, and no incident of theirs names one of several services and has "
+            f"{train.root} has recordings only, and none of their incidents names one of several services and has "
             "enough time around it, so there is nothing to train on; choose another --train, or --tasks detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:

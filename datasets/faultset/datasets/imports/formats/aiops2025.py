@@ -24,12 +24,13 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, utc_text
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.columns import build_table, constant, epoch_ns, filter_window, numbers, read_parquet
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
     ForeignEpisode,
+    ImportFormat,
     build_cause,
     build_gauge_roles,
     report_issues,
@@ -90,7 +91,7 @@ class _Fault:
         return list(dict.fromkeys(_service_of(name) if self.is_pod else name for name in self.names))
 
 
-class AIOps2025Import:
+class AIOps2025Import(ImportFormat):
     """AIOps Challenge 2025: folders of days beside `groundtruth.jsonl`. The licence forbids commercial use."""
 
     name = "aiops2025"
@@ -101,23 +102,19 @@ class AIOps2025Import:
     )
     weakness = "There are no cases without a fault. Another fault may end shortly before; see the check `health`."
 
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has the answers and a day of metrics."""
-        return not list_missing(self.layout, list_names(path))
-
     def cases(self, path: Path) -> Sequence[Case]:
         """Return the faults of the days that exist."""
         root = unpack(path)
         faults = [fault for file in sorted(root.rglob("groundtruth.jsonl")) for fault in _read_faults(file)]
         folders = _find_days(root)
-        chosen = [fault for fault in faults if _days_of(fault) & folders.keys()]
+        chosen = [fault for fault in faults if _list_days(fault) & folders.keys()]
         report_issues(partial(_find_issues, chosen, len(faults) - len(chosen)))
         if not chosen:
             raise DataError(f"{path} holds no fault of a day with telemetry; give the folder with groundtruth.jsonl")
         return [
             Case(
                 key=fault.uuid,
-                paths=tuple(folder for day in sorted(_days_of(fault)) for folder in folders.get(day, ())),
+                paths=tuple(folder for day in sorted(_list_days(fault)) for folder in folders.get(day, ())),
                 facts={"fault": fault, "others": [other for other in faults if _overlaps(fault, other)]},
                 has_fault=True,
             )
@@ -174,8 +171,8 @@ def _read_faults(path: Path) -> Iterator[_Fault]:
             names = pair if all(pair) else _as_list(row.get("instance")) or _as_list(row.get("service"))
             fault = _Fault(
                 uuid=str(row["uuid"]),
-                start_ns=_utc_ns(row["start_time"]),
-                end_ns=_utc_ns(row["end_time"]),
+                start_ns=_read_utc_ns(row["start_time"]),
+                end_ns=_read_utc_ns(row["end_time"]),
                 kind=str(row["fault_type"]),
                 category=str(row.get("fault_category") or row["fault_type"]),
                 names=tuple(str(name) for name in names),
@@ -192,7 +189,7 @@ def _as_list(value: object) -> list[Any]:
     return [item for item in (value if isinstance(value, list) else [value]) if item]
 
 
-def _utc_ns(text: str) -> int:
+def _read_utc_ns(text: str) -> int:
     return int(datetime.fromisoformat(text).astimezone(UTC).timestamp()) * SECOND_NS
 
 
@@ -205,7 +202,7 @@ def _local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC) + _LOCAL
 
 
-def _days_of(fault: _Fault) -> set[str]:
+def _list_days(fault: _Fault) -> set[str]:
     """Return the source's days of a fault's view, which is shorter than a day."""
     return {f"{_local(time):%Y-%m-%d}" for time in (fault.start_ns - BEFORE_NS, fault.end_ns - 1)}
 

@@ -19,12 +19,13 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.printable import count_text, first_line
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.columns import Column, Ints, csv_header, long_metrics, number_matrix, read_csv
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
     ForeignEpisode,
+    ImportFormat,
     build_cause,
     build_gauge_roles,
     report_issues,
@@ -68,7 +69,7 @@ class _Truth:
     difficulty: str
 
 
-class CloudOpsBenchImport:
+class CloudOpsBenchImport(ImportFormat):
     """Cloud-OpsBench (arXiv 2603.00468): its folder `benchmark`, or an archive of it."""
 
     name = "cloud-opsbench"
@@ -82,10 +83,6 @@ class CloudOpsBenchImport:
         "There are metrics only; log lines have no times. The onset is the source's first alert, after the injection. "
         "Every case has a fault, and the time before it includes the start of the workload."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has cases with raw data."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return the cases with metrics."""
@@ -172,7 +169,9 @@ def _read_first_alert(path: Path) -> int:
     """Return the start of the earliest alert."""
     try:
         alerts = json.loads(path.read_text(encoding="utf-8-sig"))["alerts"]
-        starts = [_local_ns(alert["time_range"].partition(" ~ ")[0]) for alert in alerts if alert.get("time_range")]
+        starts = [
+            _read_local_time_ns(alert["time_range"].partition(" ~ ")[0]) for alert in alerts if alert.get("time_range")
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} must list alerts with a time_range ({first_line(error)}); leave the case out"
@@ -189,7 +188,7 @@ def _read_metrics(path: Path) -> tuple[Ints, list[Column]]:
         raise DataError(f"{path} must have a column time and columns service-metric, once each; restore the file")
     table = read_csv(path, text=("time",), doubles=names[1:])
     try:
-        times = np.array([_local_ns(str(text)) for text in table["time"].to_pylist()], dtype=np.int64)
+        times = np.array([_read_local_time_ns(str(text)) for text in table["time"].to_pylist()], dtype=np.int64)
     except ValueError as error:
         raise DataError(
             f"{path} must have times such as 2025-12-25 15:42:15 ({first_line(error)}); restore it"
@@ -205,6 +204,6 @@ def _column(name: str, samples: np.ndarray) -> Column:
     return service, metric, samples
 
 
-def _local_ns(text: str) -> int:
+def _read_local_time_ns(text: str) -> int:
     moment = datetime.strptime(text.strip(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=LOCAL)
     return int(moment.timestamp()) * SECOND_NS

@@ -11,8 +11,15 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_gauge_roles, report_issues
+from faultset.datasets.imports.archives import unpack
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    ImportFormat,
+    build_gauge_roles,
+    report_issues,
+)
 from faultset.datasets.imports.formats.nezha_days import (
     Day,
     ServiceTelemetry,
@@ -202,7 +209,7 @@ METRIC_ROLES = build_gauge_roles(
 STEP_S = 60.0
 
 
-class NezhaImport:
+class NezhaImport(ImportFormat):
     """Nezha (FSE 2023): folders `rca_data` and `construct_data`, or an archive of them.
 
     A view is the day's fault-free time, moved so that it ends where the sampled minutes of the fault begin, followed
@@ -222,10 +229,6 @@ class NezhaImport:
         "One fault-free minute serves a whole day. Faults are repeated two or three times, and only three minutes of "
         "each are recorded. Metrics have a step of 60 s. The onset is known to a minute."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has fault lists and fault-free data."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every fault of every day."""

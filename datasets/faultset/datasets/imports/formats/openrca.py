@@ -12,9 +12,16 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.columns import csv_header
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_gauge_roles, report_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    ImportFormat,
+    build_gauge_roles,
+    report_issues,
+)
 from faultset.datasets.imports.formats.openrca_rows import (
     AFTER_NS,
     BEFORE_NS,
@@ -122,7 +129,7 @@ _GAP_NS = 300 * SECOND_NS
 """A longer time without samples at either end of a view means that the recording began or ended there."""
 
 
-class OpenRCAImport:
+class OpenRCAImport(ImportFormat):
     """OpenRCA (ICLR 2025): folders with `record.csv` and `telemetry`, or an archive of them.
 
     Candidates are the source's components: nodes, containers, databases or services. Pods of Market count as their
@@ -136,10 +143,6 @@ class OpenRCAImport:
         "There are no cases without a fault. The onset is known to a minute. The source does not state the unit of "
         "durations. Other faults may occur in the time before."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has records and telemetry."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every half hour with a record."""

@@ -41,6 +41,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOCAL = timezone(timedelta(hours=8))
+TASK_FIELDS = {
+    "task_1": ("time",),
+    "task_2": ("reason",),
+    "task_3": ("component",),
+    "task_4": ("time", "reason"),
+    "task_5": ("time", "component"),
+    "task_6": ("component", "reason"),
+    "task_7": ("time", "component", "reason"),
+}
+"""Task -> fields of its answer."""
 SLOT_NS = 1800 * SECOND_NS
 BEFORE_NS = SLOT_NS
 """Length of the view before the half hour; most of it is the reference."""

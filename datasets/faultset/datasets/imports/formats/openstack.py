@@ -9,8 +9,8 @@ from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.archives import unpack
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, ImportFormat, report_issues
 from faultset.datasets.imports.formats.openstack_logs import (
     HTTP_CALLS,
     Experiment,
@@ -26,7 +26,7 @@ from faultset.datasets.imports.formats.openstack_logs import (
 _FAILED = "FAILURE"
 
 
-class OpenStackImport:
+class OpenStackImport(ImportFormat):
     """OpenStack failure dataset (ESEC/FSE 2019): tables of tests and folders of their logs, or an archive of both.
 
     The workload is a script, so the requests before a fault differ from those after it. The reference is the second
@@ -44,10 +44,6 @@ class OpenStackImport:
         "There are no cases without a fault and no metrics. The reference is the round after the fault. Of code that "
         "several processes run, the process is unknown."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has a table of tests and folders of tests."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every test that has a round with a fault."""

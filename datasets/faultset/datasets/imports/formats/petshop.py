@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
     ForeignEpisode,
+    ImportFormat,
     build_cause,
     build_gauge_roles,
     report_issues,
@@ -56,7 +57,7 @@ METRIC_ROLES = build_gauge_roles(
 )
 
 
-class PetShopImport:
+class PetShopImport(ImportFormat):
     """PetShop (CLeaR 2024): a folder per traffic scenario, or an archive of them."""
 
     name = "petshop"
@@ -69,10 +70,6 @@ class PetShopImport:
         "There are metrics only, with a step of five minutes. A case has five rows. The normal metrics are of another "
         "day. All issues of the training set have the same root cause."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has graphs and issues or normal metrics."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every issue and the segments of normal metrics."""

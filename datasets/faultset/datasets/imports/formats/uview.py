@@ -22,13 +22,14 @@ from faultset.core.errors import DataError
 from faultset.core.printable import first_line, quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.columns import Ints, build_table, constant, filter_window, read_csv
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
     ForeignChunk,
     ForeignRecording,
+    ImportFormat,
     build_cause,
     build_gauge_roles,
     report_issues,
@@ -62,7 +63,7 @@ _AFFIX = re.compile(r"^unknown_service:|(_process|_container)$")
 _LONGEST_ROW = 64 << 20
 
 
-class UViewImport:
+class UViewImport(ImportFormat):
     """A folder with `faults.csv` and `traces/<service>.csv.gz`."""
 
     name = "uview"
@@ -75,10 +76,6 @@ class UViewImport:
         "A trace is one span with the names of its services; metrics are computed from the traces. The kind of a fault "
         "is not recorded. Many faults leave no mark in the latency, and some overlap."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has traces and the times of faults."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every run."""

@@ -13,8 +13,8 @@ from faultset.core.errors import DataError
 from faultset.core.printable import quoted
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, ForeignRecording
+from faultset.datasets.imports.archives import unpack
+from faultset.datasets.imports.contract import Case, ForeignRecording, ImportFormat
 from faultset.datasets.imports.series.labelled_series import AnomalyWindow, LabelledSeries
 from faultset.datasets.imports.series.sample_files import LabelledSamples, read_samples
 from faultset.datasets.imports.telemetry.times import parse_time
@@ -25,7 +25,7 @@ PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
 _LIMIT_BYTES = 16 << 20
 
 
-class NABImport:
+class NABImport(ImportFormat):
     """A folder with `data/<group>/<series>.csv` and `labels/combined_windows.json`."""
 
     name = "nab"
@@ -38,10 +38,6 @@ class NABImport:
         f"Anomalies are the windows of {WINDOWS}, which are longer than the anomalies. Most labels come from "
         "people who looked at plots; those of realKnownCause have a known cause. Times have no zone and count as UTC."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has data and windows."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every series."""

@@ -16,8 +16,8 @@ from faultset.core.errors import DataError
 from faultset.core.printable import quoted
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignRecording, report_issues
+from faultset.datasets.imports.archives import unpack
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignRecording, ImportFormat, report_issues
 from faultset.datasets.imports.series.array_pickles import read_array
 from faultset.datasets.imports.series.labelled_series import (
     AnomalyWindow,
@@ -41,7 +41,7 @@ _SEGMENT = re.compile(r"(\d+)-(\d+):((?:\d+,)*\d+),?", re.ASCII)
 _LIMIT_BYTES = 16 << 20
 
 
-class SMDImport:
+class SMDImport(ImportFormat):
     """A folder with `<machine>_train.pkl` and others, or folders train, test and test_label of text files."""
 
     name = "smd"
@@ -55,10 +55,6 @@ class SMDImport:
         "Metrics have no names, units and times; the import counts steps of a minute (ASD: five) from 2020. Values are "
         "scaled to the range of the training part. Anomalies have no cause."
     )
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has training data, test data and labels of machines."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every machine that has a file."""

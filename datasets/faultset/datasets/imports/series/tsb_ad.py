@@ -8,8 +8,8 @@ from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import list_missing, list_names, unpack
-from faultset.datasets.imports.contract import Case, ForeignRecording
+from faultset.datasets.imports.archives import unpack
+from faultset.datasets.imports.contract import Case, ForeignRecording, ImportFormat
 from faultset.datasets.imports.series.labelled_series import (
     LabelledSeries,
     build_times,
@@ -22,17 +22,13 @@ LABEL = "Label"
 _NAME = r"\d+_(.+)_id_(\d+)_(.+)_tr_(\d+)_1st_(\d+)\.csv"
 
 
-class TSBADImport:
+class TSBADImport(ImportFormat):
     """CSV files such as `001_NAB_id_1_Facility_tr_1007_1st_2014.csv`."""
 
     name = "tsb-ad"
     title = "TSB-AD"
     layout = (("number_dataset_id_number_domain_tr_rows_1st_row.csv", rf"(^|/){_NAME}$"),)
     weakness = "Series have no times; the import counts steps of a minute from 2020. Anomalies have no cause."
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether a path has a file with such a name."""
-        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return every file with such a name."""

@@ -170,7 +170,9 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     return windows
 
 
-def recording_windows(file: IncidentFile, data: tuple[int, int]) -> tuple[list[EpisodeWindow], list[tuple[int, int]]]:
+def list_recording_windows(
+    file: IncidentFile, data: tuple[int, int]
+) -> tuple[list[EpisodeWindow], list[tuple[int, int]]]:
     """Return the incidents of a recording, and start and end of each healthy time.
 
     Raises

@@ -26,9 +26,9 @@ from faultset.datasets.imports.telemetry.incidents import (
     EpisodeWindow,
     IncidentFile,
     incident_windows,
+    list_recording_windows,
     parse_moment,
     read_incidents,
-    recording_windows,
     whole_window,
     window_around,
 )
@@ -241,7 +241,7 @@ def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -
     if not longest_ns or (options.recording is None and longest_ns <= LONG_NS):
         return None
     entries = IncidentFile() if options.incidents is None else read_incidents(Path(options.incidents))
-    incidents, healthy = recording_windows(entries, data)
+    incidents, healthy = list_recording_windows(entries, data)
     rows = sum_counts(file.rows for file in files).total()
     return plan_recording(stretches, rows, _name_causes(incidents, report.names), healthy)
 

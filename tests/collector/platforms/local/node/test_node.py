@@ -50,7 +50,7 @@ class Pods:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.process = HelperProcess("node", NODE, [[]], sockets=folder, logs=folder)
+        self.process = HelperProcess("node", NODE, [], sockets=folder, logs=folder)
         self.channel = self.process.connect()
         self.ended: list[ContainerExited | JobExited] = []
 
@@ -286,7 +286,7 @@ sys.path.insert(0, os.environ["HERE"])
 from faultset.collector.ipc.processes import HelperProcess
 from faultset.collector.platforms.local.messages import Execute, SpawnContainer
 folder = Path(os.environ["FOLDER"])
-node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
+node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [], sockets=folder, logs=folder)
 channel = node.connect()
 about = dict(pod="p", container="main", attempt=0, env={"PATH": os.defpath}, folder=folder)
 channel.call(SpawnContainer(uid="1", argv=("sleep", "300"), log=folder / "1.log", **about))
@@ -335,7 +335,7 @@ def test_a_process_outlives_the_thread_that_started_it(tmp_path):
     started: list[HelperProcess] = []
 
     def start() -> None:
-        started.append(HelperProcess("node", NODE, [[]], sockets=tmp_path, logs=tmp_path))
+        started.append(HelperProcess("node", NODE, [], sockets=tmp_path, logs=tmp_path))
         started[0].connect().close()
 
     thread = threading.Thread(target=start)

@@ -7,19 +7,17 @@ the first fork, so a container starts in milliseconds and shares the memory of t
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import selectors
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
-from faultset.collector.ipc.forking import spawn
-from faultset.collector.ipc.processes import DeferredAnswer, Server, call
+from faultset.collector.ipc.forking import call, check_single_thread, spawn
+from faultset.collector.ipc.processes import DeferredAnswer, Server
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.messages import (
     ContainerProcess,
@@ -43,7 +41,6 @@ from faultset.collector.platforms.local.node.containers import (
     send,
 )
 from faultset.collector.platforms.local.node.processes import (
-    PRELOADED,
     PROGRAMS,
     ChildExit,
     Execution,
@@ -242,23 +239,17 @@ class Node:
         return max(0.0, min(task.timeout_s(now) for task in (self._limiter, self._housekeeping, self._reports)))
 
 
-def main(socket_path: str, preload: Sequence[str] = PRELOADED) -> None:
-    """Import the programs, then serve until `ShutDown` or the end of the parent.
+def main(socket_path: str) -> None:
+    """Serve until `ShutDown` or the end of the parent; the launcher has imported the programs.
 
     Parameters
     ----------
     socket_path
         Socket for requests; exists once the node is ready.
-    preload
-        Modules to import before the first fork.
     """
     adopt_orphans()
     die_with_parent(os.getppid(), signal.SIGTERM)
-    for module in preload:
-        importlib.import_module(module)
-    if threading.active_count() > 1:
-        names = ", ".join(thread.name for thread in threading.enumerate())
-        raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
+    check_single_thread()
     gc.collect()
     gc.freeze()
     Node(Path(socket_path)).serve()

@@ -171,13 +171,6 @@ SCRIPTS: dict[str, str] = {
 }
 """Programs that `exec` finds in a container in addition to those of the system."""
 
-PRELOADED = (
-    "faultset.collector.runtime.service",
-    "faultset.collector.runtime.stores.server",
-    "faultset.collector.runtime.http.waiting",
-    "faultset.collector.load.process",
-)
-
 PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done')
 
 
