@@ -46,6 +46,10 @@ def reported(path: Path, tmp_path: Path) -> TelemetryReport:
     ("shift_ms", "sentence"),
     [
         (-200, "the clock of cart is behind that of web by 180 ms or more: 40 of 40 calls start before their caller"),
+        (
+            -5000,
+            "the clock of cart is behind that of web by 4,980 ms or more: 40 of 40 calls start before their caller",
+        ),
         (500, "the clock of cart is ahead of that of web by 480 ms or more: 40 of 40 calls end after their caller"),
     ],
 )

@@ -191,6 +191,10 @@ def _check_options(options: TelemetryOptions) -> None:
         raise UsageError("--at and --incidents exclude each other; give one of them")
     if options.at is not None and options.recording:
         raise UsageError("--at cuts an episode, and --recording writes a recording; give one of them")
+    if options.at is not None:
+        parse_moment(options.at)  # refuses what is not a time before gigabytes are read, as the next line does
+    if options.incidents is not None:
+        read_incidents(Path(options.incidents))
 
 
 def staging_folder(out: Path) -> Path:
