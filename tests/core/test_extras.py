@@ -33,7 +33,7 @@ NOT_IMPORTED = {
 COLLECTOR = ROOT / "collector/faultset/collector"
 AGENTS = ROOT / "evaluators/faultset/agents"
 HOME = {
-    "evaluate": (ROOT / "evaluators",),
+    "evaluate": (ROOT / "baselines", ROOT / "evaluators"),
     "inspect": (AGENTS / "solvers", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
     "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too

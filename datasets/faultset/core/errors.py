@@ -22,7 +22,17 @@ import faultset
 from faultset.core.printable import printable
 
 EXTRAS = {
-    "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
+    "evaluate": (
+        "cachetools",
+        "cloudpickle",
+        "dask",
+        "distributed",
+        "fsspec",
+        "jinja2",
+        "networkx",
+        "scipy",
+        "sklearn",
+    ),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes",),
     "mcp": ("anyio", "mcp", "uvicorn"),
