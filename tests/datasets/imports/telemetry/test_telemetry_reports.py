@@ -9,6 +9,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
+from faultset.datasets.cli.telemetry import show_report
 from faultset.datasets.imports.telemetry.reports import TelemetryReport
 from faultset.datasets.imports.telemetry.run import examine_telemetry
 
@@ -135,3 +136,10 @@ def test_a_data_folder_of_prometheus_gets_one_sentence_that_says_how_to_read_it(
     write_calls(tmp_path / "traces.jsonl", 0)
     refusals = [file.refusal for file in reported(tmp_path, tmp_path / "other").files if file.refusal]
     assert len([text for text in refusals if "data folder of Prometheus" in text]) == 1
+
+
+def test_many_copies_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abc":
+        write_calls(tmp_path / f"{name}.jsonl", 0)
+    show_report(examine_telemetry([tmp_path / f"{name}.jsonl" for name in "abc"], folder=tmp_path / "stage"))
+    assert "Refused: 2 files with the content of others." in capsys.readouterr().err

@@ -41,6 +41,8 @@ class FileFacts:
     """Name of the format; empty if the file was refused."""
     refusal: str = ""
     """Why the file was refused."""
+    copy_of: str = ""
+    """Name of an earlier file with the same content, for which the file was refused."""
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     """Reason to number of records without a row."""
@@ -173,7 +175,12 @@ def stage_files(
         if identity in seen:
             _advance(advance, file.size)
             facts.append(
-                FileFacts(name=file.name, format="", refusal=f"{file.name} has the content of {seen[identity]}")
+                FileFacts(
+                    name=file.name,
+                    format="",
+                    refusal=f"{file.name} has the content of {seen[identity]}",
+                    copy_of=seen[identity],
+                )
             )
             continue
         seen[identity] = file.name
