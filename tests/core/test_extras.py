@@ -92,7 +92,9 @@ def owners(module: str) -> frozenset[str]:
         "opentelemetry": "opentelemetry-api",
         "google.protobuf": "protobuf",
         "inspect_ai": "inspect-ai",
-        # known without being installed, so that a checkout from before the extras `mcp`, `serve` and `stores` passes
+        # known without being installed: a checkout from before the extras `mcp`, `serve` and `stores`, and PyTorch
+        "chronos": "chronos-forecasting",
+        "torch": "torch",
         "anyio": "anyio",
         "mcp": "mcp",
         "uvicorn": "uvicorn",
