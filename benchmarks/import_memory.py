@@ -145,7 +145,7 @@ def measure_import(source: Path, out: Path) -> tuple[float, int]:
 
 
 def _measure_tree(root: psutil.Process) -> int:
-    """Return the proportional memory of a process and its children, without those that have just ended."""
+    """Return the memory of a process and its children; shared memory is divided among its users."""
     total = 0
     try:
         for process in [root, *root.children(recursive=True)]:
