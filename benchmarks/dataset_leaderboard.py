@@ -79,9 +79,9 @@ def shorten_details(text: TextTable) -> TextTable:
 
 def list_parts(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
     """Yield title and table of the gray and the loud faults, then of each application."""
-    loudnesses: tuple[Loudness, ...] = ("gray", "loud")
-    keys = [(loudness, table.app, loudness) for loudness in loudnesses]
-    keys += [(app, app, "all") for app in sorted({other.app for other in evaluation.tables} - {table.app})]
+    apps = sorted({other.app for other in evaluation.tables} - {table.app})
+    keys: list[tuple[str, str, Loudness]] = [("gray", table.app, "gray"), ("loud", table.app, "loud")]
+    keys += [(app, app, "all") for app in apps]
     for title, app, faults in keys:
         other = evaluation.board.table(
             table.task, table.protocol, app=app, verdict=HEADLINE, group=table.group, faults=faults
