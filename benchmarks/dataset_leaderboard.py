@@ -81,8 +81,7 @@ def list_parts(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Tabl
     """Yield title and table of the gray and the loud faults, then of each application."""
     apps = sorted({other.app for other in evaluation.tables} - {table.app})
     keys: list[tuple[str, str, Loudness]] = [("gray", table.app, "gray"), ("loud", table.app, "loud")]
-    keys += [(app, app, "all") for app in apps]
-    for title, app, faults in keys:
+    for title, app, faults in [*keys, *((app, app, "all") for app in apps)]:
         other = evaluation.board.table(
             table.task, table.protocol, app=app, verdict=HEADLINE, group=table.group, faults=faults
         )
