@@ -10,6 +10,7 @@ methods into the track records of `faultset list baselines`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -126,29 +127,33 @@ def list_gains(detector: DetectorRuns) -> list[float]:
 
 def list_records(table: Table, evaluation: Evaluation, dataset: str) -> list[TrackRecord]:
     """Return the results of the methods of a table; none for methods that get the alarm of a detector."""
-    values, figure = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in table.entries}, ""
+    metric, best = table.metrics[0], table.entries[0]
     if table.protocol == RECORDED and evaluation.recordings is not None:
-        figure = "recall beyond random alarms"
-        runs = evaluation.recordings.runs
-        values = {name: compute_recall_gain(DetectorRuns(runs=tuple(runs[name]))) for name in values}
-    elif table.protocol == "detected" and table.task != "detection":
+        figure, runs = "recall beyond random alarms", evaluation.recordings.runs
+        values = {
+            entry.baseline: compute_recall_gain(DetectorRuns(runs=tuple(runs[entry.baseline])))
+            for entry in table.entries
+        }
+        bound = values[best.baseline] if best.against is None else best.against.difference.low
+    elif table.task != "detection" and table.protocol == "detected":
         return []
-    first = table.entries[0]
-    bound = first.metrics[table.metrics[0].name].low
-    if table.protocol == RECORDED and first.against is not None:
-        bound = first.against.difference.low
-    controls = [values[entry.baseline] for entry in table.entries if entry.kind == "control"]
+    else:
+        figure = metric.title
+        values = {entry.baseline: entry.metrics[metric.name].value for entry in table.entries}
+        bound = best.metrics[metric.name].low
+    controls = [values[e.baseline] for e in table.entries if e.kind == "control" and not math.isnan(values[e.baseline])]
     return [
         TrackRecord(
             baseline=entry.baseline,
             task=table.task,
             dataset=dataset,
-            figure=figure or table.metrics[0].title,
+            figure=figure,
             value=values[entry.baseline],
             near_best=values[entry.baseline] >= bound,
             above_controls=entry.kind != "control" and values[entry.baseline] > max(controls, default=0.0),
         )
         for entry in table.entries
+        if not math.isnan(values[entry.baseline])
     ]
 
 
