@@ -1,7 +1,7 @@
 """Choose the detector whose alarms localizers get: a table of detectors, with the true onset for comparison.
 
     python benchmarks/alarm_sources.py datasets/sample [--detectors spot,ksigma] [--localizers simple-rca,pdiagnose]
-    python benchmarks/alarm_sources.py core-1 --detection-only
+    python benchmarks/alarm_sources.py DATASET --detection-only
 
 False alarms waste the time of localizers. So only detectors with a rate of alarms below 5 % in episodes without a fault
 are eligible; the script chooses the one with the largest event recall, then the smallest median time to detect. If

@@ -1,221 +1,195 @@
 """Leaderboards of a dataset as tables of a page.
 
-    python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--tasks localization] [--out FOLDER] [--write]
+    python benchmarks/dataset_leaderboard.py core-2 [--baselines all] [--out FOLDER] [--write]
 
-The script runs `evaluate DATASET --evidence 10,30,60`; `--out` stores the evaluation and resumes an interrupted one.
-Methods and controls are sorted by their figure over all applications. `--write` puts the tables into
-datasets/DATASET/leaderboard.md, between the dataset's markers; tables of other tasks stay.
+The script runs `evaluate DATASET --evidence 10,30,60` and prints its tables over all applications, with the first
+metric by application and by loudness of the faults. `--out` stores the evaluation and resumes an interrupted one.
+`--write` puts the tables into datasets/DATASET/leaderboard.md, between the dataset's markers, and the results of the
+methods into the track records of `faultset list baselines`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
-import pandas as pd
 
 from faultset.core.command_line.progress import report_progress
 from faultset.datasets import open_dataset
-from faultset.evaluators import evaluate
-from faultset.evaluators.leaderboards.number_formats import p_value
-from faultset.evaluators.leaderboards.records import ALL_APPS
-from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, read_track_records, replace_track_records
+from faultset.evaluators import Evaluation, evaluate
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.fault_loudness import Loudness
+from faultset.evaluators.leaderboards.formats import head_lines
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Table
+from faultset.evaluators.leaderboards.rendering import render_table
+from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
+from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recalls_and_chances
 from faultset.evaluators.scoring.metrics import BUDGETS_S
+from faultset.evaluators.statistics.comparison import holm, paired_difference
 
 DATASETS = Path(__file__).parents[1] / "datasets"
 RECORDS = Path(__file__).parents[1] / "evaluators" / "faultset" / "evaluators" / "leaderboards" / FILE
 
 
-@dataclass(frozen=True)
-class Section:
-    """One table: the metric that ranks, its range over applications, and more metrics."""
-
-    title: str
-    task: str
-    protocol: str
-    figure: str
-    further: tuple[tuple[str, str, int], ...]
-    """Metric, heading and decimals."""
+def list_whole_tables(evaluation: Evaluation) -> list[Table]:
+    """Return the tables over all applications and faults; of one application if the dataset has no other."""
+    apps = {table.app for table in evaluation.tables}
+    whole = ALL_APPS if ALL_APPS in apps else min(apps)
+    return [t for t in evaluation.tables if (t.app, t.verdict, t.faults) == (whole, HEADLINE, "all")]
 
 
-def list_budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
-    """Return the columns of a metric with less evidence."""
-    return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
+def format_page(evaluation: Evaluation) -> str:
+    """Return what was evaluated, and all tables, in Markdown."""
+    lines = [f"- {line}" for line in head_lines(evaluation.board)]
+    for table in list_whole_tables(evaluation):
+        lines += ["", *format_table(table, evaluation)]
+    return "\n".join([*lines, "", *compare_trained(evaluation)]).strip()
 
 
-HEADINGS = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
-"""First words of the titles of a task's tables."""
-_DEEPER = (*list_budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
-SECTIONS = (
-    Section(
-        "Detection: timed balanced accuracy",
-        "detection",
-        "detected",
-        "timed_balanced_accuracy",
-        (
-            ("timed_balanced_accuracy[train-quantile(0.995)]", "the same, train-quantile(0.995)", 2),
-            ("balanced_accuracy", "balanced accuracy", 2),
-            ("vus_pr", "VUS-PR", 2),
-            *((f"detected_within_{seconds}s", f"detected in {seconds} s", 2) for seconds in BUDGETS_S),
-            ("event_recall", "event recall", 2),
-            ("false_alarms_per_hour", "false alarms per hour", 1),
-            ("ttd_median", "median time to detect, s", 0),
-        ),
-    ),
-    Section("Localization, given the onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
-    Section(
-        "Localization, given the alarm of a detector: AC@1",
-        "localization",
-        "detected",
-        "ac1",
-        _DEEPER,
-    ),
-    Section(
-        "Root cause: level and type both right",
-        "rca",
-        "oracle",
-        "joint",
-        (*list_budget_columns("joint"), ("level", "level", 2), ("type", "type", 2)),
-    ),
-)
+def format_table(table: Table, evaluation: Evaluation) -> list[str]:
+    """Return a table in Markdown: title, what it counts, methods, and the best method against the control."""
+    text = shorten_details(render_table(table))
+    for title, other in list_parts(table, evaluation):
+        values = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in other.entries}
+        cells = [
+            number_formats.number(values[entry.baseline], table.metrics[0]) if entry.baseline in values else ""
+            for entry in table.entries
+        ]
+        text = add_column(text, title, cells)
+    lines = [f"### {table.title}", "", f"{table.header}.", ""]
+    lines += [table.note, ""] if table.note else []
+    lines += text.markdown()
+    return [*lines, "", f"**{table.standing}.**"] if table.standing else lines
 
 
-def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
-    """Return the lines of a table in Markdown; none if the task was not evaluated."""
-    chosen = frame[
-        (frame["task"] == section.task)
-        & (frame["protocol"] == section.protocol)
-        & (frame["verdict"] == "manifest")
-        & (frame["group"] == "telemetry")
-        & frame[section.figure].notna()
-    ]
-    overall = chosen[chosen["faults"] == "all"]
-    if overall.empty:
+def shorten_details(text: TextTable) -> TextTable:
+    """Keep intervals in columns that are wide on the terminal too, and leave out the counts behind values."""
+
+    def shorten(cell: TextCell, column: TextColumn) -> TextCell:
+        if column.title.startswith("vs "):
+            return cell
+        return TextCell(text=cell.text) if column.brief else replace(cell, counts="")
+
+    rows = (tuple(map(shorten, row, text.columns)) for row in text.rows)
+    return replace(text, rows=tuple(rows))
+
+
+def list_parts(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
+    """Yield title and table of the gray and the loud faults, then of each application."""
+    apps = sorted({other.app for other in evaluation.tables} - {table.app})
+    keys: list[tuple[str, str, Loudness]] = [("gray", table.app, "gray"), ("loud", table.app, "loud")]
+    for title, app, faults in [*keys, *((app, app, "all") for app in apps)]:
+        other = evaluation.board.table(
+            table.task, table.protocol, app=app, verdict=HEADLINE, group=table.group, faults=faults
+        )
+        if other is not None:
+            yield f"{title} ({other.episodes})", other
+
+
+def add_column(text: TextTable, title: str, cells: list[str]) -> TextTable:
+    """Return a table with one more column; rows after the last method stay empty there."""
+    cells = cells + [""] * (len(text.rows) - len(cells))
+    rows = ((*row, TextCell(text=cell)) for row, cell in zip(text.rows, cells, strict=True))
+    return replace(text, columns=(*text.columns, TextColumn(title=title)), rows=tuple(rows))
+
+
+def compare_trained(evaluation: Evaluation) -> list[str]:
+    """Return a table of trained detectors on recordings against their untrained twins; empty without any."""
+    if evaluation.recordings is None:
         return []
-    apps = [app for app in overall["app"].unique() if app != ALL_APPS]
-    whole = ALL_APPS if ALL_APPS in set(overall["app"]) else apps[0]
-    overall = overall[overall["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
-    by_app = overall.set_index(["app", "baseline"])[section.figure]
-    by_faults = chosen[chosen["app"] == whole].set_index(["faults", "baseline"])[section.figure]
-    loudness = [name for name in ("gray", "loud") if name in by_faults.index.get_level_values(0)]
-    further = [column for column in section.further if column[0] in overall and overall[column[0]].notna().any()]
-    control = str(overall["control"].iloc[0])
-    heads = ["method", "kind", "all", f"vs {control}", *apps, *loudness, *(heading for _, heading, _ in further)]
-    lines = [f"### {section.title}", "", f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 2)}"]
-    for row in overall.to_dict("records"):
-        name = str(row["baseline"])
-        ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
-        cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
-        cells.append(format_difference(row["vs_control"], row["p"], beats=row["beats_control"]))
-        cells += [number(by_app.get((app, name), math.nan)) for app in apps]
-        cells += [number(by_faults.get((faults, name), math.nan)) for faults in loudness]
-        cells += [number(row[metric], decimals) for metric, _, decimals in further]
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
+    runs = {name: DetectorRuns(runs=tuple(each)) for name, each in evaluation.recordings.runs.items()}
+    pairs = {name: (runs[name], runs[f"untrained-{name}"]) for name in runs if f"untrained-{name}" in runs}
+    differences = {
+        name: paired_difference(list_gains(trained), list_gains(twin), [item.cluster for item in trained.headline])
+        for name, (trained, twin) in pairs.items()
+    }
+    adjusted = holm([pair.test.p for pair in differences.values()])
+    lines = ["### detection on recordings · trained and untrained networks", ""]
+    lines += ["Recall above that of random alarms at the same rate, with a paired test over clusters (Holm).", ""]
+    lines += ["| method | trained | untrained | difference |", "|---|---|---|---|"]
+    for (name, pair), p in zip(differences.items(), adjusted, strict=True):
+        values = (f"{compute_recall_gain(each):+.2f}" for each in pairs[name])
+        low, high = pair.difference.low, pair.difference.high
+        test = f"{pair.difference.value:+.2f} {number_formats.p_value(p)} [{low:+.2f}, {high:+.2f}]"
+        lines.append(f"| {name} | {' | '.join(values)} | {test} |")
+    return lines if pairs else []
 
 
-def record_results(frame: pd.DataFrame, section: Section, dataset: str) -> list[TrackRecord]:
-    """Return the figures of a table as records; none for localizers that get the alarm of a detector."""
-    chosen = frame[
-        (frame["task"] == section.task)
-        & (frame["protocol"] == section.protocol)
-        & (frame["verdict"] == "manifest")
-        & (frame["faults"] == "all")
-        & frame[section.figure].notna()
-    ]
-    if chosen.empty or (section.task, section.protocol) == ("localization", "detected"):
+def list_gains(detector: DetectorRuns) -> list[float]:
+    """Return for each headline incident the recall minus that of random alarms."""
+    recalls, chances, _ = list_recalls_and_chances(detector)
+    return [recall - chance for recall, chance in zip(recalls, chances, strict=True)]
+
+
+def list_records(table: Table, evaluation: Evaluation, dataset: str) -> list[TrackRecord]:
+    """Return the results of the methods of a table; none for methods that get the alarm of a detector."""
+    metric, best = table.metrics[0], table.entries[0]
+    if table.protocol == RECORDED and evaluation.recordings is not None:
+        figure, runs = "recall beyond random alarms", evaluation.recordings.runs
+        values = {
+            entry.baseline: compute_recall_gain(DetectorRuns(runs=tuple(runs[entry.baseline])))
+            for entry in table.entries
+        }
+        bound = values[best.baseline] if best.against is None else best.against.difference.low
+    elif table.task != "detection" and table.protocol == "detected":
         return []
-    whole = ALL_APPS if ALL_APPS in set(chosen["app"]) else str(chosen["app"].iloc[0])
-    chosen = chosen[chosen["app"] == whole]
-    best = chosen.sort_values(section.figure, ascending=False).iloc[0]
-    controls = chosen[chosen["kind"] == "control"][section.figure]
+    else:
+        figure = metric.title
+        values = {entry.baseline: entry.metrics[metric.name].value for entry in table.entries}
+        bound = best.metrics[metric.name].low
+    controls = [values[e.baseline] for e in table.entries if e.kind == "control" and not math.isnan(values[e.baseline])]
     return [
         TrackRecord(
-            baseline=str(row["baseline"]),
-            task=section.task,
+            baseline=entry.baseline,
+            task=table.task,
             dataset=dataset,
-            figure=section.title.rpartition(": ")[2],
-            value=float(row[section.figure]),
-            near_best=bool(row[section.figure] >= best[f"{section.figure}_low"]),
-            above_controls=bool(row["kind"] != "control" and row[section.figure] > controls.max()),
+            figure=figure,
+            value=values[entry.baseline],
+            near_best=values[entry.baseline] >= bound,
+            above_controls=entry.kind != "control" and values[entry.baseline] > max(controls, default=0.0),
         )
-        for row in chosen.to_dict("records")
+        for entry in table.entries
+        if not math.isnan(values[entry.baseline])
     ]
 
 
-def number(value: float, decimals: int = 2) -> str:
-    """Format a figure; "never" if infinite, empty if missing."""
-    return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
-
-
-def format_difference(difference: float | None, p: float | None, *, beats: bool) -> str:
-    """Format the difference to the strongest control with its corrected p; empty for controls."""
-    if difference is None or math.isnan(difference):
-        return ""
-    corrected = "" if p is None else f" {p_value(p)}".rstrip()
-    return f"{difference:+.2f}{corrected}{', beats it' if beats else ''}"
-
-
-def interval(low: float, high: float) -> str:
-    """Format a 95 % interval; empty if missing."""
-    return f"[{low:.2f}, {high:.2f}]" if not math.isnan(low) else ""
-
-
-def write_tables(name: str, tables: Mapping[Section, Sequence[str]]) -> None:
-    """Replace tables between the markers of a dataset's leaderboard; keep those of other tasks."""
+def write_results(evaluation: Evaluation, name: str) -> None:
+    """Replace the text between the markers of a dataset's leaderboard, and the dataset's track records."""
     document = DATASETS / name / "leaderboard.md"
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     before, _, rest = document.read_text("utf-8").partition(begin)
-    former, separator, after = rest.partition(end)
+    _, separator, after = rest.partition(end)
     if not separator:
         raise click.ClickException(f"{document} has no markers {begin} and {end}; add them where the tables belong")
-    new_tasks = {section.task for section in tables}
-    blocks = [f"### {block.strip()}" for block in former.split("### ")[1:]]
-    texts = []
-    for task, heading in HEADINGS.items():
-        former_tables = [block for block in blocks if block.startswith(f"### {heading}")]
-        new = ["\n".join(lines).strip() for section, lines in tables.items() if section.task == task]
-        texts += new if task in new_tasks else former_tables
-    content = "\n\n".join(text for text in texts if text)
-    document.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
+    document.write_text(f"{before}{begin}\n\n{format_page(evaluation)}\n\n{end}{after}", "utf-8")
+    tables = list_whole_tables(evaluation)
+    replace_track_records(RECORDS, name, [r for table in tables for r in list_records(table, evaluation, name)])
 
 
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
-@click.option("--tasks", default=",".join(HEADINGS), show_default=True, help="Names with commas.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
-@click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the tables into datasets/DATASET/leaderboard.md.")
-def main(dataset: str, baselines: str, tasks: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
+def main(dataset: str, baselines: str, out: Path | None, workers: int, write: bool) -> None:
     """Print the tables."""
-    chosen = tasks.split(",")
     with report_progress("evaluating") as progress:
-        done = evaluate(
+        evaluation = evaluate(
             open_dataset(dataset),
             baselines.split(","),
-            tasks=chosen,
-            evidence=[] if evidence == "none" else [float(seconds) for seconds in evidence.split(",")],
+            evidence=BUDGETS_S,
             workers=workers,
             out=out,
             progress=progress,
         )
-    if out is not None:
-        done.write(out)
-    frame = done.leaderboard(intervals=True, faults=None)
-    tables = {section: table_of(frame, section) for section in SECTIONS if section.task in chosen}
-    click.echo("\n".join(line for lines in tables.values() for line in lines))
+    click.echo(format_page(evaluation))
     if write:
-        name = Path(dataset).name
-        write_tables(name, tables)
-        former = [record for rows in read_track_records().values() for record in rows]
-        records = [record for record in former if record.dataset == name and record.task not in chosen]
-        records += [record for section in tables for record in record_results(frame, section, name)]
-        replace_track_records(RECORDS, name, records)
+        write_results(evaluation, Path(dataset).name)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Measure how often `faultset diagnose` is right by agreement of its panel, and how often it suspects healthy episodes.
 
-    python benchmarks/diagnosis_calibration.py core-1 nezha-ob/ nezha-tt/ petshop/ rcaeval/ openstack/ [--write]
+    python benchmarks/diagnosis_calibration.py core-2 nezha-ob/ nezha-tt/ petshop/ rcaeval/ openstack/ [--write]
 
 Every labelled episode is diagnosed twice: with the time of the onset (the end of the reference without a fault), and
-with the time that detectors find. Faults count if their verdict is manifest, or unknown in imported data. The limit of
-evidence is the 90 % quantile of the strength in fault-free episodes, given the time. `--write` stores the result for
-the command and writes the tables of docs/how-to/own-incident.md. docs/how-to/import-and-export.md explains the imports.
+with the time that detectors find. Recordings are cut into episodes as in `evaluate`, some of them without a fault.
+Faults count if their verdict is manifest, or unknown in imported data. The limit of evidence is the 90 % quantile of
+the strength in fault-free episodes, given the time. `--write` stores the result for the command and writes the tables
+of docs/how-to/own-incident.md. docs/how-to/import-and-export.md explains the imports.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ import numpy as np
 
 from faultset.core.command_line.progress import StepCounter, report_progress
 from faultset.core.errors import DataError
-from faultset.datasets import open_dataset
+from faultset.datasets import Dataset, open_dataset
 from faultset.evaluators.diagnosis import calibration
 from faultset.evaluators.diagnosis.analysis import diagnose, measure_strength, rank_suspects
 from faultset.evaluators.diagnosis.calibration import CALIBRATION_FILE, MeasuredData, PanelCalibration
 from faultset.evaluators.diagnosis.panel import CONTROL, PANEL
 from faultset.evaluators.diagnosis.records import HitRate, IncidentAnalysis, PanelAnswer
+from faultset.evaluators.recordings.cut_episodes import cut_recordings
 from faultset.evaluators.results.truth import Truth, build_truth
 
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "own-incident.md"
@@ -53,16 +55,27 @@ class Outcome:
     """Expected hits: the share of causes among the services that the control suspects most."""
 
 
-def measure_episode(job: tuple[str, str]) -> dict[str, Outcome] | None:
+def open_episodes(dataset: str) -> Dataset:
+    """Open the episodes of a dataset, or cuts of its recordings."""
+    opened = open_dataset(dataset)
+    if opened.episodes:
+        return opened
+    cuts = cut_recordings(opened)
+    if cuts is None:
+        raise DataError(f"{dataset} has neither episodes nor incidents of services; leave it out")
+    return cuts.dataset
+
+
+def measure_episode(job: tuple[str, Path, str]) -> dict[str, Outcome] | None:
     """Diagnose an episode with and without its time; None if its fault does not count."""
-    dataset, episode_id = job
-    episode = open_dataset(dataset)[episode_id]
+    data, root, episode_id = job
+    episode = open_dataset(root)[episode_id]
     truth = build_truth(episode.label, episode.context)
     if truth.faulty and truth.verdict not in ("manifest", "unknown"):
         return None
     time_ns = truth.onset_ns if truth.onset_ns is not None else truth.reference_end_ns
     analyses = {"oracle": diagnose(episode, at_ns=time_ns), "detected": diagnose(episode)}
-    return {protocol: _outcome(Path(dataset).name, truth, analysis) for protocol, analysis in analyses.items()}
+    return {protocol: _outcome(data, truth, analysis) for protocol, analysis in analyses.items()}
 
 
 def _outcome(data: str, truth: Truth, analysis: IncidentAnalysis) -> Outcome:
@@ -132,7 +145,7 @@ def calibrate(outcomes: Sequence[dict[str, Outcome]]) -> PanelCalibration:
     answers = {protocol: [outcome[protocol] for outcome in outcomes] for protocol in PROTOCOLS}
     strengths = [outcome.strength for outcome in answers["oracle"] if not outcome.faulty]
     if not strengths:
-        raise DataError("the datasets have no episode without a fault, so there is no limit; add one such as core-1")
+        raise DataError("the datasets have no episode without a fault, so there is no limit; add one such as core-2")
     limit = round(float(np.quantile(strengths, HEALTHY_QUANTILE)), 1)
     return PanelCalibration(
         panel=PANEL,
@@ -206,7 +219,8 @@ def _rate_cells(rate: HitRate | None) -> tuple[str, str]:
 @click.option("--write", is_flag=True, help="Store the result and write the tables of the page.")
 def main(datasets: tuple[str, ...], processes: int, write: bool) -> None:
     """Measure, print, and store."""
-    jobs = [(dataset, episode) for dataset in datasets for episode in open_dataset(dataset).episodes]
+    opened = {Path(dataset).name: open_episodes(dataset) for dataset in datasets}
+    jobs = [(name, Path(episodes.root), episode) for name, episodes in opened.items() for episode in episodes.episodes]
     outcomes: list[dict[str, Outcome]] = []
     with report_progress("episodes") as progress, ProcessPoolExecutor(processes) as pool:
         steps = StepCounter(len(jobs), progress)

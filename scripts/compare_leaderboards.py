@@ -1,7 +1,7 @@
 """Evaluate one dataset with two checkouts and print where their `leaderboard.json` differ.
 
     python scripts/compare_leaderboards.py ../before . datasets/sample
-    python scripts/compare_leaderboards.py ../before . datasets/core-1 -- --tasks localization --baselines named
+    python scripts/compare_leaderboards.py ../before . datasets/core-2 -- --tasks localization --baselines named
 
 Each checkout needs a `.venv` with faultset. Exits with 1 if a value differs. Code hashes, library versions and the
 version of the format are ignored.

@@ -27,15 +27,16 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
 
 @pytest.fixture(scope="module")
 def two_applications(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few episodes of two applications."""
-    whole = open_dataset(SAMPLE.with_name("core-1"))
-    frame = whole.labels().assign(healthy=lambda rows: rows["fault"].isna())
-    frame = frame[frame["app"].isin(["hotel", "tidb"])]
-    root = tmp_path_factory.mktemp("notebook") / "two"
-    for episode in frame.groupby(["app", "healthy"]).head(4).index:
-        shutil.copytree(whole.path(episode), root / "episodes" / episode)
-    create_version(root, provenance={})
-    return root
+    """A few episodes of two applications, cut out of recordings."""
+    root = tmp_path_factory.mktemp("notebook")
+    recordings = {item.context.app: item for item in open_dataset(SAMPLE.with_name("core-2")).recordings()}
+    for app in ("hotel", "tidb"):
+        cuts = recordings[app].episodes(before_s=60, after_s=60, healthy=4, out=root / app)
+        frame = cuts.labels().assign(healthy=lambda rows: rows["fault"].isna())
+        for episode in frame.groupby("healthy").head(4).index:
+            shutil.copytree(cuts.path(episode), root / "two" / "episodes" / episode)
+    create_version(root / "two", provenance={})
+    return root / "two"
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,16 @@ def test_a_total_may_be_found_out_later(capsys):
     assert capsys.readouterr().err.splitlines()[-1].startswith("cases 2/2 after")
 
 
+def test_a_second_phase_with_another_total_is_counted_from_its_start(capsys):
+    with report_progress("cases") as progress:
+        for total in (2, 3):
+            steps = StepCounter(total, progress)
+            for _ in range(total):
+                steps.add()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" after")[0] for line in lines if "left" not in line] == ["cases 2/2", "cases 3/3"]
+
+
 def test_a_command_with_nothing_to_do_prints_no_line(capsys):
     with report_progress("case") as show:
         StepCounter(0, show)

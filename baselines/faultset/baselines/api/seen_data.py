@@ -13,7 +13,6 @@ PETSHOP = "PetShop, public issues"
 NEZHA_SHOP = "Nezha, Online Boutique, 2022-08-22"
 RCAEVAL_CASE = "RCAEval, one case of RE2-OB"
 OPENSTACK = "OpenStack failure dataset, 45 tests"
-CORE = "datasets/core-1"
 OWN_CAMPAIGNS_ALL_APPS = "campaigns of this project with all four applications on the embedded platform"
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)

@@ -39,14 +39,16 @@ def show_progress(total: int, what: str | Callable[[], str]) -> Iterator[Callabl
 
 @contextmanager
 def report_progress(what: str) -> Iterator[Progress]:
-    """Yield a `Progress` that displays its arguments."""
+    """Yield a `Progress` that displays its arguments; another total begins another display."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
-        shown_steps = 0
+        shown_steps = shown_total = 0
 
         def show(finished: int, total: int) -> None:
-            nonlocal advance, shown_steps
-            if advance is None:
+            nonlocal advance, shown_steps, shown_total
+            if advance is None or total != shown_total:
+                stack.close()
+                shown_steps, shown_total = 0, total
                 advance = stack.enter_context(show_progress(total, what))
             advance(finished - shown_steps)
             shown_steps = finished

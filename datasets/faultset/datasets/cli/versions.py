@@ -111,7 +111,7 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
     \b
     Example:
       faultset dataset episodes faultset-data/
-      faultset dataset episodes core-1 --faults cpu-hog,none --apps hotel
+      faultset dataset episodes core-2 --faults cpu-hog,pod-kill --apps hotel
     """
     from faultset.datasets.cli.recording_rows import incident_records
     from faultset.datasets.derivation import EpisodeFilter, select_episodes

@@ -17,8 +17,9 @@ from faultset.core.command_line.output import json_option, show_records
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs, costs and departures.
 
-    The column core-1 has the result on core-1: balanced accuracy for detection, AC@1 for localization, level and type
-    for rca. "best" marks results within the interval of the best method, "above controls" those above every control.
+    The column core-2 has the result on core-2: for detection the recall beyond that of random alarms, AC@1 for
+    localization, level and type for rca. "best" marks results within the interval of the best method, "above
+    controls" those above every control.
 
     \b
     Example:
@@ -52,12 +53,12 @@ def baselines(task: str | None, as_json: bool) -> None:
             "paper": spec.paper,
             "departures": list(spec.departures),
             "results": [asdict(record) for record in track_records.get(spec.name, ())],
-            "core-1": next((str(record) for record in track_records.get(spec.name, ())), ""),
+            "core-2": next((str(record) for record in track_records.get(spec.name, ())), ""),
             "developed_on": None if spec.developed_on is None else list(spec.developed_on),
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-1"), as_json=as_json, wrap_at=100)
+    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-2"), as_json=as_json, wrap_at=100)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")

@@ -194,7 +194,7 @@ _PIECES_PER_WORKER = 3
 _STEP_S = 0.02
 """CPU time per fit or answer, measured with the default methods: 0.020 s on the sample, 0.016 s on cuts of core-2."""
 _ANSWER_BYTES, _TABLES_BYTES, _BASE_BYTES = 150, 50_000, 300_000
-"""Size of an answer, of a method's tables of an application and of the rest; measured on the sample and core-1."""
+"""Size of an answer, of a method's tables of an application and of the rest; of the sample and 196 episodes."""
 _SLOW_SHARE = 2.0 / 360
 """Minimum time per answer of a method declared slow, as a share of the view's length."""
 

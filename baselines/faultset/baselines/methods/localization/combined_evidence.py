@@ -10,7 +10,13 @@ import numpy as np
 
 from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import CORE, NEZHA_SHOP, OPENSTACK, OWN_AND_PUBLISHED, RCAEVAL_CASE
+from faultset.baselines.api.seen_data import (
+    NEZHA_SHOP,
+    OPENSTACK,
+    OWN_AND_PUBLISHED,
+    OWN_CAMPAIGNS_ALL_APPS,
+    RCAEVAL_CASE,
+)
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
@@ -131,7 +137,7 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     task="localization",
     paper="None; our own",
     kind="own",
-    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, CORE),
+    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, OWN_CAMPAIGNS_ALL_APPS),
     tables=("metrics", "logs", "spans", "objects"),
     speed="fast",
     complexity="O(S·T + (N + L)·log(N + L) + E)",
@@ -210,7 +216,7 @@ class CombinedEvidence(TrainingFreeBaseline):
     task="localization",
     paper="None; our own",
     kind="own",
-    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, CORE),
+    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, OWN_CAMPAIGNS_ALL_APPS),
     tables=("metrics", "logs", "spans", "objects"),
     needs=("alarm_location",),
     speed="fast",

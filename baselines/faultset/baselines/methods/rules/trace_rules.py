@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
+from faultset.baselines.api.seen_data import OWN, OWN_CAMPAIGNS_ALL_APPS
 from faultset.baselines.features.held_out import MIN_SAMPLES, divide_by_limits
 from faultset.baselines.features.role_streams import (
     Ints,
@@ -208,7 +208,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     task="detection",
     paper="Textbook rule on shares; binomial tails",
     kind="rule",
-    developed_on=(*OWN, CORE, OWN_CAMPAIGNS_ALL_APPS),
+    developed_on=(*OWN, OWN_CAMPAIGNS_ALL_APPS),
     tables=("spans",),
     speed="instant",
     complexity="O(N + services·T)",
