@@ -118,14 +118,14 @@ def collect(
     if scheduler is not None:
         check_for_workers(source.plans[0].platform, destination)
     settings = {**(settings or {}), **source.plans[0].settings}
-    here = open_host(source.plans[0].platform, settings)
+    local_host = open_host(source.plans[0].platform, settings)
     destination.check()
     root = destination.folder
     with ExitStack() as stack:
-        host: CampaignHost = ThisMachine(here, root, source.plans, jobs)
+        host: CampaignHost = ThisMachine(local_host, root, source.plans, jobs)
         if scheduler is not None:
             make_output_folder(root)
-            host = stack.enter_context(open_workers(scheduler, destination, source.plans, here, jobs=jobs))
+            host = stack.enter_context(open_workers(scheduler, destination, source.plans, local_host, jobs=jobs))
         for sentence in host.check():
             notify(sentence)
         make_output_folder(root)
@@ -207,8 +207,8 @@ class _Campaign:
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
         """Remove what killed runs left, drop plans that cannot run here, and write the campaign's file."""
-        here, platform = self.host.here, self.plans[0].platform
-        for sentence in remove_abandoned(self.root, lambda name: here if name == platform else None).left:
+        local_host, platform = self.host.local_host, self.plans[0].platform
+        for sentence in remove_abandoned(self.root, lambda name: local_host if name == platform else None).remaining:
             self.notify(sentence)
         self.unsupported = self._find_unsupported()
         for fault in _only_with(self.unsupported, self.plans):
@@ -254,7 +254,7 @@ class _Campaign:
                 lengths = f"{duration_text(done_s)} of {duration_text(plan.recording.duration_s)}"
                 self.notify(f"recording {plan.episode} continues after {lengths}")
 
-        def take(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
+        def handle_result(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
             if not result.failure and result.plan.recording is None:
                 self.destination.add_finished([result.episode])
             return ()
@@ -264,9 +264,9 @@ class _Campaign:
             executor,
             progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
             should_stop=should_stop,
-            take=take,
+            handle_result=handle_result,
         )
-        await_removal_or_notify(self.host.here, [plan.episode for plan in self.plans], self.notify)
+        await_removal_or_notify(self.host.local_host, [plan.episode for plan in self.plans], self.notify)
         return CampaignResult(
             root=self.root,
             location=self.destination.location,

@@ -108,5 +108,5 @@ class RepairWaits:
             self._clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))
 
     def stop_repetition(self) -> None:
-        """Inject no more."""
+        """Stop repeating the injection."""
         self._next_ns = None

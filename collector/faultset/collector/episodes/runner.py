@@ -94,7 +94,7 @@ class EpisodeRunner:
             verdict=judgement.verdict if judgement else None,
             interrupted=self.machine.interrupted,
             retriable=self._retriable,
-            spoiled_by_host=self._spoiled_by_host,
+            disturbed_by_host=self._spoiled_by_host,
             needs_recovery=self._needs_recovery,
             void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,

@@ -62,7 +62,7 @@ def _strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str |
 
 
 def get_storage_class(manifest: Mapping[str, Any]) -> str | None:
-    """Return the class of a StatefulSet's volumes, empty for the cluster's own; None without volumes."""
+    """Return the class of a StatefulSet's volumes, empty for the cluster's default class; None without volumes."""
     for claim in manifest["spec"].get("volumeClaimTemplates") or ():
         return (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS, "")
     return None

@@ -94,7 +94,7 @@ class KubernetesHost:
         return max(1, min(8, episode_capacity(self.api)))
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the needs that this cluster does not meet, with the reasons; starts the node agent briefly."""
+        """Return the needed capabilities that this cluster lacks, with the reasons; starts the node agent briefly."""
         unsupported, _ = self._probe()
         return {need: reason for need, reason in unsupported.items() if need in needs}
 

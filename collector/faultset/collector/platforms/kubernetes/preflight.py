@@ -30,7 +30,7 @@ class Forbidden(PlatformError):
 
 
 def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
-    """Return the needs of faults that this cluster does not meet, with the reasons, and whether the node agent may run.
+    """Return the capabilities that this cluster lacks, with the reasons, and whether the node agent may run.
 
     Starts the agent briefly in a separate namespace. If that is forbidden, tests a container inside a pod instead.
 
