@@ -225,7 +225,7 @@ def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
     return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
 
 
-def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
+def code_paths(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     """Return the packages and files of an extension; none if it was not defined in a file."""
     module = sys.modules.get(_module_name(thing))
     path = getattr(module, "__file__", None)

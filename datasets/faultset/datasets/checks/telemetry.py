@@ -254,7 +254,7 @@ def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
 
 
 def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
-    """Return why none of the tables of an episode is usable, or None if one is, or if no table is named.
+    """Return why none of the given tables of an episode is usable; None if one is, or if none is given.
 
     Metrics, spans, logs and requests need rows in the reference, metrics also a step shorter than it. Other tables need
     any row.

@@ -213,7 +213,7 @@ class ImportFormat(Protocol):
     """A layout of foreign data.
 
     The class takes no arguments and holds no data. Its methods may be called in any process. `cases` and `load` call
-    `report_issues` for surprising data. Subclasses inherit `recognises`; a class that has all members need not be one.
+    `report_issues` for surprising data. Subclasses inherit `recognises`; other classes may define all members.
     """
 
     name: str

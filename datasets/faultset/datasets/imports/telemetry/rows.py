@@ -64,7 +64,7 @@ NO_SERVICE = "-"
 
 
 class Origin(NamedTuple):
-    """Where a record comes from, in its own words; empty texts are unknown."""
+    """Where a record comes from, as the record states it; unknown fields are empty."""
 
     service: str = ""
     """Name that the process, its label or its column gives."""

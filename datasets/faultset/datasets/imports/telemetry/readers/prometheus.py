@@ -20,7 +20,7 @@ from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedS
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
-"""Kind of a sample whose type no file declares; the names of all metrics decide."""
+"""Kind of a sample whose type no file declares; later inferred from the names of all metrics."""
 NO_TIME = "has no time (a scrape holds current values; the mapping file can name its time)"
 _MS = 1_000_000
 
@@ -255,7 +255,7 @@ def _write_request() -> Any:
 
 
 def decode_remote_write(body: bytes) -> Any | None:
-    """Return a remote-write request, compressed by Snappy or not; None if the bytes are none."""
+    """Return a remote-write request, compressed by Snappy or not; None if the bytes are not one."""
     from google.protobuf.message import DecodeError
 
     for piece in (body, _unsnappy(body)):
@@ -271,7 +271,7 @@ def decode_remote_write(body: bytes) -> Any | None:
 
 
 def _unsnappy(body: bytes) -> bytes | None:
-    """Return the content of a raw Snappy block, which begins with its unpacked size; None if it is none."""
+    """Return the content of a raw Snappy block, which begins with its unpacked size; None for other bytes."""
     size, shift = 0, 0
     for byte in body[:5]:
         size |= (byte & 127) << shift
