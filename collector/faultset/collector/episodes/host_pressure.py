@@ -158,7 +158,7 @@ def _group_files() -> list[Path]:
         group = re.search(r"^0::/(.+)$", _GROUP.read_text(), re.MULTILINE)
     except OSError:
         return []
-    mounts = [part.mountpoint for part in psutil.disk_partitions(all=True) if part.fstype == "cgroup2"]
+    mounts = [mount.mountpoint for mount in psutil.disk_partitions(all=True) if mount.fstype == "cgroup2"]
     return [Path(mount, group[1], "cpu.pressure") for mount in mounts] if group else []
 
 

@@ -131,7 +131,7 @@ def test_more_replicas_than_the_node_can_take_leave_pods_pending(field: Field) -
     assert 'tidb_operator_cluster_spec_replicas{name="basic",component="tidb"} 100000\n' in field.loop.exposition()
     assert pods[-1]["status"]["phase"] == "Pending"
     assert field.status["tidb"]["phase"] == "Scale"
-    assert field.condition("Ready")["message"] == "tidb not as wanted"
+    assert field.condition("Ready")["message"] == "not in phase Normal: tidb"
 
 
 @pytest.mark.parametrize(

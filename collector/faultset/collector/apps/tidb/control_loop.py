@@ -38,7 +38,7 @@ class ControlLoop:
         self._reconciler, self._log, self._clock = reconciler, log, clock
         self._failure: SyncFailure | None = None
         self._generation, self._due_s, self._wait_s = -1, 0.0, FIRST_WAIT_S
-        self._said = ""
+        self._last_line = ""
         self._name, self._replicas, self._errors = "", dict[str, int](), Counter[str]()
 
     def exposition(self) -> str:
@@ -76,7 +76,7 @@ class ControlLoop:
             self._step(cluster)
         behind = self._reconciler.report(cluster, self._failure)
         if not behind and self._failure is None:
-            self._log_once("I", "tidb_cluster_status_manager.go:93", "all components of the TidbCluster are as wanted")
+            self._log_once("I", "tidb_cluster_status_manager.go:93", "all components are in phase Normal")
 
     def _step(self, cluster: dict[str, object]) -> None:
         try:
@@ -95,8 +95,8 @@ class ControlLoop:
 
     def _log_once(self, severity: str, location: str, text: str) -> None:
         """Write a line, unless it repeats the previous one."""
-        if text != self._said:
-            self._said = text
+        if text != self._last_line:
+            self._last_line = text
             self._log(severity, location, text)
 
 

@@ -128,7 +128,7 @@ class Reconciler:
             if status[name]["phase"] != "Normal":
                 behind.append(name)
         status["conditions"] = [
-            _condition("Ready", not behind, "Ready", "NotReady", READY, f"{', '.join(behind)} not as wanted"),
+            _condition("Ready", not behind, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(behind)}"),
             _condition("Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")),
         ]
         if cluster.get("status") != status:

@@ -211,7 +211,7 @@ def _find_days(root: Path) -> Mapping[str, list[Path]]:
     """Return day -> its folders of metrics, logs and traces."""
     days: dict[str, list[Path]] = defaultdict(list)
     for folder in sorted(root.rglob("*-parquet")):
-        day = next((part for part in reversed(folder.parts) if _DAY.fullmatch(part)), None)
+        day = next((name for name in reversed(folder.parts) if _DAY.fullmatch(name)), None)
         if day is not None:
             days[day].append(folder)
     return days

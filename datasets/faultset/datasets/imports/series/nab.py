@@ -21,7 +21,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 
 WINDOWS = "combined_windows.json"
 PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
-"""Share of a series, and maximum number of samples, at its start: detectors may learn there, and NAB does not score."""
+"""NAB does not score this first share of a series, at most so many samples; detectors may learn from it."""
 _LIMIT_BYTES = 16 << 20
 
 

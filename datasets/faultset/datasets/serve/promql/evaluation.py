@@ -100,9 +100,11 @@ def _inside(series: Sequence[SampledSeries], start_ms: int, end_ms: int) -> list
         first = int(np.searchsorted(item.times_ms, start_ms, side="right"))
         stop = int(np.searchsorted(item.times_ms, end_ms, side="right"))
         if stop > first:
-            kept = slice(first, stop)
+            inside = slice(first, stop)
             cut.append(
-                replace(item, times_ms=item.times_ms[kept], values=item.values[kept], stale_ms=item.stale_ms[kept])
+                replace(
+                    item, times_ms=item.times_ms[inside], values=item.values[inside], stale_ms=item.stale_ms[inside]
+                )
             )
     return cut
 
