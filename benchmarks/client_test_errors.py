@@ -21,7 +21,7 @@ import pandas as pd
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import random_draws, read_plan
 from faultset.collector.verdicts.client_requests import ComparisonWindows, SliTest, as_seen_at, sli_tests, with_load
-from faultset.collector.verdicts.latent import binomial_interval
+from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
@@ -156,7 +156,7 @@ def main(datasets: tuple[str, ...], simulated: int) -> None:
         count(simulated_pair(seed), "")
     click.echo("| pairs without a fault | fire | of | rate | 95 % interval |\n|---|---|---|---|---|")
     for kind, (fires, pairs) in {**counts, "all recorded": recorded}.items():
-        low, high = binomial_interval(fires, pairs)
+        low, high = compute_binomial_interval(fires, pairs)
         click.echo(f"| {kind} | {fires} | {pairs} | {fires / pairs:.2%} | [{low:.2%}, {high:.2%}] |")
     click.echo(f"\n{manifest[0]} of {manifest[1]} manifest episodes keep their verdict.\n")
     click.echo("\n".join(notes))

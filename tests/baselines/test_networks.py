@@ -11,12 +11,12 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.detection import neural_detectors as networks
 from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
 from faultset.baselines.methods.localization.eadro import pad_graphs
-from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, train
-from faultset.core.errors import UsageError
+from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, train
+from faultset.core.errors import UsageError, is_installed
 from faultset.evaluators.execution.baseline_choice import choose_baselines
 
 ROLES = 4
-needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")
+needs_extra = pytest.mark.skipif(not is_installed("neural"), reason="the extra neural is not installed")
 
 
 def windows(count: int = 64, seed: int = 0) -> np.ndarray:

@@ -33,7 +33,7 @@ NOT_IMPORTED = {
 COLLECTOR = ROOT / "collector/faultset/collector"
 AGENTS = ROOT / "evaluators/faultset/agents"
 HOME = {
-    "evaluate": (ROOT / "evaluators",),
+    "evaluate": (ROOT / "baselines", ROOT / "evaluators"),
     "inspect": (AGENTS / "solvers", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
     "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too
@@ -92,7 +92,9 @@ def owners(module: str) -> frozenset[str]:
         "opentelemetry": "opentelemetry-api",
         "google.protobuf": "protobuf",
         "inspect_ai": "inspect-ai",
-        # known without being installed, so that a checkout from before the extras `mcp`, `serve` and `stores` passes
+        # known without being installed: a checkout from before the extras `mcp`, `serve` and `stores`, and PyTorch
+        "chronos": "chronos-forecasting",
+        "torch": "torch",
         "anyio": "anyio",
         "mcp": "mcp",
         "uvicorn": "uvicorn",

@@ -1,10 +1,9 @@
-"""Neural networks in NumPy and JAX: layers, training, and the check for the optional packages."""
+"""Neural networks in NumPy and JAX: layers and training."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +13,6 @@ import numpy as np
 from faultset.core.errors import EXTRAS, needs_extra
 
 EXTRA = "neural"
-_PACKAGES = EXTRAS[EXTRA]
-
-
-def missing_packages() -> tuple[str, ...]:
-    """Return the packages of the extra that are not installed."""
-    return tuple(name for name in _PACKAGES if importlib.util.find_spec(name) is None)
 
 
 def jax_and_optax() -> tuple[Any, Any]:
@@ -31,7 +24,7 @@ def jax_and_optax() -> tuple[Any, Any]:
         The extra is not installed.
     """
     try:
-        jax, optax = (importlib.import_module(name) for name in _PACKAGES)
+        jax, optax = (importlib.import_module(name) for name in EXTRAS[EXTRA])
     except ImportError as error:
         raise needs_extra("training of neural baselines", EXTRA) from error
     jax.config.update("jax_platforms", "cpu")

@@ -11,6 +11,7 @@ Every other exception is a bug and keeps its traceback. `tests/test_error_messag
 
 from __future__ import annotations
 
+import importlib.util
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -22,7 +23,18 @@ import faultset
 from faultset.core.printable import printable
 
 EXTRAS = {
-    "evaluate": ("cachetools", "cloudpickle", "dask", "distributed", "fsspec", "jinja2", "networkx", "sklearn"),
+    "evaluate": (
+        "cachetools",
+        "cloudpickle",
+        "dask",
+        "distributed",
+        "fsspec",
+        "jinja2",
+        "networkx",
+        "scipy",
+        "sklearn",
+    ),
+    "forecasters": ("chronos", "torch"),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes",),
     "mcp": ("anyio", "mcp", "uvicorn"),
@@ -83,6 +95,11 @@ def translate_missing_extra() -> Iterator[None]:
         if missing is None:
             raise
         raise missing from error
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether the packages of an extra are installed."""
+    return all(importlib.util.find_spec(package) for package in EXTRAS[extra])
 
 
 def needs_extra(what: str, extra: str) -> UsageError:

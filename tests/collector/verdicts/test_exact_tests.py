@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.collector.verdicts.exact_tests import compute_binomial_cdf, compute_fisher_p_value, compute_normal_sf
+from faultset.collector.verdicts.exact_tests import (
+    compute_binomial_cdf,
+    compute_binomial_interval,
+    compute_fisher_p_value,
+    compute_normal_sf,
+)
 
 
 def test_tails_equal_those_of_scipy() -> None:
@@ -21,9 +26,16 @@ def test_tails_equal_those_of_scipy() -> None:
         successes = int(rng.integers(0, trials + 1))
         scipy_p = stats.binomtest(successes, trials, 0.9, alternative="less").pvalue
         assert compute_binomial_cdf(successes, trials, 0.9) == pytest.approx(scipy_p, rel=1e-8, abs=1e-290)
+        interval = stats.binomtest(successes, trials).proportion_ci(0.95)
+        assert compute_binomial_interval(successes, trials) == pytest.approx((interval.low, interval.high), abs=1e-12)
         table = rng.integers(0, rng.choice([3, 50, 5000]), (2, 2)).tolist()
         scipy_p = fisher_exact(np.flip(table, axis=0), alternative="greater").pvalue
         assert compute_fisher_p_value(table) == pytest.approx(scipy_p, rel=1e-7, abs=1e-290), table
+
+
+def test_the_interval_of_none_and_all_ends_at_0_and_1() -> None:
+    assert compute_binomial_interval(0, 7)[0] == 0.0
+    assert compute_binomial_interval(7, 7)[1] == 1.0
 
 
 def test_many_more_errors_are_significant_also_among_a_million_requests() -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from faultset.collector.cli.calibrate import calibrate
 from faultset.collector.verdicts import latent
+from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 from faultset.collector.verdicts.latent import Calibration, Window
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
@@ -60,7 +61,7 @@ def test_each_episode_is_judged_by_the_limit_of_the_others() -> None:
     exceeding, judged = of((*calm, *wild)).unseen
     assert judged == 370
     assert exceeding >= 10
-    low, high = latent.binomial_interval(*of(calm).unseen)
+    low, high = compute_binomial_interval(*of(calm).unseen)
     assert low <= 0.01 <= high
 
 

@@ -62,6 +62,7 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
 
 def _record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
+    from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
     exceeding, judged = calibration.unseen
     return {
@@ -76,12 +77,13 @@ def _record(calibration: Calibration) -> dict[str, object]:
         "limit": calibration.threshold,
         "windows_judged_by_other_episodes": judged,
         "windows_above_limit_of_other_episodes": exceeding,
-        "share_above_interval": latent.binomial_interval(exceeding, judged) if judged else None,
+        "share_above_interval": compute_binomial_interval(exceeding, judged) if judged else None,
     }
 
 
 def _print(calibration: Calibration) -> None:
     from faultset.collector.verdicts import latent
+    from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
     click.echo(
         f"{calibration.app} on {calibration.platform}, {calibration.load} load, "
@@ -94,7 +96,7 @@ def _print(calibration: Calibration) -> None:
     click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
     exceeding, judged = calibration.unseen
     if judged:
-        low, high = latent.binomial_interval(exceeding, judged)
+        low, high = compute_binomial_interval(exceeding, judged)
         click.echo(
             f"  of {count_text(judged, 'window')}, {exceeding} exceed a limit that was measured on the other episodes "
             f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; 1 % is expected)"

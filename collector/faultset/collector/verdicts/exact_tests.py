@@ -1,6 +1,7 @@
 """Tail probabilities of the verdict's tests.
 
-`scipy.stats` has the same functions, but its import takes longer than the verdict of an episode.
+`scipy.stats` has the same functions, but its import takes longer than the verdict of an episode, and nothing else that
+collects needs its 110 MB.
 """
 
 from __future__ import annotations
@@ -28,6 +29,26 @@ def compute_binomial_cdf(successes: int, trials: int, share: float) -> float:
         for count in range(successes + 1)
     )
     return min(1.0, math.fsum(terms))
+
+
+def compute_binomial_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of a share (Clopper and Pearson, Biometrika 1934).
+
+    >>> [round(bound, 4) for bound in compute_binomial_interval(0, 10)]
+    [0.0, 0.3085]
+    """
+    upper = _find_share(successes, trials, 0.025) if successes < trials else 1.0
+    lower = _find_share(successes - 1, trials, 0.975) if successes else 0.0
+    return lower, upper
+
+
+def _find_share(successes: int, trials: int, probability: float) -> float:
+    """Return the share with which at most `successes` of the trials have the probability."""
+    low, high = 0.0, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        # the more likely a success, the less likely at most so many
+        low, high = (middle, high) if compute_binomial_cdf(successes, trials, middle) > probability else (low, middle)
+    return low
 
 
 def compute_fisher_p_value(table: list[list[int]]) -> float:

@@ -26,10 +26,10 @@ from faultset.collector.verdicts.client_requests import (
     client_impact,
     unsteady_reason,
 )
+from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 from faultset.collector.verdicts.latent import (
     LEAST_FOR_QUANTILE,
     LatentScore,
-    binomial_interval,
     compute_limit,
     cross_validate_limit,
     service_scores,
@@ -198,12 +198,12 @@ class IncidentCalibration:
             recordings=len(self._group),
             windows=self._windows,
             client_alarms=self._alarms,
-            client_interval=binomial_interval(self._alarms, self._windows) if self._windows else None,
+            client_interval=compute_binomial_interval(self._alarms, self._windows) if self._windows else None,
             service_windows=len(self.scores(length_ns)),
             limit=self.limit(length_ns),
             tested=tested,
             latent_alarms=above,
-            latent_interval=binomial_interval(above, tested) if tested else None,
+            latent_interval=compute_binomial_interval(above, tested) if tested else None,
         )
 
 

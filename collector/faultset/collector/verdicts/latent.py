@@ -182,15 +182,6 @@ def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> flo
     return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
 
 
-def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
-    """Return the exact 95 % interval (Clopper and Pearson) of a share."""
-    # calibration alone needs this slow import
-    from scipy import stats
-
-    interval = stats.binomtest(exceeding, windows).proportion_ci(0.95)
-    return float(interval.low), float(interval.high)
-
-
 def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score the services of all plain episodes at the onset that their plans drew.
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
-from faultset.baselines.networks import EXTRA, missing_packages
-from faultset.core.errors import UsageError, needs_extra
+from faultset.core.errors import UsageError, is_installed, needs_extra
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls", "variants")
 """Group names accepted in place of method names; "variants" are reconstructed methods with other settings."""
@@ -76,7 +75,7 @@ def _spec_of(method: Any) -> BaselineSpec:
 
 def lacks_extra(spec: BaselineSpec) -> bool:
     """Return whether a baseline's extra is not installed."""
-    return spec.extra == EXTRA and bool(missing_packages())
+    return bool(spec.extra) and not is_installed(spec.extra)
 
 
 def count_left_out(chosen: Iterable[str]) -> int:
@@ -88,4 +87,5 @@ def _belongs(spec: BaselineSpec, group: str) -> bool:
     if group == "default":
         built_in = spec.factory.__module__.startswith("faultset.")
         return not spec.extra and (spec.kind in ("named", "control") or spec.name in STRONGEST or not built_in)
-    return group == "all" or spec.kind in _KINDS[group]
+    # a pre-trained model needs weights that the user has to fetch
+    return spec.extra != "forecasters" and (group == "all" or spec.kind in _KINDS[group])

@@ -13,7 +13,8 @@ from faultset.baselines.methods.detection.deeplog import (
     find_unexpected_lines,
     mean_cross_entropy,
 )
-from faultset.baselines.networks import dense_parameters, lstm_parameters, missing_packages, train
+from faultset.baselines.networks import dense_parameters, lstm_parameters, train
+from faultset.core.errors import is_installed
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -79,7 +80,7 @@ def test_what_comes_before_a_line_is_of_its_own_service():
     assert result[:, -2].tolist() == [1, 1, 2, 3, 3]
 
 
-@pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")
+@pytest.mark.skipif(not is_installed("neural"), reason="the extra neural is not installed")
 def test_a_line_out_of_order_is_unexpected_after_training():
     start = network()
     healthy = start.windows(lines([0, 1] * 100, [0] * 200))

@@ -1,0 +1,110 @@
+"""A detector on the forecasts of a pre-trained model of the Chronos family."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES, PooledDetector
+from faultset.baselines.stats.scaling import Matrix
+from faultset.core.errors import UsageError
+
+CONTEXT = 16
+"""Number of earlier steps that a forecast uses."""
+MAX_TRAINING_STEPS = 2_000
+WEIGHTS = Path("share/faultset/forecaster")
+"""Folder of the model in the Python environment, where methods may read."""
+_BATCH = 4_096
+
+
+@baseline(
+    "pretrained-forecast-residual",
+    title="Forecast residual (Chronos)",
+    task="detection",
+    paper="Ansari et al., Chronos: Learning the Language of Time Series, TMLR 2024",
+    tables=("metrics",),
+    speed="slow",
+    complexity="O(S·T·R) forecasts",
+    departures=(
+        *DEPARTURES,
+        "Each role is forecast alone, one step ahead, from the 16 steps before it.",
+    ),
+    learns_from_references=True,
+    developed_on=(),
+    extra="forecasters",
+)
+class PretrainedForecastResidual(PooledDetector):
+    """Detect vectors far from the median forecast of a pre-trained model.
+
+    `forecast-residual` is the same detector with a ridge regression, which needs neither PyTorch nor weights.
+
+    Parameters
+    ----------
+    weights
+        Folder with `config.json` and the weights, relative to the Python environment.
+
+    References
+    ----------
+    Ansari et al., Chronos: Learning the Language of Time Series, TMLR 2024.
+    """
+
+    history = CONTEXT
+
+    def __init__(self, *, weights: str = str(WEIGHTS)) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def _learn(self, sequences: Sequence[Matrix]) -> Matrix:
+        """Return the standard deviation of each role's residuals."""
+        every = -(-sum(map(len, sequences)) // MAX_TRAINING_STEPS)
+        residuals = np.concatenate([self._compute_residuals(sequence, every) for sequence in sequences])
+        return np.maximum(residuals.std(axis=0), 1e-3)
+
+    def _scores(self, sequence: Matrix) -> Matrix:
+        return np.linalg.norm(self._compute_residuals(sequence) / self.model_, axis=1)
+
+    def _compute_residuals(self, sequence: Matrix, every: int = 1) -> Matrix:
+        """Return the differences [n, R] of every k-th step from its forecast."""
+        windows = np.lib.stride_tricks.sliding_window_view(sequence[:-1], CONTEXT, axis=0)[::every]
+        forecasts = forecast_next(load_model(self.weights), windows.reshape(-1, CONTEXT))
+        return sequence[CONTEXT:][::every] - forecasts.reshape(windows.shape[:2])
+
+
+@functools.cache
+def load_model(weights: str) -> Any:
+    """Load a model of the Chronos family onto the CPU.
+
+    Raises
+    ------
+    UsageError
+        The folder holds no model.
+    """
+    folder = Path(sys.prefix) / weights
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"{folder} must hold a model of the Chronos family, but has no config.json; "
+            "see docs/reference/baselines.md#learned-across-episodes, or use forecast-residual"
+        )
+    import torch  # pyright: ignore[reportMissingImports]
+    from chronos import BaseChronosPipeline  # pyright: ignore[reportMissingImports]
+
+    torch.set_num_threads(1)
+    return BaseChronosPipeline.from_pretrained(str(folder), device_map="cpu")
+
+
+def forecast_next(model: Any, windows: Matrix) -> Matrix:
+    """Return the median forecast [n] of the step after each window [n, steps]."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    forecasts = []
+    for start in range(0, len(windows), _BATCH):
+        batch = torch.tensor(windows[start : start + _BATCH], dtype=torch.float32)
+        quantiles, _ = model.predict_quantiles(batch, prediction_length=1, quantile_levels=[0.5])
+        forecasts.append(quantiles.numpy().reshape(-1))
+    return np.concatenate(forecasts).astype(float)

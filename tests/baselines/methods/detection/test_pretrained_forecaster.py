@@ -1,0 +1,74 @@
+"""Residuals of a small Chronos model with random weights, and folders without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faultset.baselines.methods.detection.pretrained_forecaster import (
+    CONTEXT,
+    PretrainedForecastResidual,
+    forecast_next,
+    load_model,
+)
+from faultset.core.errors import UsageError, is_installed
+from faultset.evaluators.execution.baseline_choice import choose_baselines
+
+NAME = "pretrained-forecast-residual"
+
+
+def write_model(folder: Path) -> Path:
+    """Write a Chronos-Bolt with one layer and random weights."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting  # pyright: ignore[reportMissingImports]
+    from transformers import T5Config  # pyright: ignore[reportMissingImports]
+
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2}
+    config = T5Config(**sizes, vocab_size=2, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+    config.chronos_config = {
+        "context_length": 16,
+        "prediction_length": 4,
+        "input_patch_size": 4,
+        "input_patch_stride": 4,
+        "quantiles": [0.1, 0.5, 0.9],
+        "use_reg_token": True,
+    }
+    config.chronos_pipeline_class = "ChronosBoltPipeline"
+    torch.manual_seed(0)
+    config.architectures = ["ChronosBoltModelForForecasting"]
+    ChronosBoltModelForForecasting(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.skipif(not is_installed("forecasters"), reason="the extra forecasters is not installed")
+def test_scores_are_scaled_distances_from_the_median_forecasts(tmp_path: Path) -> None:
+    weights = str(write_model(tmp_path / "tiny"))
+    rng = np.random.default_rng(0)
+    healthy, faulty = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    faulty[40] += 50.0
+    detector = PretrainedForecastResidual(weights=weights)
+    detector.model_ = detector._learn([healthy])
+    scores = detector._scores(faulty)
+    jump = 40 - CONTEXT
+    expected = forecast_next(load_model(weights), faulty[jump:40].T)
+
+    assert len(scores) == 60 - CONTEXT
+    assert scores[jump] > 2 * scores[:jump].max()
+    assert scores[jump] == pytest.approx(np.linalg.norm((faulty[40] - expected) / detector.model_), rel=1e-4)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"must hold a model of the Chronos family, but has no config\.json"):
+        load_model(str(tmp_path))
+
+
+def test_it_runs_only_if_named() -> None:
+    assert NAME not in {spec.name for group in ("all", "methods") for spec in choose_baselines([group])}
+
+
+@pytest.mark.skipif(is_installed("forecasters"), reason="the extra forecasters is installed")
+def test_the_extra_is_named() -> None:
+    with pytest.raises(UsageError, match=r'needs the extra "forecasters"'):
+        choose_baselines([NAME])
