@@ -101,13 +101,7 @@ class ClusterApi:
                 raise
 
     def _request(
-        self,
-        method: str,
-        resource: ResourceType,
-        name: str = "",
-        *,
-        query: str = "",
-        body: Mapping[str, Any] | None = None,
+        self, method: str, resource: ResourceType, name: str = "", *, query: str = "", body: object = None
     ) -> Any:
         root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
         path = f"{root}/namespaces/{self._namespace}/{resource.plural}{'/' if name else ''}{name}{query}"

@@ -148,10 +148,8 @@ def examine_telemetry(
     announce: Callable[[object], None] | None = None,
 ) -> TelemetryReport:
     """Return what an import would recognise; the staged rows stay in `folder` for it."""
-    with stage_telemetry(
-        paths, folder, options or TelemetryOptions(), progress=progress, announce=announce
-    ) as telemetry:
-        return telemetry.report
+    with stage_telemetry(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as staged:
+        return staged.report
 
 
 @contextmanager

@@ -100,11 +100,9 @@ def _inside(series: Sequence[SampledSeries], start_ms: int, end_ms: int) -> list
         first = int(np.searchsorted(item.times_ms, start_ms, side="right"))
         stop = int(np.searchsorted(item.times_ms, end_ms, side="right"))
         if stop > first:
-            inside = slice(first, stop)
+            rows = slice(first, stop)
             cut.append(
-                replace(
-                    item, times_ms=item.times_ms[inside], values=item.values[inside], stale_ms=item.stale_ms[inside]
-                )
+                replace(item, times_ms=item.times_ms[rows], values=item.values[rows], stale_ms=item.stale_ms[rows])
             )
     return cut
 

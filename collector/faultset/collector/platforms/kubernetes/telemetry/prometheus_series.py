@@ -302,8 +302,7 @@ def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
 def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     """Return the samples of copies of a series; where copies overlap, the one that started last wins.
 
-    Copies occur because the old series of a restarted container remains for a moment, and because two scrapers may
-    read the same container.
+    Reasons are that the old series of a restarted container remains for a moment, or that it has two scrapers.
     """
     if len(copies) == 1:
         return copies[0].raw.times, copies[0].raw.values
