@@ -248,7 +248,7 @@ class Journal:
         return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
     def discard(self, count: int) -> int:
-        """Drop the first `count` records except those still to be undone; return the number of these exceptions.
+        """Drop the first `count` records except those still to be undone; return how many of them remain.
 
         The file keeps all records.
         """

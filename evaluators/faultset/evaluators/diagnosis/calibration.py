@@ -49,7 +49,7 @@ class PanelCalibration:
     """Protocol -> results by collection."""
 
     def hit_rate(self, agreeing: int, *, oracle: bool) -> HitRate:
-        """Return the hit rate if so many methods agree; all counts are zero if no labelled incident had this number."""
+        """Return the hit rate for a number of agreeing methods; all counts are zero if no labelled incident had it."""
         rates = self.oracle if oracle else self.detected
         empty = HitRate(agreeing=agreeing, incidents=0, right=0, right_in_three=0, healthy=0)
         return next((rate for rate in rates if rate.agreeing == agreeing), empty)

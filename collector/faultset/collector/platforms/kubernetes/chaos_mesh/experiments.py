@@ -27,7 +27,7 @@ QUEUE_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosExperiment:
-    """What an experiment does, without its pod and duration.
+    """Effect of an experiment, without its pod and duration.
 
     Attributes
     ----------
