@@ -159,8 +159,8 @@ class WaitingEpisode:
 class HostLimit:
     """Adaptive limit of concurrent episodes on one host.
 
-    After an episode disturbed by the host, the limit falls by 25 %, and by 1 at least. After as many successes in a
-    row as the limit, and 2 at least, it rises by 1. A disturbance of several concurrent episodes counts once.
+    After an episode disturbed by the host, the limit falls by 25 %, but at least by 1. It rises by 1 after as many
+    successes in a row as the limit, but at least 2. A disturbance of several concurrent episodes counts once.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def build_live_fault(
 
 
 class RepairWaits:
-    """Waits during a repair, which notice an interrupt and a disturbed host, and repeat the injection when it is due.
+    """Waits during a repair. They fail on an interrupt or a disturbed host, and repeat the injection when it is due.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ REPLICAS = 100_000
 
 
 def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the StatefulSet has that size and a pod cannot be scheduled."""
+    """Check whether the StatefulSet has the requested size and a pod cannot be scheduled."""
     replicas = platform.get("StatefulSet", target)["spec"]["replicas"]
     waiting = [pod["metadata"]["name"] for pod in list_pods(platform, target) if is_unschedulable(pod)]
     if replicas != parameters["replicas"] or not waiting:
