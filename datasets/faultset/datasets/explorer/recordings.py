@@ -131,11 +131,11 @@ class _Lanes:
         for step, of_step in zip(steps.tolist(), np.split(values, starts[1:]), strict=True) if len(steps) else ():
             for what, share in shares.items():
                 row = self._row(owner, what)
-                # a step across the border of two chunks gets values of both
+                # a step that two chunks share keeps the larger of their values
                 row[step] = max(row[step], float(np.quantile(of_step, share)))
 
     def clients(self) -> dict[str, Any] | None:
-        """Return the requests of clients per step; None without any."""
+        """Return the requests of clients per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
         rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}

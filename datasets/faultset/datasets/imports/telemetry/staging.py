@@ -167,7 +167,7 @@ def stage_files(
         if identity in seen:
             _advance(advance, file.size)
             facts.append(
-                FileFacts(name=file.name, format="", refusal=f"{file.name} has the content of {seen[identity]}")
+                FileFacts(name=file.name, format="", refusal=f"{file.name} has the same content as {seen[identity]}")
             )
             continue
         seen[identity] = file.name
