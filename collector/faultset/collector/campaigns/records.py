@@ -89,7 +89,7 @@ def write_campaign(
     request
         None if the plans are those of an earlier campaign.
     as_in
-        Path or URL of the dataset from which the plans of an earlier campaign were read.
+        File or folder from which the plans of an earlier campaign were read.
     unsupported
         Faults that were requested and that the platform cannot inject, with the reason.
     settings
