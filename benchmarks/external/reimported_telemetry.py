@@ -1,8 +1,10 @@
 """Answers of localizers on episodes, and on the same episodes exported as OTLP and read back by `import telemetry`.
 
     python benchmarks/external/reimported_telemetry.py DATASET [--episodes 2] [--baselines baro,nsigma,...]
+    python benchmarks/external/reimported_telemetry.py datasets/core-2 --recording 45281b2a9972
 
-Prints the AC@1 of each method on both, and whether all answers are equal.
+Episodes are cut out of a recording as in an evaluation. Prints the AC@1 of each method on both, and whether all answers
+are equal.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +21,7 @@ import yaml
 from faultset.datasets import Dataset, create_version, export_dataset, open_dataset
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 from faultset.evaluators import evaluate
+from faultset.evaluators.recordings.cut_episodes import choose_lengths
 
 BASELINES = "max-z,nsigma,baro,circa,micro-rca,pdiagnose,combined-evidence,tracerca,spectrum,loudest-log,series-stopped"
 
@@ -27,12 +31,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Localization before and after an export and a generic import.")
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--episodes", type=int, default=2)
+    parser.add_argument("--recording", help="recording to cut episodes out of")
     parser.add_argument("--baselines", default=BASELINES)
     options = parser.parse_args()
     methods = options.baselines.split(",")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         source = open_dataset(options.dataset)
+        if options.recording:
+            recording = source.recording(options.recording)
+            lengths = asdict(choose_lengths([recording]))
+            source = recording.episodes(**lengths, healthy=0, out=folder / "cuts")
         chosen = [episode for episode in source.episodes if source.label(episode).is_faulty][: options.episodes]
         results = []
         for episode in chosen:

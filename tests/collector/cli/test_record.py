@@ -23,6 +23,7 @@ WINDOW = ["--from", "2026-01-01T10:00:00Z", "--to", "2026-01-01T11:00:00Z"]
         (WINDOW, "nothing to record from"),
         ([*WINDOW, "--loki", "loki:3100"], "--loki must be a URL"),
         ([*WINDOW, "--loki", "http://127.0.0.1:1", "--roles", "cpus"], "cpus"),
+        ([*WINDOW, "--loki", "http://127.0.0.1:1", "--at", "soon"], "--at must be a time such as"),
     ],
 )
 def test_impossible_options_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:

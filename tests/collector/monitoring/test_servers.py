@@ -95,6 +95,12 @@ def test_half_an_answer_is_requested_again_in_parts(serve: Any, tmp_path: Path) 
     assert windows[:2] == [60 * 10**9, 30 * 10**9]
 
 
+def test_a_login_page_is_named(serve: Any, tmp_path: Path) -> None:
+    server = serve(_answers(*[Refused(200, b"<html>login</html>")] * 50))
+    with pytest.raises(PlatformError, match=r"Loki at .* sent a web page for .*'<html>login</html>'.*login"):
+        _fetch(tmp_path / "answers", server.url)
+
+
 def test_servers_that_stay_busy_are_named(serve: Any, tmp_path: Path) -> None:
     server = serve(_answers(*[Refused(429, b"slow down")] * 50))
     with pytest.raises(PlatformError, match=r"Loki at http://127.0.0.1:\d+ answered 429 .*: slow down"):

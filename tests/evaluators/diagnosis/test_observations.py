@@ -32,6 +32,12 @@ def test_a_metric_is_described_with_its_unit_values_time_and_usual_range(write_e
     assert text.endswith(" healthy spreads, at most 0.5 before")
 
 
+def test_a_small_step_of_a_constant_size_is_shown_in_bytes(write_episode, sample):
+    metrics = [sample("container_memory_rss", at, 12_400_000 if at < 52 else 11_600_000) for at in range(100)]
+    [text] = texts(write_episode(metrics=metrics))
+    assert text.startswith("container_memory_rss fell from 12,400,000 bytes to 11,600,000 bytes at 08:54:12, ")
+
+
 def test_a_counter_is_a_rate_per_second(write_episode, sample):
     total, metrics = 0.0, []
     for at in range(100):

@@ -78,6 +78,7 @@ def record(
     from faultset.collector.monitoring.servers import SPOOL_SUFFIX, Servers, check_window, fetch_answers
     from faultset.core.command_line.progress import report_progress
     from faultset.datasets.format.versions import list_versions
+    from faultset.datasets.imports.telemetry.run import TelemetryOptions, check_options
     from faultset.datasets.metrics.roles import parse_roles
 
     names = ("prometheus", "jaeger", "tempo", "loki", "context", "tenant")
@@ -90,6 +91,7 @@ def record(
     window = _read_time(start, "--from"), _read_time(end, "--to")
     check_window(*window, time.time_ns())
     episode = {name: options.pop(name) for name in ("at", "incidents", "mapping", "redact")}
+    check_options(TelemetryOptions(**episode))
     parse_roles(options["roles"])
     selection = Selection(start_ns=window[0], end_ns=window[1], **options)
     show_cost(f"{(window[1] - window[0]) / 60e9:.0f} min of telemetry, at most {max_rate:g} requests per second")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from faultset.core.errors import DataError, FaultsetError
+from faultset.core.errors import DataError, FaultsetError, UsageError
 from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
 
@@ -84,7 +84,8 @@ def check_type(value: Any, kind: type[T], origin: str, *, error: type[FaultsetEr
     try:
         return _adapter(kind).validate_json(to_json(value))
     except ValidationError as problem:
-        raise error(f"{origin}: {validation_sentence(problem)}; {_RESTORE}") from None
+        remedy = "correct it" if error is UsageError else _RESTORE  # a file that users write themselves
+        raise error(f"{origin}: {validation_sentence(problem)}; {remedy}") from None
 
 
 def read_document(

@@ -119,10 +119,13 @@ def show_report(report: TelemetryReport) -> None:
     redacted = sum(file.redacted for file in report.files)
     if redacted:
         _echo(f"Changed {redacted:,}: secrets are hidden (--no-redact keeps them).")
-    refused = [file.refusal for file in report.files if file.refusal]
+    copies = sum(bool(file.copy_of) for file in report.files)
+    refused = [file.refusal for file in report.files if file.refusal and not (file.copy_of and copies > 1)]
     for refusal in refused[:_MAX_LISTED]:
         _echo(f"Refused: {refusal}.")
     _rest(len(refused))
+    if copies > 1:
+        _echo(f"Refused: {copies:,} files with the content of others.")
 
 
 def _echo(text: str) -> None:

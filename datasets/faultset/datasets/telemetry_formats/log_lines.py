@@ -32,7 +32,8 @@ _REDIS = re.compile(r"\d+:[XCSM] \d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d+ ([.*#-]) "
 _SPRING = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}(?:Z|[+-]\d\d:?\d\d)? +(TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +\d+ --- "
 )
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+"""Colours, cursor movements and window titles of terminals."""
 _LOGFMT = re.compile(r'[A-Za-z_][\w.-]*=(?:"|\S+ )')
 _LOGFMT_LEVEL = re.compile(r'(?:^|(?<= ))(?:level|lvl|severity)="?(\w+)"?(?: |$)')
 _LOGFMT_TIME = re.compile(r'^(?:time|ts|timestamp|t)=(?:"[^"]*"|\S+) ')
@@ -88,17 +89,25 @@ class LogLine:
     span_id: str | None = None
 
 
+def strip_escapes(text: str) -> str:
+    """Return text without the escape sequences of terminals.
+
+    >>> strip_escapes("\\x1b[1;31mERROR\\x1b[0m refused")
+    'ERROR refused'
+    """
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
 def parse_record(text: str) -> LogLine:
     """Parse a record of one or more lines; format, level and ids come from the first line."""
     first, _, rest = text.partition("\n")
     line = parse_line(first)
-    return replace(line, message=f"{line.message}\n{_COLOURS.sub('', rest)}") if rest else line
+    return replace(line, message=f"{line.message}\n{strip_escapes(rest)}") if rest else line
 
 
 def parse_line(text: str) -> LogLine:
     """Parse a line; in an unknown format the whole line is the message, without a level."""
-    if "\x1b" in text:
-        text = _COLOURS.sub("", text)
+    text = strip_escapes(text)
     if text.startswith("{") and (line := _parse_json_line(text)) is not None:
         return line
     level = None

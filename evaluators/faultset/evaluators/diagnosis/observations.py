@@ -117,7 +117,7 @@ def _describe_metric(
     time_ns = int(windows.times_ns[first]) - windows.step_ns
     verb = "rose" if after > before else "fell"
     size = float(lasting[peak])
-    amounts = [_format_amount(value, view.catalogue.find(metric)) for value in (before, after)]
+    amounts = _format_amounts((before, after), view.catalogue.find(metric))
     return Observation(
         service=service,
         kind="metric",
@@ -139,10 +139,14 @@ def _find_run_around(outside: Flags, peak: int) -> tuple[int, int]:
     return first, last
 
 
-def _format_amount(value: float, row: MetricRole | None) -> str:
-    """Return a value with its unit if the catalogue has one; counters are rates per second."""
-    text = size_text(value) if row is not None and row.unit == "By" and value >= 1000 else f"{value:.3g}"
-    return f"{text}/s" if row is not None and row.kind == "counter" else text
+def _format_amounts(values: tuple[float, float], row: MetricRole | None) -> list[str]:
+    """Return two different values with their unit if the catalogue has one; counters are rates per second."""
+    is_size = row is not None and row.unit == "By"
+    texts = [size_text(value) if is_size and value >= 1000 else f"{value:.3g}" for value in values]
+    if texts[0] == texts[1]:
+        texts = [f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.9g}" for value in values]
+        texts = [f"{text} bytes" for text in texts] if is_size else texts
+    return [f"{text}/s" for text in texts] if row is not None and row.kind == "counter" else texts
 
 
 def _describe_deviation(size: float, highest: float) -> str:

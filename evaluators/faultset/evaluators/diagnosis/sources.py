@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.command_line.progress import Progress
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import count_text, quoted
 from faultset.core.processes import scratch
 from faultset.core.times import SECOND_NS, utc_text
-from faultset.datasets.dataset import Dataset, Episode, is_episode, open_dataset
+from faultset.datasets.dataset import Dataset, Episode, dataset_folder, is_episode, open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.table_folders import TELEMETRY
 from faultset.datasets.format.version_files import VERSIONS
@@ -75,6 +75,11 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
         yield Episode(id=folder.resolve().name, path=folder)
     elif is_single and (not folder.exists() or (folder / VERSIONS).is_dir()):
         _refuse(source, "a dataset", ("incidents", "mapping"))
+        if not dataset_folder(folder).exists():
+            raise DataError(
+                f"{first} is no file, folder or dataset of the project; give files of telemetry, a dataset, or the "
+                "folder of an episode"
+            )
         dataset = open_dataset(folder, source.version)
         if source.episode in dataset.recording_files or (not dataset.episodes and dataset.recording_files):
             with scratch("incident") as temporary:

@@ -108,6 +108,12 @@ def test_a_time_cuts_one_unlabelled_episode(files: Path, tmp_path: Path) -> None
     assert label.reference_end_ns <= 1_760_000_400 * NS
 
 
+def test_a_wrong_time_is_refused_before_files_are_read(files: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--at must be a time"):
+        import_telemetry([files], tmp_path / "out", TelemetryOptions(at="yesterday"))
+    assert not (tmp_path / "out.staged").exists()
+
+
 def test_two_windows_of_the_same_system_have_different_ids(files: Path, tmp_path: Path) -> None:
     for name, end in (("a", T + 600), ("b", T + 900)):
         import_telemetry([files], tmp_path / name, TelemetryOptions(window=(T * NS, end * NS), app="shop"))

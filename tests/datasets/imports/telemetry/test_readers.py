@@ -92,6 +92,8 @@ READABLE: dict[str, tuple[str | bytes, str, int]] = {
     "Docker": ('{"log":"a\\n","stream":"stdout","time":"2025-10-09T08:53:20.1Z"}\n', "logs", 1),
     "JSON log": ('{"ts": 1760000000.5, "level": "warn", "msg": "slow", "trace_id": "' + "ab" * 16 + '"}\n', "logs", 1),
     "text log": ("2025-10-09 08:53:20,123 ERROR a\n  continued\n2025-10-09 08:53:21,123 INFO b\n", "logs", 2),
+    "coloured log": (
+        "\x1b[1;31m2025-10-09T08:53:20Z\x1b[0m \x1b[1;31mERROR\x1b[0m \x1b]0;title\x07refused\n" * 2, "logs", 2),
     "access log": ('1.2.3.4 - - [09/Oct/2025:08:53:20 +0000] "GET / HTTP/1.1" 200 1\n', "logs", 1),
     "documents": (json.dumps({"hits": {"hits": [DOCUMENT]}}), "logs", 1),
     "events": (json.dumps({"kind": "EventList", "items": [EVENT]}), "events", 1),
@@ -250,6 +252,14 @@ def test_a_staged_file_is_not_read_again(tmp_path: Path) -> None:
     kept.write_bytes(b"kept")
     (facts,) = stage_files(list_inputs([tmp_path / "file"]), tmp_path / "stage", TelemetryMapping(), Redactor)
     assert (facts.rows, kept.read_bytes()) == (first.rows, b"kept")
+
+
+def test_a_damaged_archive_does_not_end_the_import_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(TRACES))
+    (tmp_path / "b.tar").write_bytes(b"x" * 512)
+    first, second = stage_files(list_inputs([tmp_path]), tmp_path / "stage", TelemetryMapping(), Redactor)
+    assert first.rows == {"spans": 1}
+    assert "b.tar cannot be unpacked" in second.refusal
 
 
 def test_a_copy_of_a_file_is_read_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
+from faultset.datasets.cli.telemetry import show_report
 from faultset.datasets.imports.telemetry.reports import TelemetryReport
 from faultset.datasets.imports.telemetry.run import examine_telemetry
 
@@ -46,6 +47,10 @@ def reported(path: Path, tmp_path: Path) -> TelemetryReport:
     ("shift_ms", "sentence"),
     [
         (-200, "the clock of cart is behind that of web by 180 ms or more: 40 of 40 calls start before their caller"),
+        (
+            -5000,
+            "the clock of cart is behind that of web by 4,980 ms or more: 40 of 40 calls start before their caller",
+        ),
         (500, "the clock of cart is ahead of that of web by 480 ms or more: 40 of 40 calls end after their caller"),
     ],
 )
@@ -131,3 +136,10 @@ def test_a_data_folder_of_prometheus_gets_one_sentence_that_says_how_to_read_it(
     write_calls(tmp_path / "traces.jsonl", 0)
     refusals = [file.refusal for file in reported(tmp_path, tmp_path / "other").files if file.refusal]
     assert len([text for text in refusals if "data folder of Prometheus" in text]) == 1
+
+
+def test_many_copies_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abc":
+        write_calls(tmp_path / f"{name}.jsonl", 0)
+    show_report(examine_telemetry([tmp_path / f"{name}.jsonl" for name in "abc"], folder=tmp_path / "stage"))
+    assert "Refused: 2 files with the content of others." in capsys.readouterr().err

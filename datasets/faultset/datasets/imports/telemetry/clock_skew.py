@@ -96,7 +96,12 @@ def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None
         side, what = ("behind", "start before") if is_behind else ("ahead of", "end after")
         doubt = "" if is_behind else ", unless it does not wait for them"
         return (
-            f"the clock of {child} is {side} that of {parent} by {median:.3g} ms or more: {shifted.sum():,} of "
-            f"{len(shifts_ns):,} calls {what} their caller ({low:.3g} to {high:.3g} ms){doubt}; times are not corrected"
+            f"the clock of {child} is {side} that of {parent} by {_format_ms(median)} or more: {shifted.sum():,} of "
+            f"{len(shifts_ns):,} calls {what} their caller ({_format_ms(low)} to {_format_ms(high)}){doubt}; "
+            "times are not corrected"
         )
     return None
+
+
+def _format_ms(amount_ms: float) -> str:
+    return f"{amount_ms:.3g} ms" if amount_ms < 999.5 else f"{amount_ms:,.0f} ms"

@@ -27,6 +27,7 @@ from faultset.datasets.imports.telemetry.readers.prometheus import (
 from faultset.datasets.imports.telemetry.readers.records import RecordReader
 from faultset.datasets.imports.telemetry.readers.tables import is_table, read_csv, read_parquet
 from faultset.datasets.imports.telemetry.times import parse_time
+from faultset.datasets.telemetry_formats.log_lines import strip_escapes
 
 _LARGEST_MESSAGE = 512 << 20
 """Protobuf messages must fit in memory; those of exporters have a few megabytes."""
@@ -88,7 +89,7 @@ _WRAPPERS = frozenset(
 
 
 def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rule: FileRule) -> str:
-    text = content.head.decode("utf-8", "replace")
+    text = strip_escapes(content.head.decode("utf-8", "replace"))
     lines = text.splitlines() if content.is_whole else text.splitlines()[:-1] or [text]
     filled = [line for line in lines if line.strip()][:200]
     default_ns = _default_time_ns(content.path, rule)
@@ -130,7 +131,7 @@ def _default_time_ns(path: Path, rule: FileRule) -> int | None:
 
 
 def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, read: Callable[[str], None]) -> None:
-    """Give all lines to a reader; lines with invalid UTF-8 are repaired and counted."""
+    """Give all lines to a reader, without colours; lines with invalid UTF-8 are repaired and counted."""
     lines = content.lines(stream)
     with closing(lines):  # type: ignore[type-var]
         while True:
@@ -149,7 +150,7 @@ def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, re
             except UnicodeDecodeError:
                 text = line.decode("utf-8", "replace")
                 context.rows.note("the line holds bytes that are not UTF-8, which became U+FFFD")
-            read(text)
+            read(strip_escapes(text))
 
 
 def _read_mixed(content: Content, stream: IO[bytes], context: ReadingContext) -> None:

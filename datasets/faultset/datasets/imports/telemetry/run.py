@@ -123,7 +123,7 @@ def import_telemetry(
         A path does not exist, no file holds telemetry, or `out` holds other data.
     """
     options = options or TelemetryOptions()
-    _check_options(options)
+    check_options(options)
     out = Path(out)
     with stage_telemetry(paths, staging_folder(out), options, progress=progress, announce=announce) as telemetry:
         if report is not None:
@@ -186,11 +186,18 @@ def stage_telemetry(
         yield StagedTelemetry(folder=folder, mapping=mapping, report=build_report(folder, facts, mapping))
 
 
-def _check_options(options: TelemetryOptions) -> None:
+def check_options(options: TelemetryOptions) -> None:
+    """Raise UsageError or DataError for wrong options and files, before gigabytes are read."""
     if options.at is not None and options.incidents is not None:
         raise UsageError("--at and --incidents exclude each other; give one of them")
     if options.at is not None and options.recording:
         raise UsageError("--at cuts an episode, and --recording writes a recording; give one of them")
+    if options.at is not None:
+        parse_moment(options.at)
+    if options.incidents is not None:
+        read_incidents(Path(options.incidents))
+    if options.mapping is not None:
+        read_mapping(Path(options.mapping))
 
 
 def staging_folder(out: Path) -> Path:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import replace_text
 from faultset.core.printable import brief, printable
 from faultset.datasets.format.storage import translate_disk_full
@@ -41,6 +41,8 @@ class FileFacts:
     """Name of the format; empty if the file was refused."""
     refusal: str = ""
     """Why the file was refused."""
+    copy_of: str = ""
+    """Name of an earlier file with the same content, for which the file was refused."""
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     """Reason to number of records without a row."""
@@ -68,16 +70,16 @@ class InputFile:
     name: str
     size: int
     refusal: str = ""
-    """Why it cannot be read; such an entry is a folder."""
+    """Why it cannot be read; such an entry is a folder or an archive."""
 
 
 def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
-    """Return the files at and below paths, with archives unpacked.
+    """Return the files at and below paths, with archives unpacked; a damaged or hostile archive is an entry to refuse.
 
     Raises
     ------
     DataError
-        A path does not exist, or an archive is damaged or hostile.
+        A path does not exist.
     """
     inputs: list[InputFile] = []
     for path in paths:
@@ -90,7 +92,13 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
             if any(folder in file.parents for folder in databases):
                 continue
             if is_archive(file):
-                folder = unpack(file)
+                try:
+                    folder = unpack(file)
+                except DiskFullError:
+                    raise
+                except DataError as error:
+                    inputs.append(InputFile(path=file, name=file.name, size=0, refusal=str(error)))
+                    continue
                 inputs += [_input(inner, f"{file.name}/{inner.relative_to(folder)}") for inner in walk_files([folder])]
             else:
                 inputs.append(_input(file, file.relative_to(path).as_posix() if path.is_dir() else file.name))
@@ -167,7 +175,12 @@ def stage_files(
         if identity in seen:
             _advance(advance, file.size)
             facts.append(
-                FileFacts(name=file.name, format="", refusal=f"{file.name} has the same content as {seen[identity]}")
+                FileFacts(
+                    name=file.name,
+                    format="",
+                    refusal=f"{file.name} has the same content as {seen[identity]}",
+                    copy_of=seen[identity],
+                )
             )
             continue
         seen[identity] = file.name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import TruncatedResponse, UrlEndpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, match_any
 from faultset.core.errors import PlatformError, UsageError
 
@@ -167,11 +167,11 @@ def test_a_page_of_another_server_is_no_answer(serve) -> None:
         _reader(server).instant("time()")
 
 
-def test_html_is_a_cut_answer(serve, refused) -> None:
+def test_html_is_no_answer(serve, refused) -> None:
     def login(*asked: Any) -> Any:
         raise refused(200, b"<html>log in</html>")
 
-    with pytest.raises(TruncatedResponse, match="incomplete JSON"):
+    with pytest.raises(PlatformError, match=r"Jaeger at .* sent a web page for /api/services"):
         UrlEndpoint(serve(login).url, kind="Jaeger").get("/api/services")
 
 

@@ -213,11 +213,16 @@ def _is_query_error(body: bytes) -> bool:
 
 
 def parse_response(body: bytes, name: str, path: str) -> Any:
-    """Return the parsed JSON of a response; raise TruncatedResponse if it is incomplete."""
+    """Return the parsed JSON of a response; raise TruncatedResponse if it is incomplete, PlatformError for HTML."""
     try:
         return json.loads(body)
     except ValueError:
         start = _shorten(body[:80].decode(errors="replace"))
+        if start.startswith("<"):
+            raise PlatformError(
+                f"{name} sent a web page for {path} (starting with {start!r}); check its address, and whether it needs "
+                "a login"
+            ) from None
         raise TruncatedResponse(
             f"{name} sent incomplete JSON for {path} ({len(body)} bytes, starting with {start!r})"
         ) from None

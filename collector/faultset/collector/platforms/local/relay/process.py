@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import functools
+import enum
 import gc
 import itertools
 import logging
 import os
 import resource
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -27,79 +25,10 @@ from faultset.collector.platforms.local.messages import (
     RelayTarget,
 )
 from faultset.collector.platforms.local.relay.connection import Connection
+from faultset.collector.platforms.local.relay.kernel_sockets import Address, ListeningSockets, ignore_packets
 from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, build_rules, combine_impairments
+from faultset.collector.platforms.local.relay.refusals import RefusalLimit
 from faultset.core.processes import die_with_parent
-
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_NLM_F_REQUEST = 1
-_NLMSG_ERROR = 2
-_TCP_LISTEN = 10
-_HEADER = struct.Struct("=IHHII")
-_SELECTION = struct.Struct("=BBBBI")
-_ERROR = struct.Struct("=i")
-_ALL_STATES = 0xFFFFFFFF
-_PROBE_TIMEOUT_S = 0.05
-
-
-class ListeningSockets:
-    """Looks up listening TCP sockets by address.
-
-    A look-up in the kernel's socket table (inet_diag, open to every user) takes microseconds and is invisible to the
-    listening process. If the kernel does not support it, a short connection is made instead.
-    """
-
-    def __init__(self, *, silent: bool = True):
-        self._netlink: socket.socket | None = None
-        if silent:
-            try:
-                self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
-                # the kernel answers within send(), so recv() never has to wait
-                self._netlink.setblocking(False)
-                _look_up(self._netlink, "127.0.0.1", 1)
-            except (OSError, AttributeError, struct.error):
-                self.close()
-
-    @property
-    def silent(self) -> bool:
-        """Whether a look-up is invisible to the listening process."""
-        return self._netlink is not None
-
-    def is_listening(self, ip: str, port: int) -> bool:
-        """Return whether a process listens at an address."""
-        if self._netlink is not None:
-            return _look_up(self._netlink, ip, port)
-        with socket.socket() as probe:
-            probe.settimeout(_PROBE_TIMEOUT_S)
-            return probe.connect_ex((ip, port)) == 0
-
-    def close(self) -> None:
-        """Close the connection to the kernel."""
-        if self._netlink is not None:
-            self._netlink.close()
-            self._netlink = None
-
-
-def _look_up(netlink: socket.socket, ip: str, port: int) -> bool:
-    netlink.send(_build_request(ip, port))
-    answer = netlink.recv(1 << 12)
-    if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
-        code = -_ERROR.unpack_from(answer, _HEADER.size)[0]
-        if code == errno.ENOENT:
-            return False
-        raise OSError(code, "the kernel cannot look up sockets")
-    return answer[_HEADER.size + 1] == _TCP_LISTEN
-
-
-@functools.lru_cache(maxsize=4096)
-def _build_request(ip: str, port: int) -> bytes:
-    source = socket.inet_aton(ip) + bytes(12)
-    any_target, any_interface, any_cookie = bytes(16), bytes(4), b"\xff" * 8
-    ports = struct.pack("!HH", port, 0)
-    body = _SELECTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
-    body += ports + source + any_target + any_interface + any_cookie
-    return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
-
 
 _BACKLOG = 512
 _ACCEPTS_PER_WAKE = 64
@@ -107,13 +36,24 @@ _ACCEPTS_PER_WAKE = 64
 logger = logging.getLogger(__name__)
 
 
+class _Answer(enum.Enum):
+    """How an address answers attempts to connect."""
+
+    ACCEPT = enum.auto()
+    REFUSE = enum.auto()
+    IGNORE = enum.auto()
+
+
 class Forward:
-    """Listens on an address while a target accepts connections; otherwise the kernel refuses them."""
+    """Listens on an address while a target accepts connections; otherwise the kernel refuses them.
+
+    An address without targets can also ignore connections for some time.
+    """
 
     def __init__(
         self,
         name: str,
-        address: tuple[str, int],
+        address: Address,
         *,
         rng: Random,
         kernel: ListeningSockets,
@@ -129,6 +69,8 @@ class Forward:
         self._targets: tuple[RelayTarget, ...] = ()
         self._accepting: set[RelayTarget] = set()
         self._next = 0
+        self._answer = _Answer.REFUSE
+        self._ignore_until_s = 0.0
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -137,7 +79,7 @@ class Forward:
     @property
     def listening(self) -> bool:
         """Whether it accepts connections."""
-        return self._listener is not None
+        return self._answer is _Answer.ACCEPT
 
     def retarget(self, targets: tuple[RelayTarget, ...]) -> None:
         """Change the targets of new connections; open connections are kept."""
@@ -145,6 +87,11 @@ class Forward:
             self._targets = targets
             self._accepting &= set(targets)
             self.probe()
+
+    def ignore(self, until_s: float) -> None:
+        """Ignore connections until a time of the event loop, or until there are targets."""
+        self._ignore_until_s = max(self._ignore_until_s, until_s)
+        self._adjust()
 
     def probe(self) -> None:
         """Check which targets accept connections, and start or stop listening accordingly.
@@ -164,26 +111,36 @@ class Forward:
         """Stop listening; open connections are kept."""
         self._targets = ()
         self._accepting.clear()
+        self._ignore_until_s = 0.0
         self._adjust()
 
     def _adjust(self) -> None:
-        if self._accepting and self._listener is None:
-            self._open()
-        elif not self._accepting:
+        if self._accepting:
+            answer = _Answer.ACCEPT
+        elif not self._targets and self._loop.time() < self._ignore_until_s:
+            answer = _Answer.IGNORE
+        else:
+            answer = _Answer.REFUSE
+        if answer is not self._answer:
             self._stop_listening()
+            if answer is not _Answer.REFUSE:
+                self._open(answer)
 
     def _stop_listening(self) -> None:
+        self._answer = _Answer.REFUSE
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
-    def _open(self) -> None:
+    def _open(self, answer: _Answer) -> None:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(self.address)
+            if answer is _Answer.IGNORE:
+                ignore_packets(listener)
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
@@ -192,7 +149,7 @@ class Forward:
             self.error = str(error)
             return
         self.error = None
-        self._listener = listener
+        self._listener, self._answer = listener, answer
         self._loop.add_reader(listener, self._accept)
 
     def _accept(self) -> None:
@@ -238,9 +195,10 @@ class Relay:
         self._kernel = ListeningSockets()
         self._pods: dict[str, Pod] = {}
         self._by_ip: dict[str, Pod] = {}
-        self._forwards: dict[tuple[str, int], Forward] = {}
+        self._forwards: dict[Address, Forward] = {}
         self._impairments: dict[tuple[str, Impairment], float] = {}
         self._outside = Pod("")
+        self._refusals = RefusalLimit(self._ignore, asyncio.get_running_loop().time)
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
     def configure(self, request: ConfigureRelay) -> RelayState:
@@ -266,6 +224,7 @@ class Relay:
             self._forwards.pop(address).close()
         for address, route in routes.items():
             self._forward(route.name, address).retarget(route.targets)
+        self._refusals.watch([address for address, route in routes.items() if not route.targets])
         return self._state()
 
     def counters(self, request: ReadCounters) -> dict[str, PodCounters]:
@@ -281,9 +240,13 @@ class Relay:
         self._probing.cancel()
         for forward in self._forwards.values():
             forward.close()
+        self._refusals.close()
         self._kernel.close()
 
-    def _forward(self, name: str, address: tuple[str, int]) -> Forward:
+    def _ignore(self, address: Address, until_s: float) -> None:
+        self._forwards[address].ignore(until_s)
+
+    def _forward(self, name: str, address: Address) -> Forward:
         if address not in self._forwards:
             self._forwards[address] = Forward(
                 name,

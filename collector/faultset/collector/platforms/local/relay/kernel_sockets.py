@@ -1,0 +1,193 @@
+"""TCP sockets in the kernel (inet_diag, open to every user), and sockets that ignore packets."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import errno
+import functools
+import logging
+import socket
+import struct
+from collections.abc import Callable, Collection
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_TCP_LISTEN = 10
+_HEADER = struct.Struct("=IHHII")
+_SELECTION = struct.Struct("=BBBBI")
+_ERROR = struct.Struct("=i")
+_ALL_STATES = 0xFFFFFFFF
+_PROBE_TIMEOUT_S = 0.05
+
+
+class ListeningSockets:
+    """Looks up listening TCP sockets by address.
+
+    A look-up in the kernel's socket table (inet_diag, open to every user) takes microseconds and is invisible to the
+    listening process. If the kernel does not support it, a short connection is made instead.
+    """
+
+    def __init__(self, *, silent: bool = True):
+        self._netlink: socket.socket | None = None
+        if silent:
+            try:
+                self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+                # the kernel answers within send(), so recv() never has to wait
+                self._netlink.setblocking(False)
+                _look_up(self._netlink, "127.0.0.1", 1)
+            except (OSError, AttributeError, struct.error):
+                self.close()
+
+    @property
+    def silent(self) -> bool:
+        """Whether a look-up is invisible to the listening process."""
+        return self._netlink is not None
+
+    def is_listening(self, ip: str, port: int) -> bool:
+        """Return whether a process listens at an address."""
+        if self._netlink is not None:
+            return _look_up(self._netlink, ip, port)
+        with socket.socket() as probe:
+            probe.settimeout(_PROBE_TIMEOUT_S)
+            return probe.connect_ex((ip, port)) == 0
+
+    def close(self) -> None:
+        """Close the connection to the kernel."""
+        if self._netlink is not None:
+            self._netlink.close()
+            self._netlink = None
+
+
+def _look_up(netlink: socket.socket, ip: str, port: int) -> bool:
+    netlink.send(_build_request(ip, port))
+    answer = netlink.recv(1 << 12)
+    if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+        code = -_ERROR.unpack_from(answer, _HEADER.size)[0]
+        if code == errno.ENOENT:
+            return False
+        raise OSError(code, "the kernel cannot look up sockets")
+    return answer[_HEADER.size + 1] == _TCP_LISTEN
+
+
+@functools.lru_cache(maxsize=4096)
+def _build_request(ip: str, port: int) -> bytes:
+    source = socket.inet_aton(ip) + bytes(12)
+    any_target, any_interface, any_cookie = bytes(16), bytes(4), b"\xff" * 8
+    ports = struct.pack("!HH", port, 0)
+    body = _SELECTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
+    body += ports + source + any_target + any_interface + any_cookie
+    return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
+
+
+Address = tuple[str, int]
+
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP = 1
+_DESTROYED_SOCKETS = 1
+_PORTS = struct.Struct("!HH")
+_PORTS_OFFSET, _CLIENT_OFFSET, _TARGET_OFFSET, _ATTRIBUTES_OFFSET = 20, 24, 40, 88
+_ATTRIBUTE = struct.Struct("=HH")
+_TCP_INFO = 2
+_TRAFFIC = struct.Struct("=QQII")
+_TRAFFIC_OFFSET = 120
+
+logger = logging.getLogger(__name__)
+
+
+class RefusedConnections:
+    """Reports connections that the kernel has refused, when the client closes the socket.
+
+    Parameters
+    ----------
+    report
+        Called with the address of the client, and the address and port that refused it.
+    """
+
+    def __init__(self, report: Callable[[str, Address], None]):
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._netlink: socket.socket | None = None
+        self._ips: frozenset[str] = frozenset()
+
+    def watch(self, ips: Collection[str]) -> None:
+        """Replace the addresses whose refusals are reported; a kernel without such reports sends none."""
+        if self._ips == frozenset(ips):
+            return
+        self._ips = frozenset(ips)
+        if not ips:
+            self.close()
+            return
+        try:
+            netlink = self._netlink or self._open()
+            _attach_filter(netlink, _select_targets(self._ips))
+            netlink.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _DESTROYED_SOCKETS)
+        except (OSError, AttributeError) as error:
+            logger.warning("the kernel does not report refused connections: %s", error)
+            self.close()
+
+    def _open(self) -> socket.socket:
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+        self._netlink.setblocking(False)
+        self._netlink.bind((0, 0))
+        self._loop.add_reader(self._netlink, self._receive)
+        return self._netlink
+
+    def _receive(self) -> None:
+        try:
+            while self._netlink is not None:
+                refused = _read_refusal(self._netlink.recv(1 << 12))
+                if refused is not None:
+                    self._report(*refused)
+        except OSError:
+            return  # nothing more to read, or reports were lost
+
+    def close(self) -> None:
+        """Stop reporting."""
+        if self._netlink is not None:
+            self._loop.remove_reader(self._netlink)
+            self._netlink.close()
+            self._netlink = None
+
+
+def _read_refusal(message: bytes) -> tuple[str, Address] | None:
+    """Return client and target of a destroyed socket; None unless it was answered and never connected."""
+    _, port = _PORTS.unpack_from(message, _PORTS_OFFSET)
+    client, target = (socket.inet_ntoa(message[at : at + 4]) for at in (_CLIENT_OFFSET, _TARGET_OFFSET))
+    at = _ATTRIBUTES_OFFSET
+    while at + _ATTRIBUTE.size <= len(message):
+        size, kind = _ATTRIBUTE.unpack_from(message, at)
+        if kind == _TCP_INFO:
+            acknowledged, _, _, received = _TRAFFIC.unpack_from(message, at + _ATTRIBUTE.size + _TRAFFIC_OFFSET)
+            return (client, (target, port)) if received and not acknowledged else None
+        at += max(-(-size // 4) * 4, _ATTRIBUTE.size)
+    return None
+
+
+_Instruction = tuple[int, int, int, int]
+
+_INSTRUCTION = struct.Struct("=HBBI")
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_DROP: _Instruction = (_RETURN, 0, 0, 0)
+_PASS: _Instruction = (_RETURN, 0, 0, 0xFFFFFFFF)
+_SO_ATTACH_FILTER = getattr(socket, "SO_ATTACH_FILTER", 26)
+
+
+def ignore_packets(endpoint: socket.socket) -> None:
+    """Drop all packets to a socket, so that clients repeat their attempts to connect."""
+    _attach_filter(endpoint, [_DROP])
+
+
+def _select_targets(ips: Collection[str]) -> list[_Instruction]:
+    """Return a filter for messages about sockets connected to one of at most 255 addresses."""
+    words = [int.from_bytes(socket.inet_aton(ip), "big") for ip in ips]
+    tests = [(_JUMP_IF_EQUAL, len(words) - index, 0, word) for index, word in enumerate(words)]
+    return [(_LOAD_WORD, 0, 0, _TARGET_OFFSET), *tests, _DROP, _PASS]
+
+
+def _attach_filter(endpoint: socket.socket, program: list[_Instruction]) -> None:
+    code = array.array("B", b"".join(_INSTRUCTION.pack(*instruction) for instruction in program))
+    pointer, _ = code.buffer_info()
+    endpoint.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), pointer))

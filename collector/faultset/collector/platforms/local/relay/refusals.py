@@ -1,0 +1,106 @@
+"""Refusals of Services without endpoints, at the rate at which Linux refuses connections on a cluster.
+
+There, kube-proxy rejects an attempt by an ICMP message. Linux limits these messages for each client and ignores further
+attempts, which the client's kernel repeats after 1, 2, 3, 4, 5, 7, 11 s and so on.
+
+Here, the kernel refuses attempts at an address without a listener and reports each one. A listener that drops packets
+ignores attempts, and the client's kernel repeats them as on a cluster. All clients of a Service are ignored while one
+of them has no token, because a listener ignores all or none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+
+from faultset.collector.platforms.local.relay.kernel_sockets import Address, RefusedConnections
+
+ICMP_INTERVAL_S = 1.0
+"""Time in which a client earns a message: Linux' `icmp_ratelimit`."""
+
+ICMP_BURST = 6
+"""Messages that a client may save up: Linux' `XRLIM_BURST_FACTOR`.
+
+The limit for all clients together, 1000 messages per second, is not imitated.
+"""
+
+
+class TokenBucket:
+    """Linux' limit of ICMP messages to one address (`inet_peer_xrlim_allow`); starts full.
+
+    Parameters
+    ----------
+    now_s
+        Current time on any clock.
+    interval_s
+        Time in which a token is earned.
+    burst
+        Maximum number of tokens.
+    """
+
+    def __init__(self, now_s: float, *, interval_s: float = ICMP_INTERVAL_S, burst: int = ICMP_BURST):
+        self._interval_s, self._limit_s = interval_s, burst * interval_s
+        self._saved_s, self._updated_s = self._limit_s, now_s
+
+    def take(self, now_s: float) -> None:
+        """Take a token; if there is none, take the next one in advance."""
+        self._saved_s = self._saved_at(now_s) - self._interval_s
+        self._updated_s = now_s
+
+    def ready_s(self, now_s: float) -> float:
+        """Return when a token is free, `now_s` or later."""
+        return now_s + max(0.0, self._interval_s - self._saved_at(now_s))
+
+    def is_full(self, now_s: float) -> bool:
+        """Return whether no more tokens can be saved up."""
+        return self._saved_at(now_s) >= self._limit_s
+
+    def _saved_at(self, now_s: float) -> float:
+        return min(self._saved_s + now_s - self._updated_s, self._limit_s)
+
+
+class RefusalLimit:
+    """Limits how often each client is refused.
+
+    Parameters
+    ----------
+    ignore
+        Called with an address and the time until which it must ignore attempts.
+    clock
+        Returns the time in seconds.
+    """
+
+    def __init__(self, ignore: Callable[[Address, float], None], clock: Callable[[], float] = time.monotonic):
+        self._ignore, self._clock = ignore, clock
+        self._buckets: dict[str, TokenBucket] = {}
+        self._clients: defaultdict[Address, set[str]] = defaultdict(set)
+        self._addresses: frozenset[Address] = frozenset()
+        self._refused = RefusedConnections(self.count)
+
+    def watch(self, addresses: Collection[Address]) -> None:
+        """Replace the addresses that refuse all attempts."""
+        self._addresses = frozenset(addresses)
+        for address in self._clients.keys() - self._addresses:
+            del self._clients[address]
+        now_s = self._clock()
+        self._buckets = {ip: bucket for ip, bucket in self._buckets.items() if not bucket.is_full(now_s)}
+        self._refused.watch({ip for ip, _ in self._addresses})
+
+    def count(self, client_ip: str, address: Address) -> None:
+        """Count a refused attempt; without a token, all addresses that the client tries ignore attempts."""
+        if address not in self._addresses:
+            return
+        now_s = self._clock()
+        bucket = self._buckets.setdefault(client_ip, TokenBucket(now_s))
+        bucket.take(now_s)
+        self._clients[address].add(client_ip)
+        ready_s = bucket.ready_s(now_s)
+        if ready_s > now_s:
+            for used, clients in self._clients.items():
+                if client_ip in clients:
+                    self._ignore(used, ready_s)
+
+    def close(self) -> None:
+        """Stop counting."""
+        self._refused.close()
