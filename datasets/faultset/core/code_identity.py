@@ -50,7 +50,7 @@ def list_identity_files(
     path = Path(str(module.__file__))
     top = module.__name__.partition(".")[0]
     if top == OWN:
-        yield from _closure(module.__name__, within or OWN)
+        yield from _list_imported_files(module.__name__, within or OWN)
         return
     root = _import_root(module, path)
     for unit in list_units(module, distribution):
@@ -93,7 +93,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
-    """Return a function that finds a top-level module in a folder; in a shared one, only of the distribution."""
+    """Return a function that finds a top-level module in a folder, only of the distribution if the folder is shared."""
     allowed: set[str] | None = None
     if _is_shared(root):
         files = (distribution.files or ()) if distribution is not None else ()
@@ -111,7 +111,7 @@ def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) ->
 
 
 @functools.cache
-def _own_file(name: str) -> str | None:
+def _find_source_file(name: str) -> str | None:
     """Return the file of a module of faultset, or None if the module does not exist."""
     relative = name.replace(".", "/").removeprefix(f"{OWN}/")
     for folder in sys.modules[OWN].__path__:
@@ -121,12 +121,12 @@ def _own_file(name: str) -> str | None:
     return None
 
 
-def _closure(module: str, within: str) -> Iterator[tuple[str, Path]]:
+def _list_imported_files(module: str, within: str) -> Iterator[tuple[str, Path]]:
     """Yield the files of a module of faultset and of its direct and indirect imports."""
     waiting, seen = [module], set()
     while waiting:
         name = waiting.pop()
-        file = None if name in seen else _own_file(name)
+        file = None if name in seen else _find_source_file(name)
         seen.add(name)
         if file is None:
             continue
@@ -225,7 +225,7 @@ def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
     return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
 
 
-def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
+def code_paths(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     """Return the packages and files of an extension; none if it was not defined in a file."""
     module = sys.modules.get(_module_name(thing))
     path = getattr(module, "__file__", None)
@@ -288,7 +288,7 @@ def _content_at(path: str, changed_ns: int, size: int) -> bytes:
 
 
 def _source_or_bytecode(thing: Any) -> bytes:
-    """Return the source of code without a file, such as a class of a notebook, or its byte code if there is none."""
+    """Return the source, or else the byte code, of code without a file, such as a class of a notebook."""
     thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
         return inspect.getsource(thing).encode()

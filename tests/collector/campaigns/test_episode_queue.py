@@ -22,7 +22,7 @@ from faultset.collector.plans.requests import make_request
 PLANS = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=2, profile="quick"))
 DONE = EpisodeOutcome(episode="e", verdict="manifest")
 FAILED = EpisodeOutcome(episode="e", failure="it broke")
-SPOILED = replace(FAILED, failure="only 0 of 74 requests got a response", spoiled_by_host=True)
+SPOILED = replace(FAILED, failure="only 0 of 74 requests got a response", disturbed_by_host=True)
 FREE = CpuUse(waiting_share=0.1, free_cores=1.2)
 FULL = CpuUse(waiting_share=0.99, free_cores=0.0)
 USED_BY_OTHERS = CpuUse(waiting_share=0.0, free_cores=0.0)
@@ -60,7 +60,7 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
     """Let an episode begin now and end a while later."""
     started_s = clock.now + 1.0
     clock.now += 100.0
-    host.take(outcome, started_s)
+    host.adapt(outcome, started_s)
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
@@ -153,7 +153,7 @@ def test_what_spoils_all_that_run_beside_each_other_lowers_the_limit_once(clock:
     host = HostLimit(8, clock=clock)
     started_s, clock.now = clock.now, 400.0
     for _ in range(8):
-        host.take(SPOILED, started_s)
+        host.adapt(SPOILED, started_s)
         clock.now += 5.0
     assert host.reason_to_wait(recording(6, FREE)) == "the host was too busy for more than 6 at a time"
     assert host.reason_to_wait(recording(5, FREE)) == ""

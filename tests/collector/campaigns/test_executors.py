@@ -163,10 +163,12 @@ def test_an_episode_holds_the_lock_of_the_dataset(fake: FakeEpisodes, tmp_path: 
 def test_what_a_result_asks_for_runs_after_the_others(fake: FakeEpisodes, tmp_path: Path) -> None:
     first, second, further = plans(3)
 
-    def take(result: EpisodeResult) -> list[WaitingEpisode]:
+    def handle_result(result: EpisodeResult) -> list[WaitingEpisode]:
         return [WaitingEpisode(plan=further)] if result.plan == first else []
 
     executor = LocalExecutor(free(1), tmp_path, {}, program=fake.program)
-    results = run_episodes([first, second], executor, progress=lambda state: None, should_stop=lambda: False, take=take)
+    results = run_episodes(
+        [first, second], executor, progress=lambda state: None, should_stop=lambda: False, handle_result=handle_result
+    )
     executor.close()
     assert [result.plan for result in results] == [first, second, further]

@@ -61,7 +61,7 @@ def test_what_a_dead_run_left_is_removed_and_a_live_run_is_left_alone(root: Path
     (root / ".running" / ".gone.json.0123abcd.tmp").write_text("{")
     (root / ".README.md.0123abcd.tmp").write_text("half")
     removal = remove_abandoned(root, open_host)
-    assert (removal.episodes, removal.left) == (["dead"], [])
+    assert (removal.episodes, removal.remaining) == (["dead"], [])
     assert alive.folder.exists()
     assert not dead.folder.exists()
     assert [path.name for path in (root / "episodes").iterdir()] == ["alive.incomplete"]
@@ -86,7 +86,7 @@ def test_a_note_cannot_make_us_remove_a_folder_that_is_not_ours(root: Path, tmp_
     change(real, folder=str(other.folder), token=other.note.token)
     removal = remove_abandoned(root, open_host)
     assert removal.episodes == []
-    assert len(removal.left) == 4
+    assert len(removal.remaining) == 4
     assert all((place / "precious").exists() for place in places)
     assert other.folder.exists()
 
@@ -97,11 +97,11 @@ def test_a_link_to_a_folder_is_not_followed(root: Path, tmp_path: Path) -> None:
     shutil.move(found.folder, precious)
     found.folder.symlink_to(precious)
     removal = remove_abandoned(root, open_host)
-    assert "is not a folder" in removal.left[0]
+    assert "is not a folder" in removal.remaining[0]
     assert (precious / MARKER).exists()
 
 
-NO_NOTE = "a.json is not a note of a working folder; left alone"
+NO_NOTE = "a.json is not a note of a working folder; not removed"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ NO_NOTE = "a.json is not a note of a working folder; left alone"
         (b'{"folder":"/any/dir","owner":4194303,"owner_started":1.0,"platform":"local"}', NO_NOTE),
         (b'{"folder":7}', NO_NOTE),
         (b"\xff\xfe", NO_NOTE),
-        (b"[" * 100_000, "a.json must have at most 8,192 bytes, but has 100,000; restore the file; left alone"),
+        (b"[" * 100_000, "a.json must have at most 8,192 bytes, but has 100,000; restore the file; not removed"),
         (b"", NO_NOTE),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_folder_that_only_looks_like_an_unfinished_episode_stays(root: Path, t
     (tmp_path / "other").mkdir()
     (root / "episodes" / "link.incomplete").symlink_to(tmp_path / "other")
     removal = remove_abandoned(root, open_host)
-    assert len(removal.left) == 2
+    assert len(removal.remaining) == 2
     assert (thesis / "chapter.tex").exists()
 
 

@@ -177,8 +177,8 @@ def test_what_another_machine_has_left_is_named_and_goes_when_that_is_wanted(
     order: WorkerAssignment, abandoned: Callable[..., WorkerFolder]
 ) -> None:
     elsewhere = abandoned(host="another")
-    (sentence,) = remove_abandoned(order.destination.folder, open_host).left
+    (sentence,) = remove_abandoned(order.destination.folder, open_host).remaining
     assert "on another, another machine or container" in sentence
     assert elsewhere.path.exists()
-    assert remove_abandoned(order.destination.folder, open_host, take_over=True).left == []
+    assert remove_abandoned(order.destination.folder, open_host, take_over=True).remaining == []
     assert not elsewhere.path.exists()

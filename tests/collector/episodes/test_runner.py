@@ -322,13 +322,13 @@ def test_a_failure_on_a_busy_host_is_put_down_to_the_host(tmp_path: Path) -> Non
         subject.machine.warm_grace_s = 0.0
         outcome = subject.run()
         assert outcome.failure
-        assert (outcome.spoiled_by_host, outcome.retriable) == (spoiled, True)
+        assert (outcome.disturbed_by_host, outcome.retriable) == (spoiled, True)
 
 
 def test_a_delay_of_the_host_is_put_down_to_the_host(tmp_path: Path) -> None:
     subject = runner(tmp_path, pressure=busy(0.0))
     fake(subject).load = HostLoad(worst_delay_ms=9000.0)
-    assert subject.run().spoiled_by_host
+    assert subject.run().disturbed_by_host
 
 
 def test_a_fault_that_is_not_confirmed_is_tried_again_only_if_the_host_was_busy(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(
     ]
     outcome = subject.run()
     assert "client requests had moved before the injection" in outcome.failure
-    assert outcome.spoiled_by_host
+    assert outcome.disturbed_by_host
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
     # what is known to be void in time is not injected
     assert (subject.record.inject_start_ns is not None) is is_injected
@@ -395,7 +395,7 @@ def test_a_full_disk_is_no_reason_to_run_an_episode_again_even_on_a_busy_machine
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome = runner(tmp_path).run()
     assert outcome.failure.startswith(f"no space left on the disk of {tmp_path / 'data' / 'episodes'}")
-    assert (outcome.retriable, outcome.spoiled_by_host, outcome.exit_code) == (False, False, 3)
+    assert (outcome.retriable, outcome.disturbed_by_host, outcome.exit_code) == (False, False, 3)
     assert not list((tmp_path / "data").glob("episodes/*"))
 
 

@@ -80,7 +80,7 @@ class RecordedEpisode:
 
     @property
     def spans_tell_outcome(self) -> bool:
-        return self.persona.spans.tell_outcome
+        return self.persona.spans.reports_outcome
 
     @property
     def retries_logins(self) -> bool:

@@ -27,10 +27,10 @@ def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"system_level": "App"}, 'system_level "App"; permitted are Hardware, Operating System'),
-        ({"fault_type": "Bug"}, 'fault_type "Bug"; permitted are Misconfiguration'),
-        ({"schedules": ("odd",)}, 'schedules "odd"; permitted are constant, gradual'),
-        ({"category": "odd"}, 'category "odd"; permitted are functional, symptomatic'),
+        ({"system_level": "App"}, 'system_level "App"; use Hardware, Operating System'),
+        ({"fault_type": "Bug"}, 'fault_type "Bug"; use Misconfiguration'),
+        ({"schedules": ("odd",)}, 'schedules "odd"; use constant, gradual'),
+        ({"category": "odd"}, 'category "odd"; use functional, symptomatic'),
         ({"check": lambda platform, target, parameters: None}, "must take the arguments"),
         ({"root_cause": lambda app: None}, r"the root_cause of fault never must take the arguments \(app, target\)"),
     ],

@@ -198,7 +198,7 @@ def test_an_undo_that_fails_is_not_put_down_to_a_busy_host(tmp_path: Path, monke
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome, _ = run_mitigation(tmp_path, build_repair_order("do-nothing", "geo", within_s=20))
     assert "could not be undone" in outcome.failure
-    assert not outcome.spoiled_by_host
+    assert not outcome.disturbed_by_host
 
 
 def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path: Path) -> None:

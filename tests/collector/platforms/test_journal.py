@@ -69,12 +69,12 @@ def test_discarded_records_leave_open_operations_in_memory_and_all_lines_in_the_
         journal.note("decoy")
     with journal.scope("incident"), journal.operation("patch", {}, inverse) as still_open:
         pass
-    journal.undone(undone)
+    journal.mark_undone(undone)
     written = len(journal.records)
     journal.note("after the chunk")
     assert journal.discard(written) == 1
     assert [record["verb"] for record in journal.records] == ["patch", "after the chunk"]
     assert [seq for seq, _ in journal.open_undo_operations("incident")] == [still_open]
-    journal.undone(still_open)
+    journal.mark_undone(still_open)
     assert journal.discard(len(journal.records)) == 0
     assert len(read_json_lines(tmp_path / "j")) == written + 2

@@ -33,7 +33,7 @@ def test_parameters_may_be_a_form(served_address: str, fetch: Any) -> None:
         ("api/traces/ff", 404, "does not exist"),
         ("loki/api/v1/query_range?query={app=~", 400, "LogQL query"),
         ("loki/api/v1/push", 404, "is not served"),
-        ("metrics", 404, "served are the paths"),
+        ("metrics", 404, "this server has paths"),
     ],
 )
 def test_errors_are_sentences(served_address: str, fetch: Any, path: str, status: int, message: str) -> None:

@@ -96,7 +96,7 @@ def test_the_trade_off_counts_false_alarms_per_hour(make):
     board, scores = build_leaderboard(rows), score_episodes(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
-    plane = scatter_plots.tradeoff(scores, table)
+    plane = scatter_plots.plot_tradeoff(scores, table)
     assert plane is not None
     places = {dot.names[0]: (dot.x, dot.y) for dot in plane.dots}
     # one alarm in two episodes that were watched for a minute each is the highest rate, and it hears all faults

@@ -22,7 +22,7 @@ MAX_EFFECTIVE_LINES = 20.0
 """Maximum effective number of lines, because lines with one cause occur together."""
 MIN_EXPECTED = 5.0
 QUIETER = 0.5
-_MIN_STRETCHES = 3
+_MIN_INTERVALS = 3
 _LN10 = float(np.log(10.0))
 
 
@@ -56,7 +56,7 @@ def _compute_term(seen: Matrix, expected: Matrix) -> Matrix:
 
 
 def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
-    lines = episode.once("lines that complain", lambda: _select_error_lines(episode))
+    lines = episode.once("error lines", lambda: _select_error_lines(episode))
     if not len(lines):
         return []
     names = sorted(episode.services)
@@ -70,12 +70,12 @@ def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvi
     all_before, all_since = (
         np.bincount(owners[has_owner], flags[has_owner], len(names)).astype(float) for flags in (before, since)
     )
-    altogether = count_evidence(all_before, all_since, before_s, since_s)
+    strength_of_all = count_evidence(all_before, all_since, before_s, since_s)
     evidence = []
     for code in np.unique(owner[owner >= 0]):
         rows = np.flatnonzero(owners == code)
         row = int(rows[np.argmax(strength[rows])])
-        value = max(float(altogether[code]), float(strength[row] - np.log10(len(rows))))
+        value = max(float(strength_of_all[code]), float(strength[row] - np.log10(len(rows))))
         # Many new kinds of lines are stronger evidence than one frequent kind.
         value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[rows].sum())))
         if value > 0:
@@ -134,14 +134,14 @@ def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since
     may then be normal.
     """
     start_ns, end_ns = episode.reference
-    stretches = int((end_ns - start_ns) / 1e9 // since_s)
-    if stretches < _MIN_STRETCHES:
+    intervals = int((end_ns - start_ns) / 1e9 // since_s)
+    if intervals < _MIN_INTERVALS:
         return np.zeros(len(names))
-    stretch = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
+    interval = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
     owner = _encode_services(table["service"], names)
-    inside = (stretch >= 0) & (stretch < stretches) & (owner >= 0)
-    counts = np.bincount(stretch[inside] * len(names) + owner[inside], minlength=stretches * len(names))
-    return counts.reshape(stretches, -1).min(axis=0).astype(float)
+    inside = (interval >= 0) & (interval < intervals) & (owner >= 0)
+    counts = np.bincount(interval[inside] * len(names) + owner[inside], minlength=intervals * len(names))
+    return counts.reshape(intervals, -1).min(axis=0).astype(float)
 
 
 def _count_rows(

@@ -1,7 +1,7 @@
 """Deviations of an episode with a held-out reference, and the limits that follow from them.
 
-A score is lower on the samples that its model was fitted to than on new samples. So each block of the reference is
-standardised and scored by a model of the other blocks. The largest such score is a fair limit for later samples.
+A model gives lower scores to the samples that it was fitted to than to new samples. So a model of the other blocks
+standardises and scores each block of the reference. The largest of these scores is a fair limit for later samples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
 
 
 def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Return the signed z of each reference sample, by mean and standard deviation of the other blocks."""
+    """Return the signed z of each reference sample, from the mean and standard deviation of the other blocks."""
     z = np.zeros(reference.shape)
     for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
@@ -68,8 +68,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Ma
     shares
         [T, p]; 1 is the column's limit.
     limit
-        Limit for the largest share in a row: at least 1, and as large as that of any block of the reference relative
-        to the other blocks.
+        Limit for the largest share in a row: the largest share of a reference block, relative to the other blocks,
+        but at least 1.
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):

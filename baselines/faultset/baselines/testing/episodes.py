@@ -37,7 +37,7 @@ class ExampleEpisodes:
 
     root: Path
     training: tuple[Labelled, ...]
-    _altered: dict[str, EpisodeView] = field(default_factory=dict, repr=False)
+    _copies: dict[str, EpisodeView] = field(default_factory=dict, repr=False)
     _reversed: list[Labelled] = field(default_factory=list, repr=False)
 
     @property
@@ -54,7 +54,7 @@ class ExampleEpisodes:
         name: str,
         edits: Mapping[str, Edit],
         context: Change = lambda same: same,
-        of: EpisodeView | None = None,
+        source: EpisodeView | None = None,
     ) -> EpisodeView:
         """Return a copy of an episode with changed tables or context.
 
@@ -62,12 +62,12 @@ class ExampleEpisodes:
         ----------
         name
             Name of the change; copies are cached by it.
-        of
+        source
             Episode to copy; the first with a fault by default.
         """
-        if name not in self._altered:
-            self._altered[name] = self._copy(of or self.faulty.view, edits, context)
-        return self._altered[name]
+        if name not in self._copies:
+            self._copies[name] = self._copy(source or self.faulty.view, edits, context)
+        return self._copies[name]
 
     @property
     def reversed_names(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class ExampleEpisodes:
             names = self.reversed_names
             edits = dict.fromkeys(TABLES, build_renaming(names))
             for item in self.training:
-                view = self.alter(f"reversed {item.view.episode}", edits, build_context_renaming(names), of=item.view)
+                view = self.alter(f"reversed {item.view.episode}", edits, build_context_renaming(names), item.view)
                 causes = tuple(names[cause] for cause in item.causes)
                 service = None if item.service is None else names[item.service]
                 self._reversed.append(replace(item, view=view, service=service, causes=causes))
@@ -171,7 +171,7 @@ class ReorderedView(EpisodeView):
 
 
 class DeclaredView(EpisodeView):
-    """View that forwards to another one and records the tables that were read without declaration."""
+    """View of another view that records which tables are read without declaration."""
 
     def __init__(self, view: EpisodeView, tables: tuple[str, ...], needs: frozenset[str] = frozenset()) -> None:
         self._context = view.context

@@ -90,7 +90,7 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
             "a gap in all tables": dict.fromkeys(TABLES, gap),
         }
         for name, edit in edits.items():
-            answer = trial.answer(trial.examples.alter(f"{name} of {item.view.episode}", edit, of=item.view))
+            answer = trial.answer(trial.examples.alter(f"{name} of {item.view.episode}", edit, source=item.view))
             assert isinstance(answer, Detection)
             late = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
             assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"

@@ -98,7 +98,7 @@ def collect(
     UsageError
         The request is invalid.
     DataError
-        `out` contains other files than a dataset.
+        `out` contains files that are not part of a dataset.
     PlatformError
         Episodes cannot run here, a requested fault cannot be injected, or a URL cannot be written to. Failures of
         single episodes are in the result.
@@ -118,14 +118,14 @@ def collect(
     if scheduler is not None:
         check_for_workers(source.plans[0].platform, destination)
     settings = {**(settings or {}), **source.plans[0].settings}
-    here = open_host(source.plans[0].platform, settings)
+    local_host = open_host(source.plans[0].platform, settings)
     destination.check()
     root = destination.folder
     with ExitStack() as stack:
-        host: CampaignHost = ThisMachine(here, root, source.plans, jobs)
+        host: CampaignHost = ThisMachine(local_host, root, source.plans, jobs)
         if scheduler is not None:
             make_output_folder(root)
-            host = stack.enter_context(open_workers(scheduler, destination, source.plans, here, jobs=jobs))
+            host = stack.enter_context(open_workers(scheduler, destination, source.plans, local_host, jobs=jobs))
         for sentence in host.check():
             notify(sentence)
         make_output_folder(root)
@@ -207,12 +207,12 @@ class _Campaign:
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
         """Remove what killed runs left, drop plans that cannot run here, and write the campaign's file."""
-        here, platform = self.host.here, self.plans[0].platform
-        for sentence in remove_abandoned(self.root, lambda name: here if name == platform else None).left:
+        local_host, platform = self.host.local_host, self.plans[0].platform
+        for sentence in remove_abandoned(self.root, lambda name: local_host if name == platform else None).remaining:
             self.notify(sentence)
         self.unsupported = self._find_unsupported()
-        for fault in _only_with(self.unsupported, self.plans):
-            self.notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
+        for fault in _find_dependent_faults(self.unsupported, self.plans):
+            self.notify(f"left out: {fault}, planned only together with faults that cannot be injected here")
         self.plans = tuple(
             _without_incidents(plan, self.unsupported)
             for plan in self.plans
@@ -246,7 +246,7 @@ class _Campaign:
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"{count_text(len(self.plans), _noun(self.plans))} collected earlier"
+            else f"{count_text(len(self.plans), _kind(self.plans))} collected earlier"
         )
         self.notify(f"{cost}, into {self.destination.location}")
         for plan in unfinished:
@@ -254,7 +254,7 @@ class _Campaign:
                 lengths = f"{duration_text(done_s)} of {duration_text(plan.recording.duration_s)}"
                 self.notify(f"recording {plan.episode} continues after {lengths}")
 
-        def take(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
+        def handle_result(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
             if not result.failure and result.plan.recording is None:
                 self.destination.add_finished([result.episode])
             return ()
@@ -264,9 +264,9 @@ class _Campaign:
             executor,
             progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
             should_stop=should_stop,
-            take=take,
+            handle_result=handle_result,
         )
-        await_removal_or_notify(self.host.here, [plan.episode for plan in self.plans], self.notify)
+        await_removal_or_notify(self.host.local_host, [plan.episode for plan in self.plans], self.notify)
         return CampaignResult(
             root=self.root,
             location=self.destination.location,
@@ -295,7 +295,7 @@ class _Campaign:
         return replace(result, version=name)
 
     def _provenance(self, result: CampaignResult) -> dict[str, Any]:
-        """Return the text of the dataset card on how the version was collected."""
+        """Return what the dataset card records about how the version was collected."""
         request = self.source.request
         return {
             "faultset": version("faultset"),
@@ -323,10 +323,10 @@ class _Campaign:
             self.id, self.plans = name, self.source.plan_again(number)
 
     def _allowed_jobs(self, jobs: int | None) -> int:
-        """Return the maximum number of concurrent episodes: 1 where they share an application that already runs."""
+        """Return the maximum number of concurrent episodes: 1 if they share an application that runs already."""
         if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in self.plans}):
             if jobs and jobs > 1:
-                self.notify("episodes run one at a time, because they share an application that already runs")
+                self.notify("episodes run one at a time, because they share an application that runs already")
             return 1
         return self.host.episode_capacity()
 
@@ -370,11 +370,11 @@ def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
     return replace(plan, recording=replace(plan.recording, incidents=incidents))
 
 
-def _noun(plans: Sequence[Plan]) -> str:
+def _kind(plans: Sequence[Plan]) -> str:
     return "recording" if any(plan.recording for plan in plans) else "episode"
 
 
-def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
+def _find_dependent_faults(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
     """Return the faults that are planned only together with a fault that cannot be injected."""
     names = [{fault.fault for fault in plan.faults} for plan in plans]
     possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}

@@ -237,7 +237,7 @@ class WorkerHosts:
 
     Parameters
     ----------
-    here
+    local_host
         This machine as host of the platform; workers use the same settings.
     jobs
         Maximum number of concurrent episodes on all workers together; by default, the sum of their capacities.
@@ -249,13 +249,13 @@ class WorkerHosts:
         address: str,
         destination: Destination,
         plans: Sequence[Plan],
-        here: PlatformHost,
+        local_host: PlatformHost,
         jobs: int | None,
     ) -> None:
-        self.here = here
+        self.local_host = local_host
         self._client, self._address = client, address
         self._destination = destination.for_workers()
-        self._plans, self._settings, self._jobs = plans, dict(here.settings), jobs
+        self._plans, self._settings, self._jobs = plans, dict(local_host.settings), jobs
         self._machines: list[dict[str, Any]] = []
 
     def check(self) -> list[str]:
@@ -276,7 +276,7 @@ class WorkerHosts:
             if report.code != code:
                 other = min(name for name in {*report.code, *code} if report.code.get(name) != code.get(name))
                 raise PlatformError(
-                    f"the dask worker {worker} has other code of {other} than this machine. Install the same there"
+                    f"the dask worker {worker} has other code of {other} than this machine. Install the same version"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
         workers, machines = count_text(len(slots), "dask worker"), count_text(len(self._machines), "machine")
@@ -325,7 +325,7 @@ def open_workers(
     address: str,
     destination: Destination,
     plans: Sequence[Plan],
-    here: PlatformHost,
+    local_host: PlatformHost,
     *,
     jobs: int | None = None,
 ) -> Iterator[WorkerHosts]:
@@ -345,7 +345,7 @@ def open_workers(
     """
     folder = str(destination.for_workers().folder) if destination.is_shared else None
     with connect_client(address, folder, _module_for_workers) as client:
-        yield WorkerHosts(client, address, destination, plans, here, jobs)
+        yield WorkerHosts(client, address, destination, plans, local_host, jobs)
 
 
 def _module_for_workers() -> str:

@@ -117,7 +117,7 @@ class FolderDestination(Destination):
         return FolderDestination(self.root.resolve())
 
     def check(self) -> None:
-        """Raise DataError if the folder contains other files."""
+        """Raise DataError if the folder contains files that are not part of a dataset."""
         check_output_folder(self.root)
 
     def has_campaign(self, campaign: str) -> bool:
@@ -138,7 +138,7 @@ class UrlDestination(Destination):
     """A dataset at a URL, with a local copy on each machine that runs episodes.
 
     The local copy has the layout of a dataset. It contains all files of running episodes, and the context and truth of
-    episodes at the URL, because the campaign reads them. Where the two differ, the URL wins.
+    episodes at the URL, because the campaign reads them. If the two differ, the URL wins.
     """
 
     url: str
@@ -162,7 +162,7 @@ class UrlDestination(Destination):
         return Path(caches) / "faultset" / "collect" / digest / name
 
     def check(self) -> None:
-        """Raise DataError if the URL holds other files, and PlatformError if it cannot be written to."""
+        """Raise DataError if the URL holds only files of another kind, and PlatformError if it cannot be written to."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
         if content and not {*content} & {*_CONTENT}:

@@ -133,7 +133,7 @@ class RunningEpisode:
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:
-            # a notebook imports from its folder; services inherit the variable, so other programs leave it alone
+            # a notebook imports from its folder; set only then, because services inherit the variable
             environment["PYTHONPATH"] = import_path()
         process = subprocess.Popen(
             python_command(*program),
@@ -146,7 +146,7 @@ class RunningEpisode:
             pass_fds=() if lock is None else (lock,),
         )
         if cores:
-            # services inherit this, so that episodes on other cores do not feel them
+            # services inherit the affinity, so that they do not slow episodes on other cores
             os.sched_setaffinity(process.pid, cores)
         assignment = EpisodeAssignment(
             plan=waiting.plan,
@@ -188,7 +188,7 @@ class RunningEpisode:
         """Kill an episode whose process was suspended by a signal: its measurements have a gap."""
         if self.outcome is None and is_stopped(self.process.pid):
             failure = "the episode's process was stopped by a signal, so its data is invalid. Let it run"
-            self.outcome = EpisodeOutcome(episode=self.plan.episode, failure=failure, spoiled_by_host=True)
+            self.outcome = EpisodeOutcome(episode=self.plan.episode, failure=failure, disturbed_by_host=True)
             self.process.kill()
 
     def finish(self, remove_lost: Callable[[str], None]) -> EpisodeResult:
@@ -341,7 +341,7 @@ class EpisodeHost:
             with self._lock:
                 del self._running[id(episode)]
         with self._lock:
-            self._limit.take(result.outcome, episode.started)
+            self._limit.adapt(result.outcome, episode.started)
         return result
 
     def _listen(self, episode: RunningEpisode, is_stopped: Callable[[], bool], report: Callable[[str], None]) -> None:

@@ -159,8 +159,8 @@ class WaitingEpisode:
 class HostLimit:
     """Adaptive limit of concurrent episodes on one host.
 
-    After an episode disturbed by the host, the limit falls by 25 %, and by 1 at least. After as many successes in a
-    row as the limit, and 2 at least, it rises by 1. A disturbance of several concurrent episodes counts once.
+    After an episode disturbed by the host, the limit falls by 25 %, but at least by 1. It rises by 1 after as many
+    successes in a row as the limit, but at least 2. A disturbance of several concurrent episodes counts once.
 
     Parameters
     ----------
@@ -186,9 +186,9 @@ class HostLimit:
             return f"the host is short of CPU: {host.use}"
         return ""
 
-    def take(self, outcome: EpisodeOutcome, started_s: float) -> None:
+    def adapt(self, outcome: EpisodeOutcome, started_s: float) -> None:
         """Adapt the limit to the outcome of a run that started at a monotonic time."""
-        if outcome.spoiled_by_host:
+        if outcome.disturbed_by_host:
             self._succeeded = 0
             if started_s > self._lowered_s:
                 self._limit, self._lowered_s = max(1, self._limit - max(1, self._limit // 4)), self._clock()
@@ -246,14 +246,14 @@ class EpisodeQueue:
         """Append an episode again if its run failed and may succeed the next time; return whether it is repeated."""
         if not outcome.failure:
             return False
-        own_failures = episode.own_failures + (not outcome.spoiled_by_host)
+        own_failures = episode.own_failures + (not outcome.disturbed_by_host)
         may_repeat = outcome.retriable and not outcome.interrupted
         if not may_repeat or own_failures >= OWN_ATTEMPTS or episode.attempt >= HOST_ATTEMPTS:
             return False
-        pause_s = self._pause_s * episode.attempt if outcome.spoiled_by_host else 0.0
+        pause_s = self._pause_s * episode.attempt if outcome.disturbed_by_host else 0.0
         begin_s = self._clock() + pause_s
         self._waiting.append(replace(episode, attempt=episode.attempt + 1, own_failures=own_failures, begin_s=begin_s))
-        cause = ", probably because of the host" if outcome.spoiled_by_host else ""
+        cause = ", probably because of the host" if outcome.disturbed_by_host else ""
         self.notices.append(
             f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void "
             f"({brief(outcome.failure, _LONGEST_REASON)}){cause}; it will be repeated after the others"

@@ -74,7 +74,7 @@ class CampaignHost(Protocol):
     """The machines on which the episodes of a campaign run."""
 
     @property
-    def here(self) -> PlatformHost:
+    def local_host(self) -> PlatformHost:
         """This machine as host of the platform; it undoes the changes of killed runs."""
         ...
 
@@ -141,7 +141,7 @@ def run_episodes(
     *,
     progress: Callable[[CampaignProgress], None],
     should_stop: Callable[[], bool],
-    take: Callable[[EpisodeResult], Sequence[WaitingEpisode]] = lambda result: (),
+    handle_result: Callable[[EpisodeResult], Sequence[WaitingEpisode]] = lambda result: (),
     repairs: Mapping[str, Sequence[RepairOrder]] = MappingProxyType({}),
 ) -> list[EpisodeResult]:
     """Run plans and return their results in the order in which they ended.
@@ -154,7 +154,7 @@ def run_episodes(
     ----------
     progress
         Called several times a second.
-    take
+    handle_result
         Called with each final result; returns further episodes to run.
     repairs
         By episode id, repairs to try in order until one succeeds; episodes with repairs are not written.
@@ -193,7 +193,7 @@ def run_episodes(
                 final = _repeat_or_end(queue, waiting, result, is_stopping=should_stop())
                 if final is not None:
                     results.append(final)
-                    queue.extend(take(final))
+                    queue.extend(handle_result(final))
             report()
     except ExecutorLost as error:
         done = sum(not result.failure for result in results)

@@ -95,7 +95,7 @@ class ThisMachine:
 
     Parameters
     ----------
-    here
+    local_host
         This machine as host of the platform.
     root
         Target folder.
@@ -105,21 +105,21 @@ class ThisMachine:
         Maximum number of concurrent episodes; by default, the capacity of the machine.
     """
 
-    def __init__(self, here: PlatformHost, root: Path, plans: Sequence[Plan], jobs: int | None = None) -> None:
-        self.here = here
+    def __init__(self, local_host: PlatformHost, root: Path, plans: Sequence[Plan], jobs: int | None = None) -> None:
+        self.local_host = local_host
         self._root, self._plans, self._jobs = root, plans, jobs
 
     def check(self) -> list[str]:
         """Return sentences for the user; raise PlatformError if episodes cannot run."""
-        return [*self.here.check(), *check_planned_stores(self.here, self._plans)]
+        return [*self.local_host.check(), *check_planned_stores(self.local_host, self._plans)]
 
     def episode_capacity(self) -> int:
         """Return the maximum number of concurrent episodes."""
-        return self._jobs or self.here.episode_capacity()
+        return self._jobs or self.local_host.episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
         """Return the missing capabilities among `needs`, with the reasons."""
-        return self.here.unsupported_needs(needs)
+        return self.local_host.unsupported_needs(needs)
 
     def machines(self) -> dict[str, Any]:
         """Describe this machine for a version's provenance."""
@@ -131,9 +131,9 @@ class ThisMachine:
         executor = LocalExecutor(
             EpisodeHost(jobs),
             self._root,
-            self.here.settings,
+            self.local_host.settings,
             lock=lock,
-            remove_lost=lambda episode: remove_lost_episode(self._root, episode, self.here),
+            remove_lost=lambda episode: remove_lost_episode(self._root, episode, self.local_host),
         )
         try:
             yield executor

@@ -172,7 +172,7 @@ def mitigate(
     with translate_resource_errors(root):
         make_output_folder(root / MITIGATIONS)
         with lock_folder(root, "mitigate", notify=notify) as lock:
-            for sentence in remove_abandoned(root, lambda platform: host.here).left:
+            for sentence in remove_abandoned(root, lambda platform: host.local_host).remaining:
                 notify(sentence)
             attempts = _Attempts(root, planned, in_turn)
             due, jobs = len(planned) - len(attempts.done), host.episode_capacity()
@@ -186,10 +186,10 @@ def mitigate(
                     executor,
                     progress=progress,
                     should_stop=should_stop,
-                    take=attempts.take,
+                    handle_result=attempts.record,
                     repairs={episode: _repairs(group) for episode, group in attempts.groups.items()},
                 )
-            await_removal_or_notify(host.here, [attempt.id for attempt in planned], notify)
+            await_removal_or_notify(host.local_host, [attempt.id for attempt in planned], notify)
     return MitigationCampaign(
         root=root,
         mitigations=tuple(attempts.done[attempt.id] for attempt in planned if attempt.id in attempts.done),
@@ -206,7 +206,7 @@ class _Attempts:
         self.done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
         self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.done], in_turn)
 
-    def take(self, result: EpisodeResult) -> list[WaitingEpisode]:
+    def record(self, result: EpisodeResult) -> list[WaitingEpisode]:
         """Write the attempts that an episode made, and return episodes for the rest of its group."""
         group = self.groups[result.episode]
         tried = _apply_outcome(group, result.outcome)

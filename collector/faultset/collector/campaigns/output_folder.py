@@ -146,12 +146,12 @@ class RemovalResult:
     ----------
     episodes
         Episodes whose changes were undone and whose folders were removed.
-    left
+    remaining
         A sentence for everything that was not removed because it may still be in use.
     """
 
     episodes: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
 
 
 def remove_abandoned(
@@ -176,7 +176,7 @@ def remove_abandoned(
     removal = RemovalResult()
     for working in working_folders(root):
         if isinstance(working, DataError):
-            removal.left.append(f"{working}; left alone: remove it if no episode runs")
+            removal.remaining.append(f"{working}; not removed: delete it if no episode runs")
         elif _is_abandoned(working, take_over, removal):
             host = host_of(working.note.platform)
             if host is not None:
@@ -196,7 +196,7 @@ def remove_abandoned(
         if _is_unfinished_episode(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
         else:
-            removal.left.append(
+            removal.remaining.append(
                 f"{unfinished} contains other files than an unfinished episode; not removed: move it away"
             )
     remove_abandoned_runs(root, host_of, removal, take_over=take_over)
@@ -212,14 +212,14 @@ def remove_abandoned_runs(
         if state == "alive":
             continue
         if state == "unknown" and not take_over:
-            removal.left.append(
+            removal.remaining.append(
                 f"{folder.path} belongs to {folder.owner}, another machine or container, and may still be in use; not "
                 "removed: a worker there will remove it, or run 'faultset recover --break-lock'"
             )
             continue
         inner = remove_abandoned(folder.path, host_of, take_over=take_over)
         removal.episodes.extend(inner.episodes)
-        removal.left.extend(inner.left)
+        removal.remaining.extend(inner.remaining)
         folder.remove()
 
 
@@ -255,13 +255,13 @@ def _is_abandoned(working: WorkingFolder, take_over: bool, removal: RemovalResul
     if state == "alive":
         return False
     if state == "unknown" and not take_over:
-        removal.left.append(
+        removal.remaining.append(
             f"episode {working.note.episode} belongs to {owner}, another machine or container, and may still run; not "
             "removed: run 'faultset recover --break-lock' once it has ended"
         )
         return False
     if objection := working.objection():
-        removal.left.append(f"{working.path}: {objection}; not removed")
+        removal.remaining.append(f"{working.path}: {objection}; not removed")
         return False
     return True
 

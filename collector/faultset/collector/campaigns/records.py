@@ -87,9 +87,9 @@ def write_campaign(
     Parameters
     ----------
     request
-        None when the plans are those of an earlier campaign.
+        None if the plans are those of an earlier campaign.
     as_in
-        Where the plans of an earlier campaign were read.
+        File or folder from which the plans of an earlier campaign were read.
     unsupported
         Faults that were requested and that the platform cannot inject, with the reason.
     settings

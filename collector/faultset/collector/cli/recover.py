@@ -76,13 +76,13 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
             raise UsageError(f"--telemetry does not apply to platform {platform}; omit it, or choose another platform")
         orphans += host.remove_telemetry()
     if as_json:
-        show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.left})
-    elif removal.episodes or orphans or not (removal.left or refusal):
+        show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.remaining})
+    elif removal.episodes or orphans or not (removal.remaining or refusal):
         _print_removal(removal.episodes, orphans)
     if refusal:
         raise refusal
-    if removal.left:
-        raise DataError("; ".join(removal.left))
+    if removal.remaining:
+        raise DataError("; ".join(removal.remaining))
 
 
 def _clean_folder(folder: Path, platform: str, host: PlatformHost, *, break_lock: bool) -> RemovalResult:

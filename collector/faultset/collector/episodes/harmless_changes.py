@@ -30,7 +30,7 @@ from faultset.core.times import rfc3339
 REPLACING: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
 """Kinds that add or replace pods."""
 _CONFIRMING_S = 10.0
-"""How long after its onset a fault is in effect and confirmed, so that decoys may hit its target."""
+"""Seconds from the onset until a fault is in effect and confirmed; later decoys may hit its target."""
 _SETTLING_S = 3.0
 _ROUNDING_S = 0.001
 
@@ -241,7 +241,7 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
 
 
 def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
-    """Roll out another healthy build, another one for each number; where builds are not ours, restart the pods."""
+    """Roll out another healthy build, a different one for each number; restart the pods if the builds are not ours."""
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {}

@@ -29,7 +29,7 @@ class HostTooBusy(PlatformError):
 
 
 class UnexplainedRequestChange(HostTooBusy):
-    """Client requests did what the fault cannot have caused."""
+    """Client requests changed in a way that the fault cannot explain."""
 
     void_cause = "requests moved without the fault"
 

@@ -78,8 +78,8 @@ class CpuUse:
 class CpuPressure:
     """Measures idle CPU and the time in which processes wait for CPU.
 
-    Waiting is measured by the kernel's pressure stall information of this process's control group, if it has one of its
-    own, or of the machine, or else by how late a thread wakes up.
+    The waiting time is the kernel's pressure stall information of this process's control group, or of the machine for a
+    process in the root group. Without this information it is the wake-up delay of a thread.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _group_files() -> list[Path]:
         group = re.search(r"^0::/(.+)$", _GROUP.read_text(), re.MULTILINE)
     except OSError:
         return []
-    mounts = [part.mountpoint for part in psutil.disk_partitions(all=True) if part.fstype == "cgroup2"]
+    mounts = [mount.mountpoint for mount in psutil.disk_partitions(all=True) if mount.fstype == "cgroup2"]
     return [Path(mount, group[1], "cpu.pressure") for mount in mounts] if group else []
 
 

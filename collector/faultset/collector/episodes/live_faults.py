@@ -67,7 +67,7 @@ def build_live_fault(
 
 
 class RepairWaits:
-    """Waits during a repair, which notice an interrupt and a disturbed host, and repeat the injection when it is due.
+    """Waits during a repair. They fail on an interrupt or a disturbed host, and repeat the injection when it is due.
 
     Parameters
     ----------
@@ -108,5 +108,5 @@ class RepairWaits:
             self._clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))
 
     def stop_repetition(self) -> None:
-        """Inject no more."""
+        """Stop repeating the injection."""
         self._next_ns = None

@@ -58,7 +58,7 @@ class EpisodeOutcome(Message):
         Why the episode failed; empty on success.
     retriable
         Whether the same plan may succeed next time.
-    spoiled_by_host
+    disturbed_by_host
         Whether a busy host probably caused the failure.
     void_cause
         Kind of the failure, for counts of void attempts.
@@ -79,7 +79,7 @@ class EpisodeOutcome(Message):
     verdict: str | None = None
     interrupted: bool = False
     retriable: bool = True
-    spoiled_by_host: bool = False
+    disturbed_by_host: bool = False
     void_cause: str = OTHER_FAILURE
     needs_recovery: bool = False
     exit_code: int = 0

@@ -91,7 +91,7 @@ def recorded_rows(platform: EpisodePlatform, table: str, start_ns: int, end_ns: 
 
 
 def read_early(platform: EpisodePlatform, bounds: ViewBounds, fault_ns: int | None) -> None:
-    """Start reading rows from before the fault; nothing else may use the platform within the view."""
+    """Start reading the view's rows from before the fault in the background, for sources that support it."""
     for source in platform.sources.values():
         if isinstance(source, EarlyReader):
             source.read_early(bounds.start_ns, bounds.end_ns, fault_ns or bounds.end_ns)
@@ -126,7 +126,7 @@ class LiveRecording:
         self._writer: EpisodeWriter | None = None
 
     def up_to(self, now_ns: int) -> EpisodeView:
-        """Return the view that ends now; invalidates the view before it."""
+        """Return the view that ends at `now_ns`; views returned earlier become invalid."""
         self.close()
         self._scratch = tempfile.TemporaryDirectory(prefix="faultset-live-", dir=self._folder)
         self._writer = EpisodeWriter(self._scratch.name, self._record.plan.episode, quick=True).__enter__()
@@ -290,7 +290,7 @@ def write_episode(
     Raises
     ------
     HostTooBusy
-        The fault cannot have caused what client requests did; the episode is not written.
+        Client requests changed in a way that the fault cannot explain; the episode is not written.
     """
     plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
@@ -325,7 +325,7 @@ def _judge(view: EpisodeView, record: EpisodeRecord, bounds: ViewBounds, platfor
 
 
 def _add_source_evidence(record: EpisodeRecord, platform: EpisodePlatform, added: Sequence[SourceRows]) -> None:
-    """Add what sources recorded, and what they noted while being read."""
+    """Add the number of rows or the failure of each added source, and the notes of all sources, as evidence."""
     for rows in added:
         record.add_evidence(
             "source", rows.spec.name, not rows.failure, rows.failure or count_text(len(rows.rows), "row")

@@ -64,7 +64,7 @@ class EpisodeRunner:
         self._next_check_ns = 0
         self._exit_code = 0
         self._retriable = True
-        self._spoiled_by_host = False
+        self._disturbed_by_host = False
         self._needs_recovery = False
         self._void_cause = ""
         self._handlers = self._actions.handlers()
@@ -94,7 +94,7 @@ class EpisodeRunner:
             verdict=judgement.verdict if judgement else None,
             interrupted=self.machine.interrupted,
             retriable=self._retriable,
-            spoiled_by_host=self._spoiled_by_host,
+            disturbed_by_host=self._disturbed_by_host,
             needs_recovery=self._needs_recovery,
             void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,
@@ -117,7 +117,7 @@ class EpisodeRunner:
             self._needs_recovery |= isinstance(error, UndoFailed)
             is_certain = isinstance(error, ObjectNotFound | CannotStart | UsageError | DataError)
             is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain and not isinstance(error, UndoFailed)
-            self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
+            self._disturbed_by_host |= isinstance(error, HostTooBusy) or is_busy
             is_certain |= isinstance(error, FaultNotConfirmed) and not is_busy
             self._retriable = self._retriable and not is_certain
         except Exception as error:

@@ -68,7 +68,7 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a build that waits at a share of its requests."""
+    """Roll out a build that delays a share of its requests."""
     return roll_out_build(platform, target, rng, SLOWED)
 
 
@@ -82,7 +82,7 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a build that fails at a share of its requests."""
+    """Roll out a build that fails a share of its requests."""
     return roll_out_build(platform, target, rng, FAILING)
 
 
@@ -92,8 +92,8 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     fault_type="Code Defect",
     targets=list_calling_services,
     check=runs_new_image,
-    intensity=f"a pool of {either(defect.pool_size for defect in KEEPING)}, of which "
-    f"{percent_between(defect.kept_share for defect in KEEPING)} of the calls keep a connection 2 to 5 s",
+    intensity=f"a pool of {either(defect.pool_size for defect in KEEPING)} connections; "
+    f"{percent_between(defect.kept_share for defect in KEEPING)} of the calls hold theirs for 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:

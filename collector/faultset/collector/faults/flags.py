@@ -18,10 +18,7 @@ from faultset.core.errors import PlatformError
 
 
 class _FlagFault(NamedTuple):
-    """One fault: its name, the flag, the root cause's type, a summary, and what else differs.
-
-    One of the variants is drawn.
-    """
+    """One fault; its injection draws one of the flag's `variants`."""
 
     name: str
     flag: str
@@ -51,7 +48,7 @@ _FAULTS = (
         "cart-failure",
         "cartFailure",
         "Misconfiguration",
-        "Empty carts at a store that does not exist; the order succeeds late.",
+        "Empty carts in a store that does not exist; orders succeed late.",
     ),
     _FlagFault(
         "flood-homepage",
@@ -79,7 +76,7 @@ _FAULTS = (
         "payment-failure",
         "paymentFailure",
         "Authentication Issue",
-        "Let a share of the charges fail with an invalid token.",
+        "Make a share of the charges fail with an invalid token.",
         variants=tuple(f"{number}%" for number in _PERCENT),
         intensity=f"{either(reversed(_PERCENT))} % of the charges",
     ),
@@ -87,7 +84,7 @@ _FAULTS = (
         "payment-unreachable",
         "paymentUnreachable",
         "Misconfiguration",
-        "Let checkout charge at an address that does not exist.",
+        "Make checkout send charges to an address that does not exist.",
         paper_number=12,
     ),
     _FlagFault(
@@ -100,7 +97,7 @@ _FAULTS = (
         "recommendation-cache-failure",
         "recommendationCacheFailure",
         "Code Defect",
-        "Let half of the recommendations grow a cache by a quarter.",
+        "Make half of the requests for recommendations grow a cache by a quarter.",
         gray=False,
     ),
 )

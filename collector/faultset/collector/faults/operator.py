@@ -51,7 +51,7 @@ def has_field(platform: Platform, component: str, parameters: Mapping[str, Any])
 
 
 def now_ns(platform: Platform, target: str) -> int:
-    """Return the present time, as an `observe` function: later events of the operator count."""
+    """Return the current time; as `observe`, it makes a check count only later events of the operator."""
     return time.time_ns()
 
 
@@ -89,12 +89,12 @@ REPLICAS = 100_000
 
 
 def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the StatefulSet has that size and a pod cannot be scheduled."""
+    """Check whether the StatefulSet has the requested size and a pod cannot be scheduled."""
     replicas = platform.get("StatefulSet", target)["spec"]["replicas"]
     waiting = [pod["metadata"]["name"] for pod in list_pods(platform, target) if is_unschedulable(pod)]
     if replicas != parameters["replicas"] or not waiting:
         return None
-    return f"StatefulSet {target} wants {replicas} replicas, and no node has room for pod {waiting[-1]}"
+    return f"StatefulSet {target} requests {replicas} replicas, and no node has room for pod {waiting[-1]}"
 
 
 _RESOURCE = {
@@ -144,7 +144,7 @@ def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Param
     dormant_reason="the API server refuses the operator's change, and the old pods keep running",
 )
 def invalid_security_context(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Let the component's pods run as user -1."""
+    """Make the component's pods run as user -1."""
     return set_field(platform, target, "podSecurityContext", {"runAsUser": -1})
 
 

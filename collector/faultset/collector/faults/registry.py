@@ -1,8 +1,8 @@
 """Definition and registry of faults.
 
-A fault is a function `(platform, target, rng) -> parameters` under the `fault` decorator. It only injects; the
-platform's journal undoes. Built-in and third-party faults register alike, through the entry-point group
-`faultset.faults`: the entry's name is the fault's, its value is the module that defines the fault.
+A fault is a function `(platform, target, rng) -> parameters` under the `fault` decorator. It only injects the
+fault; the platform's journal undoes it. Built-in and third-party faults register alike, through the entry-point group
+`faultset.faults`: an entry has the name of the fault, and its value is the module that defines it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FaultSpec:
     category
         `functional` has a cause that can be repaired, `symptomatic` only a symptom.
     targets
-        Gives the services of an application that the fault can be applied to.
+        Returns the services of an application that the fault can be applied to.
     root_cause_kind
         Kind of the object at fault if it is named like the target.
     root_cause
@@ -149,7 +149,7 @@ class FaultSpec:
             for value in values:
                 if value not in get_args(permitted):
                     allowed = ", ".join(get_args(permitted))
-                    raise ValueError(f'fault {self.name} has {field} "{value}"; permitted are {allowed}')
+                    raise ValueError(f'fault {self.name} has {field} "{value}"; use {allowed}')
         if self.check_sees == "events" and self.observe is None:
             raise ValueError(f"fault {self.name} has a check that sees events; also declare observe")
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name) or self.name in (NOOP, ALL):
@@ -180,7 +180,7 @@ class FaultSpec:
     def inject_with(
         self, platform: Platform, target: str, rng: np.random.Generator, course: Course | None
     ) -> Parameters:
-        """Inject the fault, with a course if one is given; return the parameters."""
+        """Inject the fault, with a course if there is one; return the parameters."""
         arguments = {} if course is None or not self.schedules else {"course": course}
         return dict(self.inject(platform, target, rng, **arguments))
 

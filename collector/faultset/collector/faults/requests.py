@@ -24,7 +24,7 @@ _MIN_REQUESTS = 10
 
 
 def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
-    """Draw the share of requests, their caller, sometimes an operation, and a missing course.
+    """Draw the share of requests, their caller, sometimes an operation, and the course unless one is given.
 
     If the platform cannot distinguish callers, the fault affects all requests to the target or the operation.
     """
@@ -55,13 +55,13 @@ def _common_operations(platform: Platform, caller: str, callee: str) -> list[str
         call.operation for call in platform.app.services[caller].operations_called() if call.service == callee
     }
     names = sorted(name for name in operations if "{" not in name)
-    counts = _spans_lately(platform, caller)
+    counts = _count_recent_spans(platform, caller)
     if not counts.keys() & set(names):
         return names
     return [name for name in names if counts[name] >= _MIN_REQUESTS]
 
 
-def _spans_lately(platform: Platform, service: str) -> Counter[str]:
+def _count_recent_spans(platform: Platform, service: str) -> Counter[str]:
     """Count the recent spans of a service by operation."""
     end_ns = time.time_ns()
     counts: Counter[str] = Counter()

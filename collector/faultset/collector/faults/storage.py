@@ -115,7 +115,7 @@ _REPEATED_WORK = {
     **_REPEATED_WORK,
 )
 def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Lock all data of a store for a time, unlock it for a time, and so on."""
+    """Lock and unlock all data of a store repeatedly."""
     return begin_repeated_work(platform, target, rng, "lock")
 
 
@@ -124,7 +124,7 @@ def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     **_REPEATED_WORK,
 )
 def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Run a query in a store that compares everything with everything, with pauses."""
+    """Run a query that compares all pairs of a store's rows, again and again with pauses."""
     return begin_repeated_work(platform, target, rng, "report")
 
 
@@ -169,7 +169,7 @@ def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[
     needs=("exec", "runtime"),
 )
 def poison_message(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Publish a message with a truncated body; its consumers retry it and reach no other one."""
+    """Publish a message with a truncated body; consumers stop at it and never reach later messages."""
     services = platform.app.services
     topics = {
         consumer.topic

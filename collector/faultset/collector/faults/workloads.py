@@ -161,7 +161,7 @@ def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
-    """Return the container's number of restarts and its last end."""
+    """Return the container's number of restarts and its last termination."""
     status = container_status(platform, target)
     return status.get("restartCount", 0), last_end(status)
 

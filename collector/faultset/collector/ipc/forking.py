@@ -1,4 +1,4 @@
-"""Forks processes that become a program, which has its modules already."""
+"""Start programs in forked processes, which need not import their modules again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultset.core.processes import die_with_parent, name_process
 
 
 def check_single_thread() -> None:
-    """Raise RuntimeError if this process has several threads, of which a forked one has only one."""
+    """Raise RuntimeError if this process has several threads, because a fork copies only the calling thread."""
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate())
         raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
@@ -46,7 +46,7 @@ def spawn(
     program
         A function of the arguments after the program's name, or the file to execute.
     group
-        Process group that the child has joined on return; 0 for a new group, None for a new session.
+        Process group of the child, joined before this returns; 0 for a new group, None for a new session.
     output
         File descriptors for stdout and stderr; closed here.
     delay_s
@@ -124,7 +124,7 @@ def _detach(output: tuple[int, int]) -> None:
 
 
 def _join(pid: int, group: int) -> None:
-    """Put a child into its group, in case it has not joined yet."""
+    """Put a child into its group, unless it has joined already or has ended."""
     try:
         os.setpgid(pid, group)
     except (PermissionError, ProcessLookupError):

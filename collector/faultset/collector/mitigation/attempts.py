@@ -152,7 +152,7 @@ class MitigationAttempt:
 
 
 class _Watch:
-    """Tracks since when an application has been healthy."""
+    """Waits until an application has been healthy for long enough."""
 
     def __init__(self, judge: RepairJudge, live: LiveFault, sustain_s: float):
         self._judge, self._live, self._sustain_ns = judge, live, round(sustain_s * SECOND_NS)

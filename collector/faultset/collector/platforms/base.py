@@ -90,7 +90,7 @@ class HostLoad:
 
 
 class Platform(ABC):
-    """Kubernetes objects and recorded telemetry, as faults and checks use them.
+    """Access of faults and checks to Kubernetes objects and recorded telemetry.
 
     Every verb that changes something writes its undo operation to the journal first. A platform overrides `exec`,
     `kill`, `impair` and `change_secret` if it supports them. Campaigns skip faults whose declared needs a host lacks.
@@ -173,14 +173,14 @@ class Platform(ABC):
         self._refuse("change Secrets", "secret")
 
     def fail(self, pod: str) -> str | None:
-        """Replace the pod's images by one that does nothing until the undo, and return that image.
+        """Replace the pod's images with the pause image until the undo; return its name.
 
-        None if the platform has no special mechanism; the caller then patches the image.
+        Returns None if the platform has no special mechanism; the caller then patches the image.
         """
         return None
 
     def disturbance_evidence(self, pod: str) -> str | None:
-        """Return a sentence that the pod's network is disturbed now; None if it is not."""
+        """Return a sentence about the current disturbance of the pod's network; None without one."""
         packets = self.impaired_packets(pod)
         return f"{packets} packets of {pod} disturbed" if packets else None
 

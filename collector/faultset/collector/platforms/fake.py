@@ -76,7 +76,7 @@ _RESTART_S = 45.0
 
 
 class FakeSource:
-    """A source that returns given rows."""
+    """A source that returns `rows`."""
 
     def __init__(self, table: str, rows: list[dict[str, Any]]):
         self.table, self.rows = table, rows

@@ -35,7 +35,7 @@ class Phases:
     baseline_s: float
     """Mean length of the view before the fault; the onset is drawn around its end."""
     fault_s: float
-    """Mean length of the view from the onset on."""
+    """Mean length of the view after the onset."""
     cooldown_s: float
     """Time after the recovery for late telemetry; reading starts in its last seconds."""
 
@@ -114,7 +114,7 @@ class PlatformHost(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """JSON values with which another process can open the same host."""
+        """JSON values from which another process can create the same host."""
         ...
 
     def requirements(self) -> list[Requirement]:

@@ -144,7 +144,7 @@ def undo_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[UndoOpe
 
 
 def undo_of_secret(changed: SecretKey, copied_from: SecretKey) -> list[UndoOperation]:
-    """Return the operation that restores a key of a Secret from another Secret, so that the journal has no text."""
+    """Return the operation that copies a key back from another Secret; the journal never contains its text."""
     return [{"verb": "copy-secret", "name": changed.secret, "key": changed.key, "from": [*copied_from]}]
 
 
@@ -218,19 +218,19 @@ class Journal:
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
     def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
-        """Record an event without a change, such as the start of a phase; `visible` as in `operation`."""
+        """Record an event that changes nothing, such as the start of a phase; `visible` as in `operation`."""
         seq, self._next = self._next, self._next + 1
         record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
         self._write({**record, "visible": list(visible)})
 
-    def undone(self, seq: int) -> None:
+    def mark_undone(self, seq: int) -> None:
         """Record that an operation has been undone."""
         self._write({"seq": seq, "state": "undone", "time_ns": time.time_ns()})
 
     def accept(self) -> None:
-        """Let all changes so far stay: nothing of them is undone."""
+        """Mark all changes so far as undone, so that `undo` leaves them in place."""
         for seq, _ in self.open_undo_operations():
-            self.undone(seq)
+            self.mark_undone(seq)
 
     def open_undo_operations(self, scope: str | None = None) -> list[tuple[int, list[UndoOperation]]]:
         """Return `(seq, undo operations)` of operations that are not undone yet, newest first.
@@ -248,7 +248,7 @@ class Journal:
         return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
     def discard(self, count: int) -> int:
-        """Forget the first `count` records, and return how many of them are kept because their undo is still due.
+        """Drop the first `count` records except those still to be undone; return how many of them remain.
 
         The file keeps all records.
         """

@@ -28,7 +28,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 class UndoFailed(PlatformError):
-    """A change of an episode could not be undone; the cause is not a busy host."""
+    """A change of an episode could not be undone; never attributed to a busy host."""
 
 
 class JournaledObjects(ABC):
@@ -167,14 +167,14 @@ class JournaledObjects(ABC):
                 except PlatformError as error:
                     failures.append(f"operation {seq}: {error}")
                     continue
-                self.journal.undone(seq)
+                self.journal.mark_undone(seq)
         finally:
             self._restart_waiting()
         if failures:
             raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
 
     def execute_undo(self, operation: UndoOperation) -> None:
-        """Execute one undo operation, which may be repeated; raise PlatformError if it is not possible now."""
+        """Execute one undo operation, which may already have run; raise PlatformError if it is not possible now."""
         match operation["verb"]:
             case "patch":
                 self._patch_back(operation["kind"], operation["name"], operation["change"])
@@ -209,7 +209,7 @@ class JournaledObjects(ABC):
             return
 
     def _patch_back(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        """Patch an object; a missing pod was already replaced by one without the change."""
+        """Patch an object; ignore a missing pod, since its replacement does not have the change."""
         try:
             self._patch(kind, name, change)
         except ObjectNotFound:
@@ -223,9 +223,9 @@ class JournaledObjects(ABC):
         self._patch("Secret", name, {"data": {key: text}})
 
     def _create_again(self, manifest: Mapping[str, Any]) -> None:
-        """Create an object, or restore the content of one that was created since.
+        """Create an object, or restore its content if it already exists again.
 
-        Waits for an object that is being deleted, and deletes one whose content cannot be restored.
+        Waits while the old object is being deleted, and deletes an object whose content cannot be restored.
         """
         kind, name = manifest["kind"], manifest["metadata"]["name"]
 

@@ -178,7 +178,7 @@ class EventRecorder:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectState:
-    """The state of an object since `time_ns`; None after deletion. `data` contains the texts of a ConfigMap."""
+    """The state of an object since `time_ns`, None after deletion; `data` contains the texts of a ConfigMap."""
 
     time_ns: int
     kind: str
@@ -222,7 +222,7 @@ class ChangeLog:
         self.observations.append(observation)
 
     def discard(self, before_ns: int) -> None:
-        """Forget the states before a time, except the last of each object that existed then."""
+        """Remove the states before a time, except the last state of each object that existed at that time."""
         earlier = list(takewhile(lambda observation: observation.time_ns < before_ns, self.observations))
         current: dict[tuple[str, str], ObjectState] = {}
         for observation in earlier:

@@ -80,7 +80,7 @@ class EventSource:
         return _build_batches("events", rows)
 
     def discard(self, before_ns: int) -> None:
-        """Forget the events before a time."""
+        """Remove the events before a time."""
         # another thread appends, so only the beginning is changed
         del self._log.events[: sum(1 for _ in takewhile(lambda event: event.time_ns < before_ns, self._log.events))]
 
@@ -114,7 +114,7 @@ class ObjectSource:
         return _build_batches("objects", rows)
 
     def discard(self, before_ns: int) -> None:
-        """Forget the states before a time."""
+        """Remove the states before a time."""
         self._log.discard(before_ns)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ def _sort_key(path: Path) -> tuple[str, int]:
 
 
 def _offset_of(path: Path, time_ns: int, start: int) -> int:
-    """Return the position of the first line from a time on, not before `start`."""
+    """Return the offset of the first line at or after a time, searching from offset `start`."""
     with path.open("rb") as file:
         file.seek(start)
         for line in file:

@@ -24,9 +24,9 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import RecordingContext
 
 _HISTORY_S = 30.0
-"""Telemetry before an incident's healthy time that is kept for its verdict."""
-_LOOK_NS = 5 * SECOND_NS
-"""Time between two looks at how late the host is."""
+"""Seconds of telemetry before an incident's healthy time that are kept for its verdict."""
+_CHECK_NS = 5 * SECOND_NS
+"""Interval between checks of the host's delays."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class RecordingActions(EpisodeActions):
         self._incidents: list[LiveIncident] = []
         self._decoy_schedules: list[DecoySchedule] = []
         self._healthy_since_ns = 0
-        self._last_ns = self._looked_ns = self._next_look_ns = 0
+        self._last_ns = self._checked_ns = self._next_check_ns = 0
         self._worst_ms = 0.0
         self._load_start_ns = 0
         self._recover_until_ns: int | None = None
@@ -150,9 +150,9 @@ class RecordingActions(EpisodeActions):
                 case "active" if now_ns >= incident.undo_at_ns:
                     self._end(incident)
                 case "active":
-                    incident.look()
+                    incident.check()
                 case "recovering":
-                    self._look_for_recovery(incident, now_ns)
+                    self._check_recovery(incident, now_ns)
                 case _:
                     return
         except (NotRecovered, UndoFailed):
@@ -177,10 +177,10 @@ class RecordingActions(EpisodeActions):
         incident.judge(self._healthy_since_ns, is_busy=self._pressure.is_busy(window_s=incident.planned.length_s))
         self._note(incident)
 
-    def _look_for_recovery(self, incident: LiveIncident, now_ns: int) -> None:
+    def _check_recovery(self, incident: LiveIncident, now_ns: int) -> None:
         """End an incident once the application is healthy; raise PlatformError if it never recovers."""
         others_act = any(other.state == "active" for other in self._incidents)
-        if incident.look_for_recovery():
+        if incident.check_recovery():
             self._note(incident)
             if not any(other.state in ("active", "recovering") for other in self._incidents):
                 self._healthy_since_ns, self._recover_until_ns = self._clock.time_ns(), None
@@ -208,19 +208,19 @@ class RecordingActions(EpisodeActions):
             self._chunks.add_void(row["inject_start"], end_ns, "fault", incident.problem)
 
     def _note_host(self, now_ns: int) -> None:
-        """Declare the last seconds void if the host was late or short of CPU."""
+        """Mark the last seconds as void if the host was late or short of CPU."""
         assert self._chunks is not None
-        if now_ns < self._next_look_ns:
+        if now_ns < self._next_check_ns:
             return
-        late_ms, start_ns = self.platform.host_load().worst_ms or 0.0, self._looked_ns
+        late_ms, start_ns = self.platform.host_load().worst_ms or 0.0, self._checked_ns
         if start_ns and late_ms > max(LARGEST_DELAY_MS, self._worst_ms):
             start_ns = max(start_ns - round(late_ms * 1e6), self.machine.view_start_ns)
             self._chunks.add_void(start_ns, now_ns, "host", f"the host was {late_ms:.0f} ms late")
-        self._worst_ms, self._looked_ns = max(self._worst_ms, late_ms), now_ns
-        self._next_look_ns = now_ns + _LOOK_NS
+        self._worst_ms, self._checked_ns = max(self._worst_ms, late_ms), now_ns
+        self._next_check_ns = now_ns + _CHECK_NS
 
     def _needed_ns(self, now_ns: int) -> int:
-        """Return the time from which on telemetry is needed for verdicts."""
+        """Return the earliest time whose telemetry verdicts still need."""
         history_ns = round((self.plan.phases.baseline_s + _HISTORY_S) * SECOND_NS)
         starts = [
             incident.record.inject_start_ns or now_ns
@@ -237,7 +237,7 @@ class RecordingActions(EpisodeActions):
         self.platform.undo()
 
     def collect(self) -> None:
-        """Write the rest, up to the last step at which all was well."""
+        """Write the remaining telemetry, up to the last step without a problem."""
         if self._chunks is None:
             return
         failed = bool(self.machine.failure)

@@ -27,7 +27,7 @@ from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, rea
 from faultset.datasets.format.schemas import TABLES, without_episode
 
 TRACE_MARGIN_S = 10.0
-"""Time around a chunk in which the rest of its traces is looked for."""
+"""Seconds before and after a chunk in which the remaining spans of its traces are searched."""
 LOAD_STEP_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ChunkRecorder:
         self._mark_interrupted()
 
     def _mark_interrupted(self) -> None:
-        """Declare the time of incidents void that an earlier segment has not ended."""
+        """Mark as void the time of incidents that an earlier segment did not finish."""
         end_ns = self._writer.end_ns
         if end_ns is None:
             return
@@ -95,7 +95,7 @@ class ChunkRecorder:
         self._rows[table].append(dict(row))
 
     def add_void(self, start_ns: int, end_ns: int, reason: str, detail: str) -> None:
-        """Declare a stretch void; a stretch that continues the last one extends it."""
+        """Mark a period as void; a period that continues the last one extends it."""
         voids = self._rows["voids"]
         if voids and voids[-1]["reason"] == reason and start_ns <= voids[-1]["end"] <= end_ns:
             voids[-1]["end"] = end_ns
@@ -103,7 +103,7 @@ class ChunkRecorder:
             self.add("voids", {"start": start_ns, "end": end_ns, "reason": reason, "detail": detail})
 
     def set_incident(self, row: Mapping[str, Any]) -> None:
-        """Replace the row of an incident, which the next chunk gets."""
+        """Replace the row of an incident, which is written with the next chunk."""
         self._incidents[row["incident"]] = dict(row)
 
     def write_due(self, now_ns: int, needed_ns: int) -> bool:
@@ -112,7 +112,7 @@ class ChunkRecorder:
         Parameters
         ----------
         needed_ns
-            Time from which on telemetry is still needed for verdicts.
+            Earliest time whose telemetry verdicts still need.
         """
         end_ns = self.start_ns + self._chunk_ns
         if now_ns < end_ns + LATE_S * SECOND_NS:
@@ -154,7 +154,7 @@ class ChunkRecorder:
         _log.info("chunk written: %s", ", ".join(f"{sum(map(len, rows))} {name}" for name, rows in tables.items()))
 
     def _take(self, table: str, end_ns: int) -> list[dict[str, Any]]:
-        """Remove and return the rows of a truth table that belong to the chunk; cut stretches at its end."""
+        """Remove and return the rows of a truth table that belong to the chunk; cut periods at its end."""
         rows, self._rows[table] = self._rows[table], []
         for row in rows:
             start_ns = row.get("start", row.get("time")) or 0

@@ -102,7 +102,7 @@ class LiveIncident:
         with self._journal.scope(self.id):
             self._steps.inject(onset_ns)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Confirm the fault, and inject a repeating one again."""
         fault = self.record.faults[0]
         if self.record.inject_start_ns is not None and fault.is_due(self._clock.time_ns(), self.record.inject_start_ns):
@@ -110,7 +110,7 @@ class LiveIncident:
         self._steps.confirm()
 
     def undo(self) -> None:
-        """Undo the fault; the others stay."""
+        """Undo the fault of this incident only."""
         self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
         self._steps.confirm()
         for fault in self.record.unconfirmed:
@@ -121,12 +121,12 @@ class LiveIncident:
         self.state = "recovering"
 
     def judge(self, healthy_since_ns: int, *, is_busy: bool) -> None:
-        """Judge whether clients or the target's telemetry show the fault; leave it unknown without a healthy time.
+        """Judge whether clients or the target's telemetry show the fault; unknown if the healthy time was too short.
 
         Parameters
         ----------
         healthy_since_ns
-            Time since which the application was healthy until the injection.
+            Start of the healthy time before the injection.
         """
         onset_ns, plan = self.record.inject_start_ns, self.record.plan
         assert onset_ns is not None
@@ -151,7 +151,7 @@ class LiveIncident:
         self.record.evidence += judgement.evidence
         self.problem = self.problem or reason_to_discard(judgement, is_busy=is_busy)
 
-    def look_for_recovery(self) -> bool:
+    def check_recovery(self) -> bool:
         """Return whether the application is healthy again; the incident is over then."""
         began_ns = self.record.recover_done_ns
         assert began_ns is not None

@@ -16,7 +16,7 @@ pc: Any = arrow_compute
 _RANGE = 16**8
 
 
-def kept_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
+def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
     """Return the ids of the traces to keep: with an error, slow, or in the sample.
 
     Parameters
@@ -47,7 +47,7 @@ def sample_spans(spans: pa.Table, sampling: Sampling, start_ns: int, end_ns: int
     inside = spans.filter(pa.array((times >= start_ns) & (times < end_ns)))
     if sampling.traces >= 1:
         return inside
-    return inside.filter(pc.is_in(inside["trace_id"], value_set=kept_traces(spans, sampling)))
+    return inside.filter(pc.is_in(inside["trace_id"], value_set=select_traces(spans, sampling)))
 
 
 def sample_logs(logs: pa.Table, sampling: Sampling) -> pa.Table:

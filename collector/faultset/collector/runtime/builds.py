@@ -3,8 +3,8 @@
 All tags run the same program. Each episode draws which tag has which defect. Pods read the seed of this draw from a
 Secret, whose content no table records.
 
-A process learns its tag from the environment variable FAULTSET_BUILD. Where the tool that builds images cannot set
-variables, the tag is the version of the installed distribution `faultset-build`.
+A process reads its tag from the environment variable FAULTSET_BUILD. In images whose build tool cannot set variables,
+the tag is the version of the installed distribution `faultset-build`.
 """
 
 from __future__ import annotations

@@ -62,49 +62,49 @@ class ClusterApi:
     ):
         self._connect, self._namespace, self._token = connect, namespace, token
 
-    def get(self, of: ResourceType, name: str) -> Manifest | None:
+    def get(self, resource: ResourceType, name: str) -> Manifest | None:
         """Return an object; None if it does not exist."""
         try:
-            return self._request("GET", of, name)
+            return self._request("GET", resource, name)
         except ApiRefusal as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    def list(self, of: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
+    def list(self, resource: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
         """Return the objects that have the labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        return self._request("GET", of, query=f"?labelSelector={selector}")["items"]
+        return self._request("GET", resource, query=f"?labelSelector={selector}")["items"]
 
-    def create(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+    def create(self, resource: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object; raise ApiRefusal if it exists or is invalid."""
-        return self._request("POST", of, body=manifest)
+        return self._request("POST", resource, body=manifest)
 
-    def replace(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+    def replace(self, resource: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Replace an object except for its status; raise ApiRefusal if it does not exist or is invalid."""
-        return self._request("PUT", of, manifest["metadata"]["name"], body=manifest)
+        return self._request("PUT", resource, manifest["metadata"]["name"], body=manifest)
 
-    def patch(self, of: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
+    def patch(self, resource: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
         """Apply a merge patch to an object; raise ApiRefusal if it does not exist or the result is invalid."""
-        return self._request("PATCH", of, name, body=change)
+        return self._request("PATCH", resource, name, body=change)
 
-    def set_status(self, of: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    def set_status(self, resource: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Replace the status of an object."""
-        self._request("PUT", of, f"{manifest['metadata']['name']}/status", body={**manifest, "status": status})
+        self._request("PUT", resource, f"{manifest['metadata']['name']}/status", body={**manifest, "status": status})
 
-    def delete(self, of: ResourceType, name: str) -> None:
+    def delete(self, resource: ResourceType, name: str) -> None:
         """Delete an object, if it exists."""
         try:
-            self._request("DELETE", of, name)
+            self._request("DELETE", resource, name)
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
 
     def _request(
-        self, method: str, of: ResourceType, name: str = "", *, query: str = "", body: Mapping[str, Any] | None = None
+        self, method: str, resource: ResourceType, name: str = "", *, query: str = "", body: object = None
     ) -> Any:
-        root = f"/apis/{of.api_version}" if "/" in of.api_version else f"/api/{of.api_version}"
-        path = f"{root}/namespaces/{self._namespace}/{of.plural}{'/' if name else ''}{name}{query}"
+        root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
+        path = f"{root}/namespaces/{self._namespace}/{resource.plural}{'/' if name else ''}{name}{query}"
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "Accept": "application/json"}
         if token := self._token():

@@ -142,7 +142,7 @@ class ServiceContext:
         try:
             yield
         except StoreError as error:
-            if self.persona.spans.tell_outcome:
+            if self.persona.spans.reports_outcome:
                 fail(span, str(error))
             raise
         finally:

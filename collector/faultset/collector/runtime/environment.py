@@ -31,7 +31,7 @@ class Environment:
         Namespace of the pod (POD_NAMESPACE), which distinguishes spans of several episodes.
     build:
         Tag of the image (FAULTSET_BUILD, or the version of the installed distribution).
-    hosts_instead:
+    host_overrides:
         Overrides of service hosts, by variable name (`RATE_HOST`).
     call_timeout_s:
         Timeout of calls for which the application sets none (RPC_TIMEOUT_MS); None for no limit.
@@ -46,13 +46,13 @@ class Environment:
     telemetry: str | None
     build: str
     namespace: str | None = None
-    hosts_instead: Mapping[str, str] = field(default_factory=dict[str, str])
+    host_overrides: Mapping[str, str] = field(default_factory=dict[str, str])
     call_timeout_s: float | None = None
     call_retries: int = 0
 
     def find_host_override(self, service: str) -> str | None:
         """Return the host to connect to in place of a service; None for the service itself."""
-        return self.hosts_instead.get(host_variable(service))
+        return self.host_overrides.get(host_variable(service))
 
     @property
     def listen(self) -> str:
@@ -89,7 +89,7 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
         telemetry=variables.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         namespace=variables.get("POD_NAMESPACE") or None,
         build=variables.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
-        hosts_instead={name: host for name, host in variables.items() if name.endswith("_HOST") and host},
+        host_overrides={name: host for name, host in variables.items() if name.endswith("_HOST") and host},
         call_timeout_s=_read_number(variables, "RPC_TIMEOUT_MS") / 1000 or None,
         call_retries=int(_read_number(variables, "RPC_RETRIES")),
     )

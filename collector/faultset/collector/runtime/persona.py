@@ -100,8 +100,8 @@ class Persona(ErrorTexts, LogFormat):
     request_level
         Level of the line that a frontend logs for each request.
     login_pause_s
-        Seconds before a starting service again tries to log in to a database or to fill it; None if it does not try
-        again, because the lines of the failure end the process.
+        Seconds until a starting service retries to log in to a database or to fill it; None for no retry, if the log
+        lines of the failure end the process.
     """
 
     lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-IsWanted = Callable[[], bool]
-"""Function that says whether the work should continue."""
+ShouldContinue = Callable[[], bool]
+"""Function that returns whether the work should continue."""
 
 
-def begin_work(body: Callable[[IsWanted], None], *, workers: int, seconds: float, pid_file: Path) -> None:
+def begin_work(body: Callable[[ShouldContinue], None], *, workers: int, seconds: float, pid_file: Path) -> None:
     """Start background processes and return at once.
 
     Parameters
     ----------
     body
-        Work of each process; it must often check whether to continue.
+        Work of each process; it must frequently check whether to continue.
     seconds
         Time after which the processes end.
     pid_file
@@ -53,21 +53,21 @@ def running_work(pid_file: Path) -> list[int]:
     return [pid for pid, started in recorded if _start_time(pid) == started != "0"]
 
 
-def _work(body: Callable[[IsWanted], None], end: float) -> None:
-    """Work until `end`, or until the parent process and then the one that adopted this process are gone."""
+def _work(body: Callable[[ShouldContinue], None], end: float) -> None:
+    """Work until `end`, or until the parent process and also the process that then adopted this one have ended."""
     null_device = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null_device, number)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parents = [os.getppid()]
 
-    def is_wanted() -> bool:
+    def should_continue() -> bool:
         if os.getppid() != parents[-1]:
             parents.append(os.getppid())
         return time.monotonic() < end and len(parents) < 3
 
     with contextlib.suppress(Exception):
-        body(is_wanted)
+        body(should_continue)
     os._exit(0)
 
 

@@ -124,7 +124,7 @@ def rpc_handler(
             code, message = Code.INTERNAL, str(error)
         finally:
             active.dec()
-            if style.tell_outcome:
+            if style.reports_outcome:
                 span.set_attributes(style.outcome_attributes(code))
                 if style.is_server_error(code):
                     fail(span, message)

@@ -184,7 +184,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
 
 
 def _flags(other: SpanContext | None) -> int:
-    """Return the OTLP flags that say whether a parent or linked span is from another process."""
+    """Return the OTLP flags that mark whether a parent or linked span is from another process."""
     return _HAS_REMOTE_FLAG | (_IS_REMOTE_FLAG if other is not None and other.is_remote else 0)
 
 
@@ -299,7 +299,7 @@ class Tracing:
         headers
             Headers of the message, which may name the publisher's span.
         linked
-            Whether the span begins a new trace that links to the publisher's span, in place of being its child.
+            Whether the span begins a new trace that links to the publisher's span, instead of being its child.
         """
         sent = _read_parent(headers)
         links = [Link(sent)] if linked and sent is not None else []
@@ -322,7 +322,7 @@ def _parent(context: Context) -> SpanContext | None:
 
 
 def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
-    """Return the span that headers name; None if they name none."""
+    """Return the span that headers name, or None."""
     header = headers.get("traceparent")
     if header is None:
         return None
@@ -362,6 +362,6 @@ def format_ids(span: Span) -> str:
 
 
 def fail(span: Span, message: str) -> None:
-    """Mark a span as failed, with an event that says why."""
+    """Mark a span as failed, with the reason in an event."""
     span.add_event("error", {"event": "error", "message": message})
     span.set_status(Status(StatusCode.ERROR, message))

@@ -37,26 +37,26 @@ def check_load_driver(
 
 
 async def _check(driver: LoadDriverClass, url: str, request: ScheduledRequest, options: Mapping[str, Any]) -> None:
-    made = driver(LoadTarget(url=url, local_address=None, timeout_s=_TIMEOUT_S, options=options))
+    client = driver(LoadTarget(url=url, local_address=None, timeout_s=_TIMEOUT_S, options=options))
     try:
-        results = await asyncio.gather(*(made.send(request) for _ in range(5)))
+        results = await asyncio.gather(*(client.send(request) for _ in range(5)))
         for result in results:
             _check_result(result)
             assert result.outcome == "ok", f"the outcome of an answered request must be ok, got {result.outcome}"
-        cancelled = asyncio.create_task(made.send(request))
+        cancelled = asyncio.create_task(client.send(request))
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
     finally:
-        await made.close()
+        await client.close()
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        made = driver(LoadTarget(url=closed, local_address=None, timeout_s=_TIMEOUT_S, options=options))
+        client = driver(LoadTarget(url=closed, local_address=None, timeout_s=_TIMEOUT_S, options=options))
         try:
-            result = await made.send(request)
+            result = await client.send(request)
         finally:
-            await made.close()
+            await client.close()
     _check_result(result)
     assert result.outcome in ("refused", "timeout"), (
         f"the outcome at a closed port must be refused or timeout, got {result.outcome}"

@@ -38,7 +38,7 @@ pc: Any = pyarrow.compute
 # pyarrow creates its compute functions at import, so type checkers cannot see them
 
 MIN_NUMBERS = 20
-"""Minimum number of different numbers in otherwise equal texts for one number to reveal nothing."""
+"""If otherwise equal texts contain at least this many different numbers, a single number reveals nothing."""
 
 _DIGITS = "[0-9]+"
 

@@ -138,7 +138,7 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("image tags", "rollout timing")
-"""Kinds that are tested only where pods got a new image or became ready. That they did is a legitimate clue."""
+"""Kinds that are tested only for services whose pods got a new image or became ready, which is a legitimate clue."""
 
 
 def _is_used(label: Label) -> bool:
@@ -244,7 +244,7 @@ def _count(column: pa.ChunkedArray) -> Counts:
 
 
 def _list_rebuilt(pods: Iterable[_Pod]) -> list[str]:
-    """Return the services with pods of different images: a new build was rolled out, which is no secret."""
+    """Return the services with pods of different images: a new build was rolled out, which is not secret."""
     tags: dict[str, set[str]] = {}
     for pod in pods:
         tags.setdefault(pod.service, set()).update(pod.tags)

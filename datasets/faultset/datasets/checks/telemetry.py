@@ -138,8 +138,8 @@ def _metric_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
         ("infinite", np.isinf(values), len(values)),
         ("negative", counting & (values < 0), int(counting.sum())),
     ):
-        where = np.flatnonzero(odd)
-        yield kind, len(where), total, str(rows["metric"][int(where[0])]) if len(where) else ""
+        indices = np.flatnonzero(odd)
+        yield kind, len(indices), total, str(rows["metric"][int(indices[0])]) if len(indices) else ""
     times = rows["time"].cast(pa.int64()).to_numpy()
     gap = find_common_gap(times, view.window, view.context.source_intervals_s.get("metrics"))
     yield "gap", int(gap is not None), 1, str(gap)
@@ -254,10 +254,10 @@ def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
 
 
 def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
-    """Return why none of the tables of an episode is usable, or None if one is, or if no table is named.
+    """Return why an episode has no usable data in any of the tables; None if one is usable, or without tables.
 
-    Metrics, spans, logs and requests need rows in the reference, metrics also a step shorter than it. Other tables need
-    any row.
+    Metrics, spans, logs and requests need rows in the reference. The step of metrics must also be shorter than the
+    reference. Other tables need any row.
     """
     reasons = [f"the table {name} is missing" for name in sorted(set(tables) - set(view.tables))]
     for name in sorted(set(tables) & set(view.tables)):

@@ -19,9 +19,9 @@ from faultset.datasets.recordings.window_view import WindowView
 from faultset.datasets.training.columns import service_calls
 
 MAX_STEPS = 1440
-"""Steps of a recording; a page shows some of them at a time."""
+"""Maximum number of steps of a recording; a page shows some of them at a time."""
 MAX_SERIES = 40
-"""Metrics that are shown of a recording without requests and spans."""
+"""Maximum number of metrics shown for a recording without requests and spans."""
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 """Recording -> answers of methods, with `method` and `alarm_ns`."""
 
@@ -131,11 +131,11 @@ class _Lanes:
         for step, of_step in zip(steps.tolist(), np.split(values, starts[1:]), strict=True) if len(steps) else ():
             for what, share in shares.items():
                 row = self._row(owner, what)
-                # a step at the end of a chunk gets values of two
+                # a step that two chunks share keeps the larger of their values
                 row[step] = max(row[step], float(np.quantile(of_step, share)))
 
     def clients(self) -> dict[str, Any] | None:
-        """Return the requests of clients per step; None without any."""
+        """Return the requests of clients per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
         rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}
@@ -160,7 +160,7 @@ def _without_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
 
 
 def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first metrics of a recording without calls, per step."""
+    """Return the first metrics per step, for a recording without calls."""
     frame = recording.wide(step_s=grid.step_s)
     cells = grid.cells(frame.index.astype("int64").to_numpy())
     lanes = []

@@ -217,7 +217,7 @@ def _find_reasons(export: ExportLayout, dataset: Dataset) -> dict[str, str]:
         if isinstance(export, RecordingLayout):
             reasons[recording] = export.unavailable_recording_reason(recording)
         else:
-            reasons[recording] = "the layout holds episodes and no recordings; Recording.episodes cuts some"
+            reasons[recording] = "the layout holds only episodes; cut the recording with Recording.episodes"
     return {unit: reason for unit, reason in reasons.items() if reason is not None}
 
 

@@ -36,8 +36,8 @@ _FILES = {name: name for name in TABLES} | {"spans": "traces"}
 class OTLPExport(ExportLayout):
     """`<episode>/metrics.jsonl`, `traces.jsonl` and `logs.jsonl`; events, objects and requests as log records.
 
-    Parts of histograms are sums of their own, because a recording may lack buckets that a histogram requires. The
-    metadata of a metric have its kind, and its role if it is not in the built-in catalogue.
+    Parts of histograms are separate sums, because a recording may lack buckets that a histogram requires. The metadata
+    of a metric contain its kind, and its role if it is not in the built-in catalogue.
     """
 
     def unavailable_reason(self, episode: str) -> str | None:

@@ -47,7 +47,7 @@ class TableFolderWriter:
     Parameters
     ----------
     parent
-        Folder above; created if missing.
+        Parent folder; created if missing.
     name
         Name of the folder after the commit.
     unit

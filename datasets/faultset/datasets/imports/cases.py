@@ -173,7 +173,7 @@ class ImportedCase:
 
 _WATCH_S = 1.0
 _KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
-"""Settings of glibc: cases are of similar size, so memory that one frees serves the next."""
+"""Settings of glibc that keep the memory that a case frees for the next case, which has a similar size."""
 
 
 def worker_count(cases: int, workers: int | None) -> int:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
-"""Smallest magnitude of a present-day epoch, nanoseconds in a unit, name of the unit."""
+"""Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
 
 _LONGEST_ROW = 16 << 20
-"""Bytes; messages of a megabyte occur."""
+"""Maximum number of bytes; messages of a megabyte occur."""
 _BLOCK_OF_NUMBERS = 2 << 20
 """Block size for files of numbers; reading takes a fifth less time when a block fits the processor's cache."""
 _EMPTY_OBJECT = ("labels", "attributes")
@@ -291,7 +291,7 @@ def encode_series(column: pd.Series) -> pa.DictionaryArray:
 
 
 def rename_words(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
-    """Return a text column with some words replaced, by null where the new word is None."""
+    """Return a text column with some words replaced; None replaces a word by null."""
     chunks = []
     for chunk in encode_words(column).chunks:
         words = [names.get(word, word) if word is not None else None for word in chunk.dictionary.to_pylist()]

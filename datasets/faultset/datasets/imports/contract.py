@@ -34,7 +34,7 @@ class Case:
     facts : Mapping
         Values that `load` needs from the search for cases; picklable.
     candidates : tuple of str
-        Names of alternative input files, where the source has several versions of the same telemetry. `load` reads
+        Names of alternative input files, if the source has several versions of the same telemetry. `load` reads
         the first. `--input` moves the user's choice to the front.
     has_fault : bool or None
         Whether it has a fault; None if that is unknown before the case is read.
@@ -213,7 +213,7 @@ class ImportFormat(Protocol):
     """A layout of foreign data.
 
     The class takes no arguments and holds no data. Its methods may be called in any process. `cases` and `load` call
-    `report_issues` for surprising data. Subclasses inherit `recognises`; a class that has all members need not be one.
+    `report_issues` for surprising data. Subclasses inherit `recognises`; other classes may define all members.
     """
 
     name: str

@@ -22,7 +22,7 @@ class ServedClock:
         Current time in seconds from the start of the view; its end by default.
     live_since_ns
         Time on the clock of this machine that corresponds to `now_s`. All time stamps are shifted accordingly, and time
-        passes. None if time stands still and time stamps are the recorded ones.
+        passes. None to stop the clock at `now_s` and serve recorded time stamps.
     wall_ns
         Clock of this machine.
 

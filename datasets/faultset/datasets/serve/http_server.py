@@ -22,8 +22,8 @@ from faultset.datasets.views import EpisodeView
 HOST = "127.0.0.1"
 _LARGEST_BODY = 1 << 20
 _OPEN_EPISODES = 4
-_PATHS = "served are the paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
-"""Also the answer at the root, where clients test whether a server is there."""
+_PATHS = "this server has paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
+"""Also the answer at the root, which clients request to test the server."""
 _READY = ("-/ready", "-/healthy", "ready")
 OpenEpisode = Callable[[str], tuple[EpisodeView, ServedClock]]
 """Return view and clock of an episode; "" is the only episode of a server. DataError if it does not exist."""

@@ -32,7 +32,7 @@ class JaegerApi:
     Parameters
     ----------
     telemetry
-        The served episode. A span exists from its end on.
+        The served episode. A span is visible once it has ended.
     """
 
     def __init__(self, telemetry: ServedTelemetry) -> None:

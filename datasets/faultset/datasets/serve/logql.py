@@ -29,8 +29,8 @@ _COUNT = re.compile(
     rf"(?P<pipeline>{_SELECTOR}{_STAGES})\s*\[(?P<range>\w+)\]\s*(?P<offset>offset\s+-?\w+\s*)?\)"
 )
 _SUPPORTED = (
-    "supported are stream selectors with the line filters |= != |~ !~ and conditions on labels, and count_over_time, "
-    "rate, bytes_over_time and bytes_rate of them"
+    "use stream selectors with the line filters |= != |~ !~ and conditions on labels, or count_over_time, rate, "
+    "bytes_over_time and bytes_rate of them"
 )
 
 

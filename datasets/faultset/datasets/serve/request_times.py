@@ -30,7 +30,7 @@ def single(parameters: Parameters, name: str) -> str:
 
 
 def parse_integer(parameters: Parameters, name: str, default: int) -> int:
-    """Return a parameter as an integer; raise QueryError if it is another text.
+    """Return a parameter as an integer; raise QueryError if it is not one.
 
     >>> parse_integer({"limit": ["20"]}, "limit", 100), parse_integer({}, "limit", 100)
     (20, 100)

@@ -1,4 +1,4 @@
-"""Parse log lines of usual formats, and join the lines of a record."""
+"""Parse log lines of usual formats, and join lines that belong to one record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BRACKETS = re.compile(rf"{_STAMP} \[(TRACE|DEBUG|INFO|WARN|ERROR)\]\s+")
 _BOOST = re.compile(r"\[\d{4}-\w{3}-\d\d \d\d:\d\d:\d\d\.\d+\] <(trace|debug|info|warning|error|fatal)>: ")
 _NGINX = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(debug|info|notice|warn|error|crit|alert|emerg)\] ")
 _THRIFT = re.compile(r"(Thrift): \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} ")
-"""Messages of the Thrift library, which logs only failures and no level."""
+"""The Thrift library, whose messages have no level and are always failures."""
 _LOG4J = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARN|ERROR|FATAL) ")
 """Log4j and Python's logging."""
 _DOTNET = re.compile(r"(trce|dbug|info|warn|fail|crit): ")
@@ -276,7 +276,7 @@ class RecordJoiner:
         )
 
     def finish(self) -> Iterator[tuple[int, str]]:
-        """Yield the records that are left; partial lines without an end are dropped."""
+        """Yield the last record of each stream; partial lines without an end are dropped."""
         for record in self._records.values():
             yield record.begin_ns, record.text
 

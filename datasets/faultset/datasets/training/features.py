@@ -131,7 +131,7 @@ def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[st
 
 @dataclass(frozen=True, kw_only=True)
 class StepFeatures:
-    """Features of an episode per step; they contain no part of the truth."""
+    """Features of an episode per step; none is computed from the truth."""
 
     ends_ns: Ints
     """[T] end of each step in UTC nanoseconds, when its values become available."""

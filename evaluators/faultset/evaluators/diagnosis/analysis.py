@@ -1,4 +1,4 @@
-"""Diagnose one incident: alarms, ranked suspects with evidence, agreement, and how often that was right elsewhere."""
+"""Diagnose one incident: alarms, ranked suspects with evidence, and the hit rate on labelled incidents."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def diagnose(
     Returns
     -------
     IncidentAnalysis
-        Without suspects if the evidence is as weak as in almost all episodes without a fault.
+        It has no suspects if the evidence is no stronger than in almost all episodes without a fault.
 
     Raises
     ------
@@ -62,11 +62,11 @@ def diagnose(
     specs = choose_panel(methods)
     folder = episode.path if isinstance(episode, Episode) else Path(episode)
     view = EpisodeView(folder)
-    given_ns = None if at_ns is None else check_moment(at_ns, view.context)
+    reported_ns = None if at_ns is None else check_moment(at_ns, view.context)
     calibration = read_calibration() if tuple(spec.name for spec in specs) == PANEL else None
     with Panel(folder) as panel:
         alarms = tuple(panel.alarm(name) for name in DETECTORS)
-        moment_ns, moment_from = _choose_moment(view, alarms, given_ns)
+        moment_ns, moment_from = _choose_moment(view, alarms, reported_ns)
         answers = tuple(panel.answer(spec, moment_ns) for spec in specs)
         control = panel.answer(get_baseline(CONTROL), moment_ns)
         ranked = rank_suspects(answers)[:MOST_SUSPECTS]
@@ -89,12 +89,12 @@ def diagnose(
         strength=strength,
         limit=0.0 if calibration is None else calibration.limit,
         suspects=suspects,
-        hit_rate=calibration.hit_rate(agreeing, oracle=given_ns is not None) if calibration and suspects else None,
+        hit_rate=calibration.hit_rate(agreeing, oracle=reported_ns is not None) if calibration and suspects else None,
     )
 
 
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
-    """Return services with their mean of 1/rank: the leading method's first suspect, then the others by that mean.
+    """Return services with their mean of 1/rank; the first suspect of the leading method is first.
 
     The first answer is that of the leading method. Methods without an answer do not count; a service that a method does
     not name gets 0 from it.
@@ -114,10 +114,10 @@ def measure_strength(answers: Sequence[PanelAnswer]) -> float:
     return round(max(leading.scores.values(), default=0.0), 2)
 
 
-def _choose_moment(view: EpisodeView, alarms: Sequence[DetectorAlarm], given_ns: int | None) -> tuple[int, str]:
+def _choose_moment(view: EpisodeView, alarms: Sequence[DetectorAlarm], reported_ns: int | None) -> tuple[int, str]:
     """Return the time of the incident, and where it comes from."""
-    if given_ns is not None:
-        return given_ns, GIVEN
+    if reported_ns is not None:
+        return reported_ns, GIVEN
     for alarm in alarms:
         if alarm.time_ns is not None:
             return alarm.time_ns, alarm.detector

@@ -1,6 +1,6 @@
-"""How often the panel was right on labelled incidents, by agreement.
+"""Hit rates of the panel on labelled incidents, by the number of methods that agree.
 
-`benchmarks/diagnosis_calibration.py` measures it and writes `calibration.json`.
+`benchmarks/diagnosis_calibration.py` measures them and writes `calibration.json`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PanelCalibration:
     """Protocol -> results by collection."""
 
     def hit_rate(self, agreeing: int, *, oracle: bool) -> HitRate:
-        """Return the hit rate at an agreement, with zeros if no labelled incident had it."""
+        """Return the hit rate for a number of agreeing methods; all counts are zero if no labelled incident had it."""
         rates = self.oracle if oracle else self.detected
         empty = HitRate(agreeing=agreeing, incidents=0, right=0, right_in_three=0, healthy=0)
         return next((rate for rate in rates if rate.agreeing == agreeing), empty)

@@ -86,13 +86,13 @@ class _FileRows:
             )
             threshold = self._set_threshold(fold, samples)
             for episode in fold.test:
-                if self._is_asked(self._truths[episode]):
+                if self._is_tested(self._truths[episode]):
                     yield self._build_row(fold, episode, self._protocol, threshold, labels.get(fold.number))
             for episode in samples if self._settings.calibrate else ():
                 yield self._build_row(fold, episode, "calibration", threshold, None)
 
-    def _is_asked(self, truth: Truth) -> bool:
-        """Return whether baselines answer about the episode; "oracle" needs a known onset."""
+    def _is_tested(self, truth: Truth) -> bool:
+        """Return whether baselines are tested on the episode; the protocol "oracle" needs a known onset."""
         return self._protocol == "detected" or (truth.faulty and truth.onset_ns is not None)
 
     def _set_threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:

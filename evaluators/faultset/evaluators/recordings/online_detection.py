@@ -42,7 +42,7 @@ def detect_online(
     *,
     files: Sequence[PredictionFile] = (),
 ) -> RecordingResults:
-    """Run detectors over the tested stretches of all recordings.
+    """Run detectors over the test windows of all recordings.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Train on one dataset and test on another, if either has recordings."""
+"""Train on one dataset and test on another, where one or both have recordings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from faultset.evaluators.recordings.detection_plan import DetectionPlan
 
 def check_recordings_differ(train: Dataset, test: Dataset) -> None:
     """Raise DataError if a recording is in both datasets, possibly under different names."""
-    mine, tested = train.recordings(), test.recordings()
-    both = [item.id for item in mine if any(item.id == other.id or _has_same_content(item, other) for other in tested)]
+    seen, tested = train.recordings(), test.recordings()
+    both = [item.id for item in seen if any(item.id == other.id or _has_same_content(item, other) for other in tested)]
     if both:
         raise DataError(
             f"{train.root} and {test.root} share {count_text(len(both), 'recording')} (first: {both[0]}), so methods "
@@ -28,13 +28,13 @@ def check_recordings_differ(train: Dataset, test: Dataset) -> None:
         )
 
 
-def _has_same_content(mine: Recording[Dataset], other: Recording[Dataset]) -> bool:
+def _has_same_content(item: Recording[Dataset], other: Recording[Dataset]) -> bool:
     """Return whether two recordings of the same times have the same metrics in their first chunk."""
-    windows = [[(chunk.start_ns, chunk.end_ns) for chunk in recording.view.chunks] for recording in (mine, other)]
+    windows = [[(chunk.start_ns, chunk.end_ns) for chunk in recording.view.chunks] for recording in (item, other)]
     if windows[0] != windows[1]:
         return False
     first, second = (
-        recording.table("metrics", *windows[0][0]).select(["time", "value"]) for recording in (mine, other)
+        recording.table("metrics", *windows[0][0]).select(["time", "value"]) for recording in (item, other)
     )
     return first.equals(second)
 
@@ -58,8 +58,8 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has recordings only, and none of their incidents names one of several services and has "
-            "enough time around it, so there is nothing to train on; choose another --train, or --tasks detection"
+            f"{train.root} has recordings only, and no episode can be cut out of them: an incident must name one of "
+            "several services, with enough time before and after it; choose another --train, or --tasks detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:
         yield lambda: cuts.restore_identity(read_source())

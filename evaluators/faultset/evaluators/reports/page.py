@@ -110,7 +110,7 @@ def render(
         agent_tables=build_agent_tables(board.agents),
         agent_requests=scatter_plots.summarise_requests(board.agents),
         agent_costs=scatter_plots.agent_cost_plots(board),
-        cost_plots=[plot for plot in map(scatter_plots.cost, _list_cost_tables(board)) if plot is not None],
+        cost_plots=[plot for plot in map(scatter_plots.plot_cost, _list_cost_tables(board)) if plot is not None],
         strata=strata,
         kinds=scores.kinds,
         failures=render_failures(board.failures[:FAILURES_SHOWN]),
@@ -225,7 +225,7 @@ def _build_table_content(table: Table, scores: EpisodeScores, *, last: bool) -> 
         "forests": [
             forest_plots.forest(table, name) for name in (*_FOREST[table.task], *_list_installed_shares(table))
         ],
-        "tradeoff": scatter_plots.tradeoff(scores, table) if detection and table.faults == "all" else None,
+        "tradeoff": scatter_plots.plot_tradeoff(scores, table) if detection and table.faults == "all" else None,
         "times": delay_charts.times_to_detect(scores, table) if detection and table.faults == "all" else None,
         "text": render_table(table, metrics, costs=True),
         "policies": policy_tables(table),

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.code_identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
+from faultset.core.code_identity import CodeIdentity, code_identity, code_paths, own_digest, plugin_identity
 from faultset.core.files import parquet_path
 from faultset.core.plugins import load_plugins, plugins
 
@@ -72,7 +72,7 @@ def _is_plain(value: object) -> bool:
 def method_paths(spec: BaselineSpec) -> tuple[str, ...]:
     """Return the files and folders of a third-party baseline's code."""
     plugin = plugins(BASELINES).get(spec.name)
-    return tuple(map(str, code_places(spec.factory, plugin)))
+    return tuple(map(str, code_paths(spec.factory, plugin)))
 
 
 def identify_scorers() -> dict[str, str]:

@@ -24,10 +24,10 @@ class Changing:
         self.found = made | {"metadata": made["metadata"] | {"resourceVersion": "1", "generation": 1}}
         self.times, self.writes = times, 0
 
-    def get(self, of: Any, name: str) -> dict[str, Any] | None:
-        return copy.deepcopy(self.found) if of.plural == "tidbclusters" else None
+    def get(self, resource: Any, name: str) -> dict[str, Any] | None:
+        return copy.deepcopy(self.found) if resource.plural == "tidbclusters" else None
 
-    def set_status(self, of: Any, found: dict[str, Any], status: dict[str, Any]) -> None:
+    def set_status(self, resource: Any, found: dict[str, Any], status: dict[str, Any]) -> None:
         self.writes += 1
         if self.times:
             self.times -= 1

@@ -169,7 +169,7 @@ def test_recovery_removes_what_a_killed_episode_left_before_its_namespaces(
     platform.impair("geo-1", Partition())
     journal = Journal(tmp_path / "left.jsonl", durable=False)
     journal.note(recovery.INJECTOR_NOTE, name="chaos-mesh")
-    journal.note("namespaces", app="hotel-1", control="hotel-1-control", made=True)
+    journal.note("namespaces", app="hotel-1", control="hotel-1-control", created=True)
     journal.close()
     recover_episode(platform.api, tmp_path / "left.jsonl")
     assert cluster.experiments == {}

@@ -27,13 +27,13 @@ class Direct(ClusterApi):
         super().__init__(lambda: pytest.fail("no connection is needed"), "shop")
         self._api = api
 
-    def _request(self, method: str, of: Any, name: str = "", *, query: str = "", body: Any = None) -> Any:
-        root = f"/apis/{of.api_version}" if "/" in of.api_version else f"/api/{of.api_version}"
-        path = f"{root}/namespaces/shop/{of.plural}{'/' if name else ''}{name}{query}"
-        status, made = self._api.answer(method, path, json.loads(json.dumps(body)) if body is not None else None)
+    def _request(self, method: str, resource: Any, name: str = "", *, query: str = "", body: Any = None) -> Any:
+        root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
+        path = f"{root}/namespaces/shop/{resource.plural}{'/' if name else ''}{name}{query}"
+        status, content = self._api.answer(method, path, json.loads(json.dumps(body)) if body is not None else None)
         if status >= 400:
-            raise ApiRefusal(status, made["message"])
-        return made
+            raise ApiRefusal(status, content["message"])
+        return content
 
 
 class Field:
@@ -131,7 +131,7 @@ def test_more_replicas_than_the_node_can_take_leave_pods_pending(field: Field) -
     assert 'tidb_operator_cluster_spec_replicas{name="basic",component="tidb"} 100000\n' in field.loop.exposition()
     assert pods[-1]["status"]["phase"] == "Pending"
     assert field.status["tidb"]["phase"] == "Scale"
-    assert field.condition("Ready")["message"] == "tidb not as wanted"
+    assert field.condition("Ready")["message"] == "not in phase Normal: tidb"
 
 
 @pytest.mark.parametrize(

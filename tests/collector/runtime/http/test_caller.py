@@ -107,7 +107,7 @@ def test_spans_tell_what_failed_only_where_their_style_says_so(tmp_path: Path, t
         with pytest.raises(RpcError):
             await caller.call("closed", "/x", {}, context, span="x_client")
 
-    with_caller(tmp_path, work, spans=SpanStyle(call_component=None, tell_outcome=tells))
+    with_caller(tmp_path, work, spans=SpanStyle(call_component=None, reports_outcome=tells))
     (span,) = made
     assert (span.status.is_ok, bool(span.events), "response_code" in span.attributes) == (not tells, tells, tells)
     assert ("component" in span.attributes, span.attributes["peer.service"]) == (False, "closed")

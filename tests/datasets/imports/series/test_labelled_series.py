@@ -160,7 +160,7 @@ def test_a_recording_without_an_anomaly_is_left_out_of_the_export_with_a_reason(
 
     with pytest.raises(DataError, match="TSB-AD needs an anomaly"):
         export_dataset("tsb-ad", tmp_path / "out", tmp_path / "csv")
-    with pytest.raises(DataError, match="holds episodes and no recordings"):
+    with pytest.raises(DataError, match="holds only episodes"):
         export_dataset("wide-csv", tmp_path / "out", tmp_path / "csv")
 
 

@@ -269,4 +269,4 @@ def test_a_copy_of_a_file_is_read_once(tmp_path: Path) -> None:
         list_inputs([tmp_path / "a.json", tmp_path / "b.json"]), tmp_path / "stage", TelemetryMapping(), Redactor
     )
     assert first.rows == {"spans": 1}
-    assert second.refusal == "b.json has the content of a.json"
+    assert second.refusal == "b.json has the same content as a.json"

@@ -150,7 +150,7 @@ class MicroHECL(TrainingFreeBaseline):
 def weigh_shares(incoming: float, outgoing: float) -> float:
     """Return the weight of the step from a call to its two services, in MicroDig's graph.
 
-    It is the part of the similarity to earlier calls that no later call explains.
+    The weight is high if the call resembles earlier calls more than later ones.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ def build_transitions(
 ) -> tuple[Matrix, list[str]]:
     """Return MicroDig's transition matrix over calls and then services, and the services.
 
-    A call leads to the calls of its callee by their similarity, back by a part of it, and to its caller and callee. The
-    more suspicious service gets a share of 0.5 + beta. A service keeps the walk by its largest incoming weight. A row
-    without weights is zero; there the walk ends.
+    Steps lead from a call to the calls of its callee, weighted by similarity, and back with `backward` times that
+    weight. They also lead to its caller and callee; the more suspicious one gets a share of 0.5 + beta. The weight of
+    staying at a service is its largest incoming weight. The walk ends at a row of zeros.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
 def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     """Return the largest deviation of each series since the alarm in median absolute deviations.
 
-    A series that was constant deviates infinitely by any change, as in the published code.
+    After a constant reference, any change is an infinite deviation, as in the published code.
     """
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
@@ -73,9 +73,9 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     departures=(
         "Data are those since the end of the reference; on PetShop these are the published method's abnormal data.",
         "A series is anomalous if any sample since the alarm is; the published method tests one sample.",
-        "If the source gives a pattern of metrics, a service has its best statistic.",
-        "Without the metric of the alarm, latency and errors of the front end are compared, one series of each. "
-        "Services without a metric of that name are compared by metrics of its role.",
+        "If the metric of the alarm is a pattern, a service is ranked by its strongest correlation with any match.",
+        "If the metric of the alarm is unknown, the front end's most deviating latency and error series replace it. "
+        "In services without a metric of that name, metrics of its role are correlated.",
     ),
 )
 class RankedCorrelation(TrainingFreeBaseline):
@@ -131,7 +131,7 @@ def correlate_with_alarm(
 def _targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alarm_ns: int) -> list[int]:
     """Return the columns of the metric of the alarm, or its service's most deviating latency and error series.
 
-    The standard deviation has a floor, so that the first failed request in hours does not count most.
+    The standard deviation has a floor. Otherwise the first failed request in hours would be the largest deviation.
     """
     of_service = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
     if source.metric is not None:

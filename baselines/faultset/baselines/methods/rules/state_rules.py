@@ -1,4 +1,4 @@
-"""Localizers on the states of Kubernetes objects and on events."""
+"""Localizers that use the states of Kubernetes objects and on events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from faultset.datasets.views import EpisodeView
 
-_ACTS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
-_STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
+_CONTROLLER_ACTIONS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
+_PERMANENT_KINDS = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
 
 
 @baseline(
@@ -76,7 +76,7 @@ class KubernetesState(TrainingFreeBaseline):
                     for sign in find_signs(kind, state, fields) - healthy_signs:
                         lasted[sign] += length
             gone = end_ns - times[-1]
-            if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
+            if healthy and kind in _PERMANENT_KINDS and gone > 2.5 * SAMPLING_NS:
                 lasted[f"{kind} gone"] += gone
             for sign, length in sorted(lasted.items()):
                 share = min(1.0, length / max(1, end_ns - since_ns))
@@ -255,7 +255,7 @@ def _specification_changes(episode: EpisodeView, *, harmful: bool = False) -> li
 
 def _controller_events(episode: EpisodeView) -> list[_Change]:
     frame = read_frame(episode, "events", ("time", "reason", "kind", "name", "service"))
-    frame = frame[frame["reason"].isin(_ACTS) & frame["service"].notna()]
+    frame = frame[frame["reason"].isin(_CONTROLLER_ACTIONS) & frame["service"].notna()]
     return [
         _Change(int(time_ns), str(service), f"{reason} {kind}/{name}")
         for time_ns, reason, kind, name, service in frame.itertuples(index=False)

@@ -95,7 +95,7 @@ class NewId(Step):
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the identity."""
+        """Return a function that saves the ID."""
 
         def handle(request: RequestContext) -> None:
             request.values[self.save] = str(uuid.uuid4())
@@ -152,7 +152,7 @@ class Advertise(Step):
 class Recommend(Step):
     """Choose products that the user is not looking at.
 
-    With a leaking cache, half of the calls extend a list of identities by a quarter of its length, like the original's
+    With a leaking cache, half of the calls extend a list of product IDs by a quarter of its length, like the original's
     flag `recommendationCacheFailure`, and every call reads the whole list.
     """
 
@@ -164,7 +164,7 @@ class Recommend(Step):
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list of identities."""
+        """Return a function that saves a list of product IDs."""
         products_of, exclude_of = getter(self.products), getter(self.exclude)
         leaks_of, missed_of = getter(self.leaks), getter(self.missed)
         cached: list[str] = []

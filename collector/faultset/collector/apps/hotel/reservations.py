@@ -34,7 +34,7 @@ class SpanNames(FrozenModel):
 
 
 class Availability(Step):
-    """Find keys with at least `count` free places on every night of a stay, through a cache."""
+    """Find hotels with at least `count` free rooms on every night of a stay, through a cache."""
 
     keyword = "availability"
     keys: Any

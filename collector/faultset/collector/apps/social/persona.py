@@ -53,7 +53,7 @@ class SocialPersona(Persona):
     """Lines in the formats of Boost.Log, Thrift and nginx's error log; spans without a status."""
 
     lines = MappingProxyType(_LINES)
-    spans = SpanStyle(call_component=None, endpoint_component="nginx", tell_outcome=False)
+    spans = SpanStyle(call_component=None, endpoint_component="nginx", reports_outcome=False)
     connection_age_s = _POOL_AGE_S
     login_pause_s = 1.0
 
@@ -110,7 +110,7 @@ class SocialPersona(Persona):
                 return str(error)
 
     def dial_failed(self, service: str, reason: str) -> str:
-        """Return the message of the exception of the pool's user."""
+        """Return the message of the exception that a user of the pool throws."""
         return f"Failed to connect to {service}"
 
     def call_failed(self, reason: str | None) -> str:

@@ -38,7 +38,7 @@ class ControlLoop:
         self._reconciler, self._log, self._clock = reconciler, log, clock
         self._failure: SyncFailure | None = None
         self._generation, self._due_s, self._wait_s = -1, 0.0, FIRST_WAIT_S
-        self._said = ""
+        self._last_line = ""
         self._name, self._replicas, self._errors = "", dict[str, int](), Counter[str]()
 
     def exposition(self) -> str:
@@ -56,27 +56,27 @@ class ControlLoop:
     def turn(self) -> None:
         """Observe the TidbCluster once and take the next step."""
         try:
-            self._look()
+            self._observe()
         except PlatformError as error:
-            self._say("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {error}, requeuing")
+            self._log_once("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {error}, requeuing")
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         cluster = self._reconciler.cluster()
         if cluster is None:
-            self._say("I", "tidb_cluster_controller.go:141", "TidbCluster has been deleted")
+            self._log_once("I", "tidb_cluster_controller.go:141", "TidbCluster has been deleted")
             return
         self._name, self._replicas = cluster["metadata"]["name"], self._reconciler.replicas(cluster)
         generation = cluster["metadata"].get("generation", 0)
         if generation != self._generation:
             self._generation, self._due_s, self._wait_s, self._failure = generation, 0.0, FIRST_WAIT_S, None
-            self._say(
+            self._log_once(
                 "I", "tidb_cluster_control.go:85", f"TidbCluster {cluster['metadata']['name']} is at {generation}"
             )
         if self._clock() >= self._due_s:
             self._step(cluster)
         behind = self._reconciler.report(cluster, self._failure)
         if not behind and self._failure is None:
-            self._say("I", "tidb_cluster_status_manager.go:93", "all components of the TidbCluster are as wanted")
+            self._log_once("I", "tidb_cluster_status_manager.go:93", "all components are in phase Normal")
 
     def _step(self, cluster: dict[str, object]) -> None:
         try:
@@ -84,19 +84,19 @@ class ControlLoop:
             self._failure = None
         except NotReady as waiting:
             self._failure = None
-            self._say("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
+            self._log_once("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
         except SyncFailure as failure:
             self._failure = failure
             self._errors[failure.component] += 1
             self._due_s = self._clock() + self._wait_s
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
-            self._reconciler.tell(cluster, "Warning", failure.reason, str(failure))
+            self._reconciler.record_event(cluster, "Warning", failure.reason, str(failure))
             self._log("E", "tidb_cluster_controller.go:128", f"TidbCluster: sync failed, err: {failure}, requeuing")
 
-    def _say(self, severity: str, location: str, text: str) -> None:
+    def _log_once(self, severity: str, location: str, text: str) -> None:
         """Write a line, unless it repeats the previous one."""
-        if text != self._said:
-            self._said = text
+        if text != self._last_line:
+            self._last_line = text
             self._log(severity, location, text)
 
 

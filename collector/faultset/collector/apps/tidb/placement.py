@@ -33,7 +33,7 @@ class KeyRegion(NamedTuple):
 
 
 class NoLeader(Exception):
-    """No store is up to lead a region."""
+    """A region has no leader, because no store is up."""
 
 
 def find_region(row: int) -> int:
@@ -73,7 +73,7 @@ def physical_s(timestamp: int) -> float:
 
 
 class Placement:
-    """Which store leads which region.
+    """The leader of each region, and the stores that are up.
 
     Parameters
     ----------

@@ -27,31 +27,31 @@ READY = "TiDB cluster is fully up and running"
 class ClusterObjects(Protocol):
     """The operator's view of the API server; see `ClusterApi`."""
 
-    def get(self, of: ResourceType, name: str) -> Manifest | None:
+    def get(self, resource: ResourceType, name: str) -> Manifest | None:
         """Return an object."""
         ...
 
-    def list(self, of: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
+    def list(self, resource: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
         """Return the objects with the labels."""
         ...
 
-    def create(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+    def create(self, resource: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object."""
         ...
 
-    def replace(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+    def replace(self, resource: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
         """Replace an object."""
         ...
 
-    def patch(self, of: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
+    def patch(self, resource: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
         """Apply a merge patch to an object."""
         ...
 
-    def set_status(self, of: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    def set_status(self, resource: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Replace the status of an object."""
         ...
 
-    def delete(self, of: ResourceType, name: str) -> None:
+    def delete(self, resource: ResourceType, name: str) -> None:
         """Delete an object."""
         ...
 
@@ -128,7 +128,7 @@ class Reconciler:
             if status[name]["phase"] != "Normal":
                 behind.append(name)
         status["conditions"] = [
-            _condition("Ready", not behind, "Ready", "NotReady", READY, f"{', '.join(behind)} not as wanted"),
+            _condition("Ready", not behind, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(behind)}"),
             _condition("Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")),
         ]
         if cluster.get("status") != status:
@@ -154,7 +154,7 @@ class Reconciler:
         spec = cluster["spec"]
         return {name: (spec.get(name) or {}).get("replicas", 0) for name in self._operator.components}
 
-    def tell(self, cluster: Manifest, kind: str, reason: str, message: str) -> None:
+    def record_event(self, cluster: Manifest, kind: str, reason: str, message: str) -> None:
         """Record an event about the TidbCluster."""
         metadata = cluster["metadata"]
         about = {"apiVersion": self._clusters.api_version, "kind": cluster["kind"], "name": metadata["name"]}
@@ -173,7 +173,7 @@ class Reconciler:
         current = self._api.get(SETS, name)
         if current is not None and get_storage_class(current) != get_storage_class(target):
             self._api.delete(SETS, name)
-            self.tell(
+            self.record_event(
                 cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
             )
             raise NotReady(f"the volumes of {name} are replaced")
@@ -199,24 +199,24 @@ class Reconciler:
             replicas = predecessor["spec"]["replicas"] if predecessor else 1
             if predecessor is None or 2 * (predecessor.get("status") or {}).get("readyReplicas", 0) <= replicas:
                 raise NotReady(f"{name} waits for {other}")
-        self._guarded("Create", name, lambda: self._api.create(SETS, target))
-        self.tell(cluster, "Normal", "SuccessfulCreate", f"create StatefulSet {name} successful")
+        self._attempt("Create", name, lambda: self._api.create(SETS, target))
+        self.record_event(cluster, "Normal", "SuccessfulCreate", f"create StatefulSet {name} successful")
 
     def _update(self, name: str, current: Manifest, target: Manifest) -> None:
         """Update a StatefulSet: first its size, then its template."""
         size = target["spec"]["replicas"]
         if current["spec"]["replicas"] != size:
-            self._guarded("Update", name, lambda: self._api.patch(SETS, name, {"spec": {"replicas": size}}))
-        self._guarded("Update", name, lambda: self._api.replace(SETS, target))
+            self._attempt("Update", name, lambda: self._api.patch(SETS, name, {"spec": {"replicas": size}}))
+        self._attempt("Update", name, lambda: self._api.replace(SETS, target))
 
-    def _guarded(self, verb: str, name: str, act: Any) -> None:
+    def _attempt(self, verb: str, name: str, act: Any) -> None:
         try:
             act()
         except ApiRefusal as error:
             if error.status != 422:
                 raise
             message = f"{verb.lower()} StatefulSet {name} failed error: {error}"
-            raise SyncFailure(f"Failed{verb}{_spelled(name)}STS", name, message) from None
+            raise SyncFailure(f"Failed{verb}{_format_name(name)}STS", name, message) from None
 
 
 def _condition(kind: str, holds: bool, reason: str, other: str, message: str, problem: str) -> Manifest:
@@ -224,5 +224,5 @@ def _condition(kind: str, holds: bool, reason: str, other: str, message: str, pr
     return {**condition, "message": message if holds else problem}
 
 
-def _spelled(component: str) -> str:
+def _format_name(component: str) -> str:
     return {"pd": "PD", "tikv": "TiKV", "tidb": "TiDB"}.get(component, component)

@@ -117,11 +117,11 @@ class _Latches(AsyncExitStack):
 
     def __init__(self, latches: Sequence[asyncio.Lock]):
         super().__init__()
-        self._wanted = latches
+        self._latches = latches
 
     async def __aenter__(self) -> _Latches:
         try:
-            for latch in self._wanted:
+            for latch in self._latches:
                 await self.enter_async_context(latch)
         except BaseException:
             await self.aclose()

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 TIMESTAMP, FIND_REGION = "/pdpb.PD/Tso", "/pdpb.PD/GetRegion"
 READ, SUM = "/tikvpb.Tikv/KvBatchGet", "/tikvpb.Tikv/Coprocessor"
 PREWRITE, COMMIT, ROLL_BACK = "/tikvpb.Tikv/KvPrewrite", "/tikvpb.Tikv/KvCommit", "/tikvpb.Tikv/KvBatchRollback"
-OF_PLACEMENT, OF_STORES = (TIMESTAMP, FIND_REGION), (READ, SUM, PREWRITE, COMMIT, ROLL_BACK)
+PD_OPERATIONS, TIKV_OPERATIONS = (TIMESTAMP, FIND_REGION), (READ, SUM, PREWRITE, COMMIT, ROLL_BACK)
 
 PD_SERVER_TIMEOUT = "ERROR 9001 (HY000): PD server timeout"
 REGION_UNAVAILABLE = "ERROR 9005 (HY000): Region is unavailable"
@@ -31,7 +31,7 @@ BUDGET_S = 8.0
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4
 _BACK_OFF = "backoff.go:158"
-_AGAIN = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+_RETRIED_CODES, _RETRIED_NAMES = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED), ("NotLeader", "KeyIsLocked")
 
 
 class KeyValueClient:
@@ -55,7 +55,7 @@ class KeyValueClient:
         async def ask() -> int:
             return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
 
-        return await self._again(ask, PD_SERVER_TIMEOUT, "pdRPC")
+        return await self._retry(ask, PD_SERVER_TIMEOUT, "pdRPC")
 
     async def send(self, region: int, row: int, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         """Send a request to the store that leads a region; retry if the leader has changed.
@@ -77,31 +77,30 @@ class KeyValueClient:
                     timeout_s=CALL_TIMEOUT_S, at=leader,
                 )  # fmt: skip
             except RpcError as error:
-                if error.code in _AGAIN or is_about(error, "NotLeader"):
+                if error.code in _RETRIED_CODES or is_about(error, "NotLeader"):
                     self._leaders.pop(region, None)
                 raise
 
-        return await self._again(ask, REGION_UNAVAILABLE, "tikvRPC")
+        return await self._retry(ask, REGION_UNAVAILABLE, "tikvRPC")
 
     async def _ask_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         return await self._caller.call(
             self._placement, operation, body, trace, span=operation, timeout_s=CALL_TIMEOUT_S
         )
 
-    async def _again(self, ask: Callable[[], Awaitable[T]], given_up: str, kind: str) -> T:
+    async def _retry(self, ask: Callable[[], Awaitable[T]], final_message: str, kind: str) -> T:
         """Retry until a response arrives, with growing pauses; finally raise RpcError."""
         deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
         while True:
             try:
                 return await ask()
             except RpcError as error:
-                worth_it = error.code in _AGAIN or any(is_about(error, name) for name in ("NotLeader", "KeyIsLocked"))
-                if not worth_it:
+                if error.code not in _RETRIED_CODES and not any(is_about(error, name) for name in _RETRIED_NAMES):
                     raise
                 if time.monotonic() + pause_s > deadline:
                     slept = f"{kind} backoffer.maxSleep {BUDGET_S * 1000:.0f}ms is exceeded"
                     self._warn(_BACK_OFF, f"{slept}, errors: {error.description}")
-                    raise RpcError(Code.UNAVAILABLE, f"{given_up}: {error.description}") from None
+                    raise RpcError(Code.UNAVAILABLE, f"{final_message}: {error.description}") from None
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
@@ -111,7 +110,7 @@ def is_about(error: RpcError, name: str) -> bool:
     return error.code is Code.FAILED_PRECONDITION and error.description.startswith(f"{name}:")
 
 
-def of_regions(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
+def group_by_region(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
     """Group the values of rows by region."""
     by_region: dict[int, dict[str, T]] = {}
     for key, value in keys.items():

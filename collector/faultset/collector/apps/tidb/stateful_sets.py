@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 
 APPLIED = "pingcap.com/last-applied-configuration"
 STORAGE_CLASS = "pingcap.com/storage-class"
-_OF_PODS = {
+_POD_FIELDS = {
     "tolerations": "tolerations",
     "affinity": "affinity",
     "topologySpreadConstraints": "topologySpreadConstraints",
@@ -33,7 +33,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
         {"type": "OnDelete"} if _strategy(cluster, component) == "OnDelete" else {"type": "RollingUpdate"}
     )
     spec["template"]["metadata"]["annotations"] |= component.get("annotations") or {}
-    for source, field in _OF_PODS.items():
+    for source, field in _POD_FIELDS.items():
         if component.get(source):
             pod[field] = component[source]
     pod["automountServiceAccountToken"] = False  # only the operator calls the API server
@@ -62,7 +62,7 @@ def _strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str |
 
 
 def get_storage_class(manifest: Mapping[str, Any]) -> str | None:
-    """Return the class of a StatefulSet's volumes, empty for the cluster's own; None without volumes."""
+    """Return the class of a StatefulSet's volumes, empty for the cluster's default class; None without volumes."""
     for claim in manifest["spec"].get("volumeClaimTemplates") or ():
         return (claim["metadata"].get("annotations") or {}).get(STORAGE_CLASS, "")
     return None

@@ -11,17 +11,17 @@ from opentelemetry.context import Context
 from faultset.collector.apps.tidb.placement import get_row_range
 from faultset.collector.apps.tidb.sessions import (
     COMMIT,
-    OF_PLACEMENT,
-    OF_STORES,
+    PD_OPERATIONS,
     PREWRITE,
     READ,
     ROLL_BACK,
     SUM,
+    TIKV_OPERATIONS,
     WRITE_CONFLICT,
     KeyValueClient,
     Row,
+    group_by_region,
     is_about,
-    of_regions,
 )
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter, number
@@ -43,7 +43,7 @@ class _Statement(Step):
         """Return the operations of the placement driver and of the stores."""
         return tuple(
             CalledOperation(service, operation)
-            for service, operations in ((self.placement, OF_PLACEMENT), (self.stores, OF_STORES))
+            for service, operations in ((self.placement, PD_OPERATIONS), (self.stores, TIKV_OPERATIONS))
             for operation in operations
         )
 
@@ -133,7 +133,7 @@ class ChangeRows(_Statement):
 async def read(client: KeyValueClient, keys: list[str], version: int, trace: Context) -> dict[str, Row | None]:
     """Return rows as of a timestamp."""
     rows: dict[str, Row | None] = {}
-    for region, region_keys in of_regions(dict.fromkeys(keys)).items():
+    for region, region_keys in group_by_region(dict.fromkeys(keys)).items():
         body = {"keys": list(region_keys), "version": version}
         reply = await client.send(region, int(next(iter(region_keys))), READ, body, trace)
         rows.update(zip(region_keys, reply["result"], strict=True))
@@ -147,7 +147,7 @@ async def change(client: KeyValueClient, amounts: dict[str, float], trace: Conte
     rows = {key: {**(before[key] or {"id": key, "balance": 0.0})} for key in amounts}
     for key, by in amounts.items():
         rows[key]["balance"] = round(rows[key]["balance"] + by, 2)
-    regions = of_regions(rows)
+    regions = group_by_region(rows)
     try:
         for region, region_keys in regions.items():
             await client.send(

@@ -141,8 +141,8 @@ class LoadPattern:
     Attributes
     ----------
     horizon_s
-        Seconds after the beginning of the load over which the pattern extends: the length of a day or of a ramp, or
-        the time within which the crowd arrives.
+        Length of the pattern in seconds, from the beginning of the load: of a day, of a ramp, or of the time within
+        which the crowd arrives.
     rates
         For `replay`: pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair
         marks the end, where the pattern repeats.
@@ -195,7 +195,7 @@ class LoadPattern:
 
 
 def multipliers(pattern: LoadPattern, seed: int) -> Iterator[float]:
-    """Yield the rate of each `STEP_S` as a multiple of the mean, without end; the seed decides its random parts."""
+    """Yield the rate of each `STEP_S` as a multiple of the mean, without end; random parts depend on the seed."""
     return KINDS[pattern.kind].curve(pattern, np.random.default_rng([seed, 20]))
 
 

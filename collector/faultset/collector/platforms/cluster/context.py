@@ -176,7 +176,7 @@ class StartTimes:
 
 NO_DELAYS = StartTimes()
 WITHOUT_LOAD = StartTimes(probe_retry_s=0.1)
-"""Used until the load starts, since nothing can observe the delays before."""
+"""Used until the load starts, since nothing observes the delays before then."""
 AS_ON_A_CLUSTER = StartTimes(sandbox_s=0.6, relist_s=1.0, program_s=1.5)
 """Medians measured on a single-node cluster with containerd and a local image.
 

@@ -202,7 +202,7 @@ def _find_volume(context: Context, claim: Object) -> Object | None:
 
 
 def _set_default_class(context: Context, claim: Object) -> Object:
-    """Return a claim; one that names no class gets the default class."""
+    """Set the default storage class on a claim without one; return the claim."""
     if "storageClassName" in claim["spec"]:
         return claim
     for storage_class in context.store.each("StorageClass"):

@@ -34,7 +34,7 @@ class ChaosMeshPlatform(KubernetesPlatform):
         super().deploy()
 
     def fail(self, pod: str) -> str:
-        """Replace the pod's images by one that does nothing until the undo; return that image."""
+        """Replace the pod's images with the pause image until the undo; return its name."""
         target = self.get("Pod", pod)
         with self.journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
             self._chaos_mesh.fail(target)

@@ -1,4 +1,4 @@
-"""Requirements of episodes on a cluster."""
+"""Checks whether a cluster can run episodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 CORES_PER_EPISODE = 1.5
-"""Half a core while it runs; its start needs several for seconds, in which other episodes must stay healthy."""
+"""An episode uses half a core, but several for some seconds at its start, when others must stay healthy."""
 MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
@@ -58,7 +58,7 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check; only the first one if the cluster cannot be reached.
+    """Return the result of every check, or only of the first if the cluster cannot be reached.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _prometheus(api: Api, url: str | None) -> list[Requirement]:
 
 def _interval(endpoint: Endpoint) -> Requirement:
     targets = Targets()
-    targets.learn(endpoint)
+    targets.update(endpoint)
     try:
         interval_s = scrape_interval_s(endpoint, targets)
     except PlatformError as error:

@@ -365,7 +365,7 @@ def build_path(kind: str, namespace: str, name: str | None = None, *, custom: Cu
 
 
 def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
-    """Return the `apiVersion` of a kind, which items of lists do not contain."""
+    """Return the `apiVersion` of a kind; the items of a list response lack it."""
     if custom is not None and kind == custom.kind:
         return custom.api_version
     root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
@@ -401,7 +401,7 @@ def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Se
     Raises
     ------
     PlatformError
-        It could not be started, its exit code is not 0, or it took longer than 30 s.
+        The command could not be started, failed, or took longer than 30 s.
     """
     from kubernetes.stream.ws_client import ERROR_CHANNEL
 

@@ -1,8 +1,8 @@
-"""Impairs pods with an ephemeral container in each, for clusters that forbid privileged pods.
+"""Impairs pods through an ephemeral container in each pod, for clusters that forbid privileged pods.
 
 Every pod of every episode has the container, so that its presence reveals nothing. It needs the capability NET_ADMIN,
-which the Pod Security levels `baseline` and `restricted` forbid: the application's namespace must have the level
-`privileged` or none. It needs no privileged pods and no access to the host. It cannot kill a container's main process.
+which the Pod Security levels `baseline` and `restricted` forbid, so the application's namespace must have the level
+`privileged` or none. It cannot kill a container's main process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EphemeralImpairer(ProgramImpairer):
         Raises
         ------
         PlatformError
-            The cluster forbids it, or a container does not start within a minute.
+            The cluster forbids ephemeral containers, or one does not start within a minute.
         """
         targets = list(pods)
         for pod in targets:

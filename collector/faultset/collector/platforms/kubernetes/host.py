@@ -22,7 +22,7 @@ STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, coo
 
 
 class KubernetesHost:
-    """See `PlatformHost`; the parameters are those of `ClusterSettings`."""
+    """The host of episodes on a cluster; `ClusterSettings` describes the parameters."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class KubernetesHost:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """JSON values with which another process can open the same host."""
+        """JSON values from which another process can create the same host."""
         return asdict(self._settings)
 
     def requirements(self) -> list[Requirement]:
@@ -94,7 +94,7 @@ class KubernetesHost:
         return max(1, min(8, episode_capacity(self.api)))
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the needs that this cluster lacks, with the reason; starts the node agent briefly."""
+        """Return the needed capabilities that this cluster lacks, with the reasons; starts the node agent briefly."""
         unsupported, _ = self._probe()
         return {need: reason for need, reason in unsupported.items() if need in needs}
 

@@ -25,13 +25,13 @@ def app_image(tag: str, repository: str = REPOSITORY) -> str:
 
 
 def pause_image(repository: str = REPOSITORY) -> str:
-    """Return the image that does nothing, from the registry of the application's repository."""
+    """Return the pause image in the registry of the application's repository."""
     folder, slash, _ = repository.rpartition("/")
     return f"{folder}{slash}pause:{PAUSE_TAG}"
 
 
 def required_images(repository: str = REPOSITORY, tags: Iterable[str] = TAGS) -> tuple[str, ...]:
-    """Return the images of builds and the image that does nothing.
+    """Return the images of the builds, and the pause image.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def explain_missing_images(missing: Sequence[str]) -> str:
     tags = " ".join(sorted(image.rpartition(":")[2] for image in missing if not _is_pause(image)))
     images = " ".join(missing)
     return (
-        f"every node needs the images of the application; missing are {shown}. Build them with "
+        f"every node needs the images of the application; missing: {shown}. Build them with "
         f"`scripts/build-image.sh{option}{' ' + tags if tags else ''}` of the source tree and load them with "
         f"`kind load docker-image {images}` or `minikube image load {images}`; or push them with "
         "`scripts/build-image.sh --repository REGISTRY/faultset/app --push` and use that repository"

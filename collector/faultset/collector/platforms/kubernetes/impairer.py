@@ -64,7 +64,7 @@ def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabili
 
 
 class Impairer(Protocol):
-    """Impairs and kills pods: agents on the nodes, a container in each pod, or Chaos Mesh."""
+    """Impairs and kills pods by agents on the nodes, a container in each pod, or Chaos Mesh."""
 
     def start(self) -> None:
         """Start renewing leases."""

@@ -1,4 +1,4 @@
-"""The load of an episode as a pod of the control namespace."""
+"""Runs the load of an episode in a pod of the control namespace."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class LoadPod:
             file.write(new)
 
     def clock_offset_s(self) -> float:
-        """Return how many seconds the clock of the load's node is ahead; accurate to half a round trip."""
+        """Return how many seconds the clock of the load's node is ahead, to within half a round trip."""
         before_ns = time.time_ns()
         theirs_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
         return (theirs_ns - (before_ns + time.time_ns()) / 2) / 1e9

@@ -16,10 +16,10 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quant
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}
 """Maximum resource requests of a component's pod; its limits are those of the application."""
-ROOM = 3
-"""Pods that fit beyond the replicas of a component without volumes."""
+SURPLUS_PODS = 3
+"""Maximum number of scheduled pods beyond the replicas of a component without volumes."""
 VOLUMES_PER_CLAIM = 2
-"""Volumes per claim on clusters that do not provision any; a released volume cannot be bound again."""
+"""Volumes per claim on clusters that do not provision volumes; a released volume cannot be bound again."""
 AS_ORDINARY_USER = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
 NAMESPACE_VARIABLE = {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
 
@@ -99,7 +99,7 @@ def _volume(app: AppSpec, service: ServiceSpec, number: int) -> Object:
 
 def _limit_pods(label_key: str, service: ServiceSpec) -> dict[str, Any]:
     return {
-        "maxSkew": service.replicas + ROOM,
+        "maxSkew": service.replicas + SURPLUS_PODS,
         "minDomains": _MORE_THAN_ALL_DOMAINS,
         "topologyKey": _EVERY_NODE,
         "whenUnsatisfiable": "DoNotSchedule",
@@ -116,15 +116,15 @@ def adapt_manifests(
 ) -> list[Object]:
     """Return the objects adapted to a shared cluster.
 
-    - Volumes get a folder per namespace on the node and a label of ours, since they have no namespace.
+    - Volumes, which have no namespace, get our label and a folder per namespace on the node.
     - Images come from the user's repository.
-    - Programs run as an ordinary user, except databases, which own the folder that the kubelet creates for them.
+    - Programs run as an ordinary user, except databases, since the kubelet creates their folders as root.
     - The definition of a custom resource is omitted, since episodes share it.
 
     Parameters
     ----------
     own_volumes
-        Whether the volumes of an operator's components are ours; see `adapt_components`.
+        See `adapt_components`.
     """
     adapted = []
     custom = app.operator.resource.kind if app.operator is not None else None
@@ -174,7 +174,7 @@ def replace_images(value: Any, repository: str) -> Any:
 
 
 def resolve_image(image: str, repository: str) -> str:
-    """Return an image of ours in the user's repository: `faultset/app:1.0.0` becomes `REPOSITORY:1.0.0`."""
+    """Return the image in the user's repository: `faultset/app:1.0.0` becomes `REPOSITORY:1.0.0`."""
     name, _, tag = image.rpartition(":")
     if name == REPOSITORY:
         return app_image(tag, repository)

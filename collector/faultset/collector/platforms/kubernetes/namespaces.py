@@ -18,7 +18,7 @@ MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
 EPISODE = "faultset.dev/episode"
 APP_NAMESPACE = "faultset.dev/pair"
 INJECTOR = "faultset.dev/injector"
-"""Label of a control namespace in which another injector than our agents has objects."""
+"""Label of a control namespace with objects of an injector other than our agents."""
 RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 
@@ -37,7 +37,7 @@ class EpisodeNamespaces:
 
     @staticmethod
     def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
-        """Return random names; `deployed` is the namespace of an application that already runs."""
+        """Return random names, except for the namespace `deployed` of an application that already runs."""
         name = f"{app}-{secrets.token_hex(4)}"
         return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
@@ -130,7 +130,7 @@ _STEP_S = 0.05
 
 
 class Heartbeat:
-    """Renews the heartbeat of the namespaces in a thread, so that they count as abandoned once this process ends.
+    """Renews the heartbeat of the namespaces in a thread; without it they count as abandoned.
 
     Attributes
     ----------

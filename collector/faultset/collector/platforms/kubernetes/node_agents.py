@@ -1,4 +1,4 @@
-"""Node agents: their manifests, and the requests to them."""
+"""Deploys agents on the nodes of a cluster and sends them requests."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _PAUSE_S = 0.5
 
 
 class NodeAgents(ProgramImpairer):
-    """The agents of a control namespace, one on each node; a kubeconfig is enough to call them.
+    """The agents of a control namespace, one on each node, called through the API server.
 
     Parameters
     ----------

@@ -32,15 +32,15 @@ _PAGE = 500
 class Objects:
     """Reads and changes the objects of a namespace.
 
-    Volumes have no namespace. The names of volumes and storage classes of an application that we deploy start with the
-    namespace, so that a claim of one episode cannot bind a volume of another. Callers use the names of the manifests.
+    Volumes have no namespace. In an application that we deploy, the names of volumes and storage classes therefore get
+    the namespace as a prefix, so that a claim cannot bind a volume of another episode. Callers use names without it.
 
     Parameters
     ----------
     own_volumes
-        Whether the names of volumes have that prefix.
+        Whether to add that prefix.
     names
-        Names of objects by `(kind, name of the service)`, if the two differ.
+        Names of objects by `(kind, service)`, for objects that are not named after their service.
     custom
         The application's custom resource, if it has one.
     """
@@ -119,7 +119,7 @@ class Objects:
         self._request("DELETE", self._path(kind, name), None, body)
 
     def watch(self, kind: str, version: str) -> Iterator[bytes]:
-        """Yield the lines of a watch from a version on; it ends after five minutes or with the connection."""
+        """Yield the lines of a watch that starts at a version; it ends after five minutes or with the connection."""
         query = {"watch": True, "resourceVersion": version, "allowWatchBookmarks": True, "timeoutSeconds": 300}
         return self.api.stream(self._path(kind), query)
 
@@ -146,7 +146,7 @@ class Objects:
         return renamed
 
     def contains(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether an object belongs to this namespace; a volume does by its name or its claim."""
+        """Return whether an object belongs to this namespace; for volumes, the name or the claim decides."""
         if stored["kind"] != "PersistentVolume":
             return True
         claim = stored["spec"].get("claimRef") or {}
@@ -185,7 +185,7 @@ _REMOVALS = 10
 
 
 class SharedDefinition:
-    """The custom resource definition of an application, shared by episodes; empty without an operator.
+    """The custom resource definition of an application, shared by episodes; does nothing without an operator.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class SharedDefinition:
         return {} if self.name is None else {DEFINITION: self.name}
 
     def check(self) -> None:
-        """Raise PlatformError if another owner has created the definition; its operator would act on our objects."""
+        """Raise PlatformError if the definition is not ours; its operator would act on our objects."""
         if self.name is not None:
             self._refuse_others(self._api.find(build_path(KIND, "", self.name)))
 
@@ -247,7 +247,7 @@ class SharedDefinition:
         return False
 
     def release(self) -> None:
-        """Remove the definition unless others use it; call after the namespace is removed. May be called twice."""
+        """Remove the definition unless others use it; call after removing the namespace. May be called twice."""
         if self.name is not None:
             remove_unused(self._api, self.name)
 
@@ -262,10 +262,7 @@ class SharedDefinition:
 
 
 def remove_unused(api: Api, name: str) -> bool:
-    """Remove our definition if no namespace uses it and it has no objects; return whether it was removed.
-
-    Checks again if the definition changed in between.
-    """
+    """Remove our definition if no namespace uses it and it has no objects; return whether it was removed."""
     for _ in range(_REMOVALS):
         definition = api.find(build_path(KIND, "", name))
         if definition is None or not _is_ours(definition) or definition["metadata"].get("deletionTimestamp"):

@@ -22,7 +22,7 @@ class Rule:
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str
-    """Why it is needed; completes "needed to"."""
+    """Completes the phrase "needed to"."""
 
 
 _ALL = ("get", "list", "watch", "create", "patch", "delete")
@@ -102,7 +102,7 @@ OPERATOR_RULES: tuple[Rule, ...] = (
     ),
     Rule(group="apps", resources=("statefulsets",), verbs=("update",), purpose="let operators update workloads"),
 )
-"""Additional rules for applications with an operator, since a user can only grant permissions that they have."""
+"""Additional rules for applications with an operator; users can only grant permissions that they have."""
 
 
 def operator_permissions(resource: CustomResource) -> tuple[Rule, ...]:
@@ -116,7 +116,7 @@ def operator_permissions(resource: CustomResource) -> tuple[Rule, ...]:
 def missing_permissions(api: Api, rules: Sequence[Rule] = ROLE_RULES) -> list[tuple[Rule, str, list[str]]]:
     """Return the missing permissions: rule, resource and refused verbs.
 
-    Checks permissions in all namespaces, since those of the episodes do not exist yet.
+    The namespaces of episodes do not exist yet, so permissions must hold in all namespaces.
     """
     questions = [(rule, resource, verb) for rule in rules for resource in rule.resources for verb in rule.verbs]
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -61,7 +61,7 @@ _AGENT_TIMEOUT_S = 60.0
 
 
 class KubernetesPlatform(AppObjects, JournaledPlatform):
-    """An application of one episode in a namespace of a cluster.
+    """Runs the application of one episode in a namespace of a cluster.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         self._definition.check()
         self._own_volumes = lacks_storage_class(self.api, self.app)
         definition = self._definition.name
-        self.journal.note("namespaces", [self.namespaces.app], **names, made=is_ours, definition=definition)
+        self.journal.note("namespaces", [self.namespaces.app], **names, created=is_ours, definition=definition)
         self._is_deployed = True
         try:
             labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}

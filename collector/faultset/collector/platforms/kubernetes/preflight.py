@@ -1,4 +1,4 @@
-"""Tests before a campaign what a cluster allows us to do to pods."""
+"""Checks, before a campaign, which operations on pods a cluster allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Forbidden(PlatformError):
 
 
 def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
-    """Return the needs that this cluster lacks, with the reason, and whether the node agent may run.
+    """Return the capabilities that this cluster lacks, with the reasons, and whether the node agent may run.
 
     Starts the agent briefly in a separate namespace. If that is forbidden, tests a container inside a pod instead.
 
@@ -136,7 +136,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
 
 @contextlib.contextmanager
 def _namespace(api: Api) -> Iterator[str]:
-    """Create a namespace for a test; deletion is not awaited."""
+    """Create a temporary namespace; its removal is not awaited."""
     name = f"check-{secrets.token_hex(4)}"
     create_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
     try:

@@ -27,7 +27,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def open_objects(api: Api, app: AppSpec, namespace: str) -> Objects:
-    """Return the objects of an application in its namespace, named after its services."""
+    """Return access to an application's objects by the names of its services."""
     names = {(kind, service.name): name for service in app.services.values() for kind, name in service.objects.items()}
     custom = app.operator.resource if app.operator else None
     return Objects(api, namespace, own_volumes=app.deployed is None, names=names, custom=custom)
@@ -125,13 +125,13 @@ class AppObjects(JournaledObjects):
 
 
 INJECTOR_NOTE = "injector"
-"""Journal note of an episode that uses another injector than our agents."""
+"""Journal note of an episode whose injector is not our agents."""
 
 
 def recover_episode(api: Api, path: Path) -> None:
-    """Remove the namespaces of an abandoned episode, and undo its changes to an application that it did not deploy.
+    """Remove the namespaces of an abandoned episode; if it did not deploy the application, undo its changes.
 
-    Impairments of agents end with their lease. Experiments of Chaos Mesh are removed first, since their finalizers
+    Impairments by agents end with their lease. Chaos Mesh experiments are removed first, since their finalizers
     would block the removal of the namespace.
     """
     if not path.exists():
@@ -144,7 +144,7 @@ def recover_episode(api: Api, path: Path) -> None:
         namespaces = notes["namespaces"]
         if INJECTOR_NOTE in notes:
             remove_all(api, namespaces["control"])
-        if namespaces["made"]:
+        if namespaces["created"]:
             remove_namespaces(api, (namespaces["app"], namespaces["control"]))
             remove_volumes(api, namespaces["app"])
             if namespaces.get("definition"):

@@ -35,7 +35,7 @@ _PAUSE_S = 0.5
 
 
 class Watch:
-    """Watches a kind in a thread and reports every change, including those during an interruption.
+    """Watches the objects of a kind in a thread and reports every change, including those during an interruption.
 
     Calls `on_change(kind, name, object)`; the object is None after deletion.
     """
@@ -50,7 +50,7 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop reporting; the thread ends soon."""
+        """Stop reporting, without waiting for the thread."""
         self._ended.set()
 
     def _relist(self) -> str:
@@ -117,7 +117,7 @@ class Observer:
     label_key
         Label that names the workload of an object.
     services
-        Names of all workloads, for objects whose label names something else.
+        Names of all workloads; an object without a valid label belongs to the workload of the same name.
     pod_changed
         Called with every new state of a pod.
     """
@@ -215,7 +215,7 @@ class Observer:
         kind, name = about.get("kind") or "", self._manifest_name(about)
         if (kind, name) in self._owners:
             return self._owners[(kind, name)]
-        # an event may precede its object or concern an unwatched one; the name then starts with the workload's
+        # an event may precede its object or concern an unwatched one; then the longest matching prefix decides
         candidates = [service for service in self._services if name == service or name.startswith(f"{service}-")]
         return max(candidates, key=len) if candidates else None
 
@@ -326,7 +326,7 @@ class _Stream:
                 self._ended.wait(_LOG_PAUSE_S)
 
     def _is_gone(self) -> bool:
-        """Return whether reading should stop, since the pod is gone; records whether the run has ended."""
+        """Return whether the pod is gone, and record whether the container's run has ended."""
         try:
             pod = self._api.get(self._log_path.removesuffix("/log"))
         except PlatformError:

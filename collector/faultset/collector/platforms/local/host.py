@@ -14,7 +14,7 @@ from faultset.core.errors import PlatformError
 
 
 class LocalHost:
-    """See `PlatformHost`. Processes die with their collector, so nothing needs to be undone later."""
+    """This machine. Processes die with their collector, so nothing needs to be undone later."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class LocalHost:
         return check_machine()
 
     def check(self) -> list[str]:
-        """Raise PlatformError if this machine lacks something; return no sentences otherwise."""
+        """Raise PlatformError if this machine lacks a requirement; return an empty list otherwise."""
         for row in unmet(self.requirements()):
             raise PlatformError(f"the embedded platform needs {row.check}, but found {row.found}; {row.remedy}")
         return []

@@ -117,7 +117,7 @@ class RunJob(Request[int]):
     Attributes
     ----------
     name
-        Name in the report of its end.
+        Name that `JobExited` reports.
     function
         `module:function`, called with `argv`.
     """

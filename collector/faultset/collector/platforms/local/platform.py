@@ -137,7 +137,7 @@ _EXEC_TIMEOUT_S = 30.0
 
 
 class LocalPlatform(JournaledPlatform):
-    """An application of one episode on this machine.
+    """Runs the application of one episode on this machine.
 
     Parameters
     ----------

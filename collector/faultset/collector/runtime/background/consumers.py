@@ -34,9 +34,9 @@ class MessageConsumer:
     member
         Unique name of the member: that of the pod.
     group
-        Name of the group, if the spec of the consumer gives none.
+        Default name of the group, for a consumer whose spec names none.
     rebalances
-        How often per minute it leaves the group and joins again.
+        How many times per minute it leaves the group and joins again.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Heap:
         return _CHUNK * (len(self._live) + len(self._garbage))
 
     def allocate(self) -> None:
-        """Allocate the memory of one request; free the garbage once there is enough."""
+        """Allocate the memory of one request; free the garbage once enough has accumulated."""
         self._requests += 1
         if self._requests <= _WARM_REQUESTS:
             self._grow_to(_COLD_SHARE + (1 - _COLD_SHARE) * self._requests / _WARM_REQUESTS)

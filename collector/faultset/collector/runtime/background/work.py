@@ -15,7 +15,7 @@ from opentelemetry.trace import Span
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.status import BadRequest, RpcError
-from faultset.collector.runtime.processes import IsWanted, begin_work, end_work
+from faultset.collector.runtime.processes import ShouldContinue, begin_work, end_work
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.runtime.tracing import NO_PARENT, build_trace_context, fail, format_ids
 from faultset.collector.spec.features.behaviour import BackgroundWork, Task
@@ -24,7 +24,7 @@ Started = tuple[Span, Context]
 """A span, and the context for its children."""
 
 Round = Callable[[dict[str, Any], Started | None], Awaitable[bool]]
-"""Function that runs one round with values and a span, ends the span, and says whether the steps succeeded."""
+"""Function that runs one round with values and a span, ends the span, and returns whether the steps succeeded."""
 
 
 def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> Round:
@@ -59,7 +59,7 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
             failure = await attempt(values, context)
             if failure is not None:
                 service.log.error(location, f"{name} failed: {failure}")
-                if span is not None and service.persona.spans.tell_outcome:
+                if span is not None and service.persona.spans.reports_outcome:
                     fail(span, failure)
             return failure is None
         finally:
@@ -108,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _loop(is_wanted: IsWanted) -> None:
-    while is_wanted():
+def _loop(should_continue: ShouldContinue) -> None:
+    while should_continue():
         for _ in range(100_000):
             pass
 

@@ -397,14 +397,14 @@ class Caller:
             raise
         finally:
             if client_span is not None:
-                if self._spans.tell_outcome:
+                if self._spans.reports_outcome:
                     client_span.set_attributes(self._spans.outcome_attributes(code))
                 client_span.end()
             self._breakers.record_end(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
 
     def _note_failure(self, span: Span | None, message: str) -> None:
-        if span is not None and self._spans.tell_outcome:
+        if span is not None and self._spans.reports_outcome:
             fail(span, message)
 
     async def _post_in_time(
@@ -465,7 +465,7 @@ class Caller:
         address = f"{self.names.last.get(host, host)}:{port}"
         if isinstance(error, UnknownHostError):
             # the configured name, because resolving it has changed its case
-            error = UnknownHostError(self.names.instead.get(host, host))
+            error = UnknownHostError(self.names.overrides.get(host, host))
         text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
         return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
 

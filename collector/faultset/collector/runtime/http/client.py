@@ -33,20 +33,20 @@ class Names:
     ----------
     hosts:
         JSON file of names and addresses, read again after every change; None to use DNS.
-    instead:
-        Hosts to resolve in place of certain names.
+    overrides:
+        Name -> host to resolve in its place.
     """
 
-    def __init__(self, hosts: str | None, instead: Mapping[str, str] | None = None):
+    def __init__(self, hosts: str | None, overrides: Mapping[str, str] | None = None):
         self._hosts = hosts
-        self.instead: Mapping[str, str] = instead or {}
+        self.overrides: Mapping[str, str] = overrides or {}
         self._version: tuple[int, int] | None = None
         self._addresses: dict[str, str] = {}
         self.last: dict[str, str] = {}
 
     async def address(self, name: str) -> str:
         """Return the IPv4 address of a name; raise UnknownHostError, or OSError if the lookup fails."""
-        service, name = name, self.instead.get(name, name)
+        service, name = name, self.overrides.get(name, name)
         if self._hosts is not None:
             address = self._read_from_file(name)
         elif name.replace(".", "").isdigit():

@@ -200,7 +200,7 @@ class SpanStyle:
         Attribute `component` of the spans of calls between services, on both sides; None for no attribute.
     endpoint_component
         Attribute `component` of the spans of a frontend's endpoints; None for no attribute.
-    tell_outcome
+    reports_outcome
         Whether the spans of calls and stores have a status, and an error event if they failed.
     convention
         The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark
@@ -210,7 +210,7 @@ class SpanStyle:
 
     call_component: str | None = "gRPC"
     endpoint_component: str | None = "net/http"
-    tell_outcome: bool = True
+    reports_outcome: bool = True
     convention: Literal["opentracing", "opentelemetry"] = "opentracing"
 
     @property

@@ -69,7 +69,7 @@ class Publish(Step):
                 await broker.publish(self.topic, [fields] * times)
                 sent.inc(times)
             except StoreError as error:
-                if span is not None and service.persona.spans.tell_outcome:
+                if span is not None and service.persona.spans.reports_outcome:
                     fail(span, str(error))
                 self._handle_failure(service, location, error)
             finally:
@@ -112,7 +112,7 @@ class OpenSpan(Step):
             try:
                 await steps(inner)
             except RpcError as error:
-                if service.persona.spans.tell_outcome:
+                if service.persona.spans.reports_outcome:
                     fail(span, str(error))
                 raise
             finally:

@@ -39,7 +39,7 @@ class StoreStep(Step):
         location: str,
         request: RequestContext,
         use: Callable[[], Awaitable[T]],
-        instead: T,
+        fallback: T,
     ) -> T:
         """Return the result of using the store; raise RpcError if it fails.
 
@@ -47,7 +47,7 @@ class StoreStep(Step):
         ----------
         use
             Function that uses the store.
-        instead
+        fallback
             Result after an ignored failure.
         """
         try:
@@ -60,7 +60,7 @@ class StoreStep(Step):
             if self.error_log is not None:
                 service.log.error(location, text)
             if self.on_error == "ignore":
-                return instead
+                return fallback
             message = (self.error_message or "{error}").replace("{error}", str(error))
             raise RpcError(Code.INTERNAL, message) from None
 
@@ -112,7 +112,8 @@ class CachedDocuments(Step):
     """If the database fails, `panic` ends the process, `fail` fails the request, and `cache_empty` returns and caches
     an empty record."""
     misses: Literal["one_by_one", "together"] = "one_by_one"
-    """Whether missing keys are read `together`, or `one_by_one` and the absence of a document is cached too."""
+    """`together` reads all missing keys in one request; `one_by_one` uses a request for each, and also caches that a
+    document does not exist."""
     save: str
     """Name under which the list of documents is saved for later steps."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from faultset.collector.runtime.processes import IsWanted, begin_work
+from faultset.collector.runtime.processes import ShouldContinue, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, StoreAccess, StoreAdministrator
 from faultset.collector.runtime.stores.users import open_file_sizes
 from faultset.core.errors import PlatformError
@@ -130,9 +130,9 @@ class RedisAdministrator(StoreAdministrator):
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Repeatedly pause all clients."""
 
-        def work(is_wanted: IsWanted) -> None:
+        def work(should_continue: ShouldContinue) -> None:
             with self.as_administrator("lock") as client:
-                while is_wanted():
+                while should_continue():
                     client.execute_command("CLIENT", "PAUSE", on_ms)
                     time.sleep((on_ms + off_ms) / 1000)
 
@@ -141,10 +141,10 @@ class RedisAdministrator(StoreAdministrator):
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Repeatedly compare documents in a script, which blocks all other clients."""
 
-        def work(is_wanted: IsWanted) -> None:
+        def work(should_continue: ShouldContinue) -> None:
             with self.as_administrator("report") as client:
                 pairs = _FIRST_PAIRS
-                while is_wanted():
+                while should_continue():
                     begin_s = time.monotonic()
                     client.eval(_COMPARE_PAIRS, 0, str(pairs))
                     took_ms = 1000 * (time.monotonic() - begin_s)

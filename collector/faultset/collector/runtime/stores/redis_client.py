@@ -175,7 +175,7 @@ class RedisClient(StoreClient[_Link]):
             await self.run_all([*commands, ("INCRBY", self._key(topic, "published"), len(messages))])
 
     async def join(self, topic: str, group: str) -> None:
-        """Create a group that receives all messages of a topic from its first on, unless the group exists."""
+        """Create a group that starts at the topic's first message, unless the group exists."""
         try:
             await self.run("XGROUP", "CREATE", self._key(topic), group, "0", "MKSTREAM")
         except StoreError as error:

@@ -26,7 +26,7 @@ _OPTIONS_OF_OTHERS = ("--user", "--map-current-user", "--ipc")
 
 
 def server_user(preferred: str) -> pwd.struct_passwd | None:
-    """Return the user that a server should run as: the preferred one or `nobody`; None to stay the current user.
+    """Return the user that a server should run as: the preferred one or `nobody`; None to keep the current user.
 
     Only root changes users.
 
@@ -65,7 +65,7 @@ def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
 
 
 def _may_read_everything() -> bool:
-    """Return whether root may enter any folder, which it may not inside a container."""
+    """Return whether root may enter any folder, which containers usually forbid."""
     match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     return match is not None and bool(int(match[1], 16) >> _READING_BIT & 1)
 

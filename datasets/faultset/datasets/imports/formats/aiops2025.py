@@ -92,7 +92,7 @@ class _Fault:
 
 
 class AIOps2025Import(ImportFormat):
-    """AIOps Challenge 2025: folders of days beside `groundtruth.jsonl`. The licence forbids commercial use."""
+    """AIOps Challenge 2025: folders of days next to `groundtruth.jsonl`. The licence forbids commercial use."""
 
     name = "aiops2025"
     title = "AIOps Challenge 2025"
@@ -211,7 +211,7 @@ def _find_days(root: Path) -> Mapping[str, list[Path]]:
     """Return day -> its folders of metrics, logs and traces."""
     days: dict[str, list[Path]] = defaultdict(list)
     for folder in sorted(root.rglob("*-parquet")):
-        day = next((part for part in reversed(folder.parts) if _DAY.fullmatch(part)), None)
+        day = next((name for name in reversed(folder.parts) if _DAY.fullmatch(name)), None)
         if day is not None:
             days[day].append(folder)
     return days
@@ -265,7 +265,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _find_owner(row: Mapping[str, Any], *, is_pod: bool) -> tuple[str | None, str | None]:
-    """Return the candidate and the pod of a metric: those of a pod, a node, a service or a part of TiDB."""
+    """Return the candidate and the pod of a metric, which may be of a pod, a node, a service or a component of TiDB."""
     text = {name: _DELETED.sub("", str(row.get(name) or "")) for name in _OWNERS}
     pod = text["pod"] or (text["object_id"] if is_pod or text["object_type"] == "pod" else "")
     if pod:

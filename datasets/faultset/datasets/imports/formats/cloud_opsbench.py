@@ -1,8 +1,8 @@
-"""Import Cloud-OpsBench: Kubernetes incidents of Online Boutique and Train Ticket, those with metrics over time.
+"""Import Kubernetes incidents of Online Boutique and Train Ticket from Cloud-OpsBench, if they have metrics over time.
 
 Most cases are the output of `kubectl` at one moment, without a healthy time; they cannot become episodes. Times have no
 zone and are eight hours ahead of UTC. The source does not record when it injected a fault, only when its alert rules
-saw one; the onset is the earliest alert.
+fired; the onset is the earliest alert.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "cpu_consumed": ("Application", "Code Defect"),
     "network_delay": ("Operating System", "Network/Storage Issue"),
 }
-"""Injected fault to system level and fault type, like those of our faults."""
+"""Injected fault -> system level and fault type in the terms of our faults."""
 
 MOST_BROKEN = 0.05
 """Share of healthy requests that may lack the second event, because they were cut at the edge of a file."""

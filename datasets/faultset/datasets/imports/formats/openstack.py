@@ -41,8 +41,8 @@ class OpenStackImport(ImportFormat):
         ("folders Test_n", r"(^|/)Test_"),
     )
     weakness = (
-        "There are no cases without a fault and no metrics. The reference is the round after the fault. Of code that "
-        "several processes run, the process is unknown."
+        "There are no cases without a fault and no metrics. The reference is the round after the fault. If several "
+        "processes run the faulty code, the faulty process is unknown."
     )
 
     def cases(self, path: Path) -> Sequence[Case]:

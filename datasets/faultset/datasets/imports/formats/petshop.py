@@ -41,7 +41,7 @@ REFERENCE_ROWS = 60
 CASE_ROWS = 5
 """Rows of a case without a fault, like those of a case with a fault."""
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
-"""The source's cuts of normal metrics: from the middle on, in tenths, without the last rows."""
+"""Cuts of the normal metrics as in the source: every tenth of the rows from the middle, except the last rows."""
 
 _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"

@@ -36,7 +36,7 @@ _TOLERANCE_NS = 60 * SECOND_NS
 _STRAY_SHARE = 0.01
 """Share of rows at either end that may be stray."""
 _STRAY_DISTANCE = 0.1
-"""Stray rows are farther from the others than this share of the time that the others cover."""
+"""Minimum distance of stray rows from the others, as a share of the time that the others cover."""
 _MIN_INSIDE = 0.5
 """Share of the rows of a stage that must fall into its window."""
 
@@ -254,7 +254,7 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
         "fault_type": kind,
         "inject_start": onset_of(record, windows),
         "parameters": canonical_json(parameters),
-        "verdict": "manifest" if _is_felt(pack) else "unknown",
+        "verdict": "manifest" if _was_noticed(pack) else "unknown",
     }
 
 
@@ -374,7 +374,7 @@ def _level(fault: str) -> tuple[str | None, str]:
     return None, fault
 
 
-def _is_felt(pack: Path) -> bool:
+def _was_noticed(pack: Path) -> bool:
     """Return whether the datapack's detector found issues of clients."""
     path = pack / CONCLUSION
     if not path.is_file():

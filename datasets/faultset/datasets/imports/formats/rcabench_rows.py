@@ -154,7 +154,7 @@ def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> It
 
 
 def _with_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
-    """Return gauges with another kind for those that only grow."""
+    """Return rows in which gauges that only grow have another kind."""
     if not len(rows):
         return rows
     growing = _growing(rows)

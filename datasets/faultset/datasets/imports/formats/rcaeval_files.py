@@ -190,7 +190,7 @@ def find_cases(path: Path) -> Sequence[Case]:
 
 
 def find_onset(case: Case) -> tuple[int, Path]:
-    """Return the injection time of a case and the file that contains it, its own or the index of all cases."""
+    """Return the injection time of a case, and the file that contains it: the case's own or the index of all cases."""
     path = case.paths[0] / ONSET_FILE
     try:
         line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]

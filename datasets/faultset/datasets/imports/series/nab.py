@@ -21,7 +21,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 
 WINDOWS = "combined_windows.json"
 PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
-"""Share of a series, and most samples, in which NAB expects detectors to learn and does not score them."""
+"""NAB does not score the first 15 % of a series, or 750 samples of a longer one; detectors may learn from them."""
 _LIMIT_BYTES = 16 << 20
 
 

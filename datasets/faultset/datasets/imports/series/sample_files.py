@@ -103,7 +103,7 @@ def read_table(path: Path, *, header: bool = True) -> dict[str, pa.ChunkedArray]
     """
     try:
         with path.open("rb") as file:
-            # Types are inferred from the first block, so all rows belong into it.
+            # Types are inferred from the first block, so it must contain all rows.
             block_size = min(_LARGEST_BLOCK, path.stat().st_size + 1)
             table = pacsv.read_csv(
                 file,
@@ -170,7 +170,7 @@ def _zone(kind: pa.DataType) -> str | None:
 
 
 def _sort_by_time(times_ns: Ints, values: Numbers, labels: Flags) -> tuple[Ints, Numbers, Flags]:
-    """Return samples in order of time; the first of each time is kept, and labelled if any of that time is."""
+    """Sort samples by time; keep the first of each time, labelled if any sample of that time is."""
     order = np.argsort(times_ns, kind="stable")
     distinct, first = np.unique(times_ns[order], return_index=True)
     return distinct, values[order][first], np.logical_or.reduceat(labels[order], first)

@@ -137,7 +137,7 @@ class TelemetryImport:
         ]
 
     def load(self, case: Case) -> ForeignEpisode | ForeignRecording:
-        """Cut one window from the staged rows, or prepare to read them window by window."""
+        """Cut one episode from the staged rows, or prepare to read a recording chunk by chunk."""
         stage = Path(case.facts["stage"])
         plan = read_plan(stage)
         if plan.recording is not None:
@@ -262,7 +262,7 @@ def _window_rows(
     if not len(rows):
         return rows
     rows = rows.unify_dictionaries().combine_chunks()
-    rows = _place(rows, plan, table)
+    rows = _resolve_origins(rows, plan, table)
     match table:
         case "metrics":
             return complete_metrics(rows, plan.kinds, totals)
@@ -273,7 +273,7 @@ def _window_rows(
     return rows
 
 
-def _place(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
+def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
     """Replace the origin by service, pod, container and reported name."""
     column = encode_words(rows["origin"]).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_SPANS = 300_000
-"""Spans in memory; of more, whole traces are chosen by their ids."""
+"""Maximum number of spans in memory; if there are more, whole traces are sampled by their ids."""
 MIN_CALLS = 20
 CONSISTENT_SHARE = 0.9
 """Share of the calls between two clocks that must be shifted in the same direction."""
 MIN_SKEW_NS = 1_000_000
 _COLUMNS = ["time", "trace_id", "span_id", "parent_span_id", "origin", "kind", "duration_ns"]
 _DETACHED = ("producer", "consumer")
-"""Kinds of spans that need not lie within their parents."""
+"""Kinds of spans that may end after their parents."""
 
 
 def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[str, str | None]) -> Iterator[str]:

@@ -99,7 +99,7 @@ def _find(facts: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def origin_of_path(path: Path) -> Origin:
-    """Return what the path of a container's log says.
+    """Return the origin that the path of a container's log names.
 
     >>> origin_of_path(Path("/var/log/pods/shop_cart-7d4b9c-x2x4z_0f1e/server/0.log")).pod
     'cart-7d4b9c-x2x4z'

@@ -23,7 +23,7 @@ _AROUND_NS = 30 * 60 * SECOND_NS
 _SHORTEST_BEFORE_NS = 10 * 60 * SECOND_NS
 _LEAST_BEFORE_NS = 10 * SECOND_NS
 _JITTER = 0.2
-"""The time before an incident varies by this share, as in collected episodes, so that its length shows nothing."""
+"""The time before an incident varies by this share, as in collected episodes, so that its length reveals nothing."""
 Moment = str | int | float
 
 
@@ -48,9 +48,9 @@ class IncidentEntry:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     start: Moment
-    """When its first effect was there."""
+    """Time of its first effect."""
     end: Moment
-    """When it was over, or when the telemetry to analyse ends."""
+    """Its end, or the end of the telemetry to analyse."""
     name: Name = ""
     """Name; its start by default."""
     cause: Name | tuple[Name, ...] | None = None
@@ -61,7 +61,7 @@ class IncidentEntry:
     fault_type: Name | None = None
     alarm: Alarm | None = None
     before: Name = ""
-    """Length of the time before it that the episode shows, as 20m."""
+    """Length of the time before it in the episode, such as 20m."""
     healthy_until: Moment | None = None
     """End of the time that is known to be healthy."""
 
@@ -305,7 +305,7 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
 
 
 def parse_moment(text: str) -> int:
-    """Return a time that a user gives; raise UsageError if it is none."""
+    """Return a time from the user in nanoseconds; raise UsageError if it is invalid."""
     return _moment(text, "--at")
 
 

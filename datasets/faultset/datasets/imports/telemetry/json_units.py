@@ -92,7 +92,7 @@ def _lines(content: Content, stream: IO[bytes], broken: dict[str, int]) -> Itera
 
 
 def _documents(text: str, content: Content, broken: dict[str, int]) -> Iterator[Any]:
-    """Yield whole documents; of one that is cut, the records before the cut."""
+    """Yield whole documents; of a truncated one, the complete records."""
     decoder = json.JSONDecoder()
     position = 0
     while match := _START.search(text, position):
@@ -144,7 +144,7 @@ def find_prefix(head: bytes) -> str | None:
 
 
 class _Joined:
-    """A file of bytes that were read already, and of the rest of a stream."""
+    """A file object that joins bytes already read and the rest of their stream."""
 
     def __init__(self, first: bytes, rest: IO[bytes] | None) -> None:
         self._first, self._rest, self._depth = memoryview(first), rest, 0

@@ -34,25 +34,25 @@ class FileRule:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     match: Name
-    """Pattern of paths, as `logs/*.txt`."""
+    """Pattern of paths, such as `logs/*.txt`."""
     skip: bool = False
     """Whether to leave the files out."""
     service: Name = ""
-    """Service of rows that name none."""
+    """Service of rows without a service."""
     pod: Name = ""
-    """Pod of rows that name none."""
+    """Pod of rows without a pod."""
     container: Name = ""
-    """Container of rows that name none."""
+    """Container of rows without a container."""
     time: Name = ""
     """Time of records without one; `modified` for that of the file."""
     time_zone: Name = ""
-    """Zone of local times, as Europe/Berlin."""
+    """Zone of local times, such as Europe/Berlin."""
     pattern: Name = ""
     """Regular expression of a log line, with the groups time, message, and optionally level, service, pod, trace_id."""
     signal: Signal | None = None
     """What a table holds."""
     columns: Mapping[Name, Name] = field(default_factory=dict[str, str])
-    """Our name of a column to that of the table."""
+    """Our name of a column -> its name in the table."""
     separator: Name = ""
     """Text between service and metric in the column names of a wide table; `/` by default."""
     kind: Literal["gauge", "counter"] = "gauge"

@@ -1,4 +1,4 @@
-"""Name services in the same way in all signals, from what records say about where they come from."""
+"""Give each service one name in all signals, from the origins of their records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServiceNames:
     unmatched
         Signal to number of rows without a service.
     linked
-        Pairs of a name and the service that it was counted as, with the reason.
+        Names that were attributed to a service, with the service and the reason.
     """
 
     of_origin: Mapping[str, str | None]
@@ -169,7 +169,7 @@ def _raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[st
 
 
 def _plain(name: str) -> str:
-    """Return what remains of a name without case, separators and an ending such as `service`.
+    """Return a name in lower case, without separators and an ending such as `service`.
 
     >>> _plain("cart-service"), _plain("CartService"), _plain("service")
     ('cart', 'cart', 'service')
@@ -181,7 +181,7 @@ def _plain(name: str) -> str:
 def _unify(
     raw: Mapping[str, str], origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping
 ) -> tuple[dict[str, str], list[tuple[str, str, str]]]:
-    """Map each name to one spelling: names of different signals that differ in form only are equal."""
+    """Map each name to one spelling; names of different signals count as equal if only their spelling differs."""
     tables: dict[str, Counter[str]] = defaultdict(Counter)
     for table, counts in origins.items():
         for text, count in counts.items():

@@ -1,6 +1,6 @@
 """Rows of recognised files, staged on disk as Parquet before services are named.
 
-A staged table has the columns of ours, except that `origin` holds what a record says about where it comes from.
+A staged table has the columns of ours, except that `origin` holds the names in a record that show where it comes from.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NO_SERVICE = "-"
 
 
 class Origin(NamedTuple):
-    """Where a record comes from, in its own words; empty texts are unknown."""
+    """Names in a record that show where it comes from; unknown fields are empty."""
 
     service: str = ""
     """Name that the process, its label or its column gives."""
@@ -83,7 +83,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Origin:
-        """Return the origin of `text()`."""
+        """Return the origin from the result of `text`."""
         return cls(**json.loads(text))
 
 

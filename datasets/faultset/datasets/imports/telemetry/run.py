@@ -125,7 +125,7 @@ def import_telemetry(
     options = options or TelemetryOptions()
     check_options(options)
     out = Path(out)
-    with staged(paths, staging_folder(out), options, progress=progress, announce=announce) as telemetry:
+    with stage_telemetry(paths, staging_folder(out), options, progress=progress, announce=announce) as telemetry:
         if report is not None:
             report(telemetry.report)
         recording = plan_long_recording(telemetry, options)
@@ -148,12 +148,12 @@ def examine_telemetry(
     announce: Callable[[object], None] | None = None,
 ) -> TelemetryReport:
     """Return what an import would recognise; the staged rows stay in `folder` for it."""
-    with staged(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as telemetry:
-        return telemetry.report
+    with stage_telemetry(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as staged:
+        return staged.report
 
 
 @contextmanager
-def staged(
+def stage_telemetry(
     paths: Sequence[Path | str],
     folder: Path,
     options: TelemetryOptions,
@@ -329,7 +329,7 @@ def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[s
 
 
 def write_mapping(path: Path, report: TelemetryReport, app: str) -> str:
-    """Write a mapping file with the inferred names of services, to be edited; return what became of it.
+    """Write a mapping file with the inferred names of services, to be edited; return a phrase about the result.
 
     A file that exists is kept, because it may have been edited.
     """

@@ -28,7 +28,7 @@ from faultset.datasets.imports.telemetry.rows import StagedRows
 _log = logging.getLogger(__name__)
 FACTS = "facts.json"
 _RULES_VERSION = 1
-"""Raised when readers change, so that staged files of an earlier release are read again."""
+"""Incremented when readers change, so that files staged by an earlier release are read again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,7 @@ def stage_files(
                 FileFacts(
                     name=file.name,
                     format="",
-                    refusal=f"{file.name} has the content of {seen[identity]}",
+                    refusal=f"{file.name} has the same content as {seen[identity]}",
                     copy_of=seen[identity],
                 )
             )

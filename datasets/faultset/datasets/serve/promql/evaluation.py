@@ -1,7 +1,7 @@
 """Evaluates PromQL expressions over the series of an episode.
 
-Supported are selectors with offset and @, subqueries, all operators, all aggregations except `count_values`, and the
-functions in `FUNCTIONS`. Native histograms are not supported.
+Supports selectors with offset and @, subqueries, all operators, all aggregations except `count_values`, and the
+functions in `FUNCTIONS`, but not native histograms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from faultset.datasets.serve.promql.windows import LEAST_SAMPLES, WINDOW_FUNCTIO
 
 LOOKBACK_MS = 300_000
 MOST_CELLS = 20_000_000
-"""SampledSeries times steps of one selector; the limit keeps a query below a few hundred megabytes."""
+"""Maximum number of series times steps of one selector; keeps a query below a few hundred megabytes."""
 _DEFAULT_SUBQUERY_STEP_MS = 60_000
 _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -100,9 +100,9 @@ def _inside(series: Sequence[SampledSeries], start_ms: int, end_ms: int) -> list
         first = int(np.searchsorted(item.times_ms, start_ms, side="right"))
         stop = int(np.searchsorted(item.times_ms, end_ms, side="right"))
         if stop > first:
-            kept = slice(first, stop)
+            rows = slice(first, stop)
             cut.append(
-                replace(item, times_ms=item.times_ms[kept], values=item.values[kept], stale_ms=item.stale_ms[kept])
+                replace(item, times_ms=item.times_ms[rows], values=item.values[rows], stale_ms=item.stale_ms[rows])
             )
     return cut
 

@@ -88,8 +88,8 @@ def _combine_scalar(symbol: str, vector: Vector, left: Any, right: Any, shown: F
 
 
 def _combine_vectors(symbol: str, left: Vector, right: Vector, matching: Matching) -> Vector:
-    many, one = (right, left) if matching.many == "right" else (left, right)
-    partners = _single_rows(one, matching)
+    many, single = (right, left) if matching.many == "right" else (left, right)
+    partners = _single_rows(single, matching)
     keys = [matching.key(labels) for labels in many.labels]
     rows = [row for row, key in enumerate(keys) if key in partners]
     if not rows:
@@ -119,7 +119,7 @@ def _combine_vectors(symbol: str, left: Vector, right: Vector, matching: Matchin
 
 
 def _single_rows(vector: Vector, matching: Matching) -> dict[Labels, tuple[Labels, Any, Any]]:
-    """Return labels, values and presence by match key; rows of a key may take turns but not overlap."""
+    """Return labels, values and presence by match key; two rows of a key must not have values at the same step."""
     side = "left" if matching.many == "right" else "right"
     single = {}
     for key, rows in group_rows(vector.labels, matching.key).items():
@@ -147,11 +147,11 @@ def _refuse_several(keys: Sequence[Labels], vector: Vector) -> None:
             )
 
 
-def _result_labels(many: Labels, one: Labels, matching: Matching, keeps_name: bool) -> Labels:
+def _result_labels(many: Labels, single: Labels, matching: Matching, keeps_name: bool) -> Labels:
     labels = many if keeps_name else without(many, (NAME,))
     if not matching.many:
         return only(labels, matching.names) if matching.is_on else without(labels, matching.names)
-    copied = {name: value for name, value in one if name in matching.included}
+    copied = {name: value for name, value in single if name in matching.included}
     return tuple(sorted((dict(without(labels, matching.included)) | copied).items()))
 
 

@@ -1,4 +1,4 @@
-"""SampledSeries with raw samples, and their selection by label matchers."""
+"""Series of raw samples, and their selection by label matchers."""
 
 from __future__ import annotations
 

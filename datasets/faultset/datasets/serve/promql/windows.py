@@ -10,7 +10,7 @@ import numpy as np
 from faultset.datasets.serve.promql.series import Floats, Ints, SampledSeries
 
 _CLOSE = 1.1
-"""SlidingWindows are extrapolated to a border if the next sample is at most this many sampling intervals away."""
+"""A window is extrapolated to its border if the nearest sample is at most this many sampling intervals away."""
 
 
 @dataclass(frozen=True, kw_only=True)

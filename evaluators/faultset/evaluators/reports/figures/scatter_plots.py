@@ -55,11 +55,11 @@ class ScatterPlot:
     y_ticks: tuple[tuple[float, str], ...]
     dots: tuple[Dot, ...]
     chance: str
-    """Points of the line of guessing in a box of 100 by 100, y downwards; empty without one."""
+    """Points of the dashed line for guessing, in a box of 100 by 100 with y downwards; empty without a line."""
 
 
-def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
-    """Return faults detected against false alarms per hour, with a line for alarms at random times."""
+def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
+    """Plot the share of detected faults over false alarms per hour, with a line for alarms at random times."""
     points = _list_known_points(table, "false_alarms_per_hour", "event_recall")
     if len(points) < 2:
         return None
@@ -90,8 +90,8 @@ def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     )
 
 
-def cost(table: Table) -> ScatterPlot | None:
-    """Return the processor time of an answer against the first metric of a table."""
+def plot_cost(table: Table) -> ScatterPlot | None:
+    """Plot the first metric of a table over the processor time of an answer."""
     metric = table.metrics[0]
     points = [
         (entry, entry.seconds, entry.metrics[metric.name].value)

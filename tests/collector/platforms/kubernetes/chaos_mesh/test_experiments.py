@@ -30,8 +30,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     KILLED_POD,
     ChaosExperiment,
     build_experiment,
+    build_manifest,
     kill_container,
-    manifest,
 )
 from faultset.core.errors import UsageError
 
@@ -59,7 +59,7 @@ IMPAIRING = {"loss", "delay", "partition", "bandwidth", "abort", "reset", "hold"
 
 
 def _manifest(experiment: ChaosExperiment, duration_s: float | None = 420.0) -> dict[str, Any]:
-    return manifest(
+    return build_manifest(
         experiment, name="e", namespace="hotel-1-control", pod="geo-1", pod_namespace="hotel-1", duration_s=duration_s
     )
 

@@ -11,10 +11,10 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
     ChaosExperiment,
+    build_manifest,
     disturbed_pods,
     find_failure,
     inject,
-    manifest,
     remove,
     remove_all,
 )
@@ -30,7 +30,9 @@ def api(chaos_mesh: Any, connect: Callable[..., Api]) -> Api:
 
 
 def experiment(name: str = "e", what: ChaosExperiment = FAILED_POD) -> dict[str, Any]:
-    return manifest(what, name=name, namespace="hotel-1-control", pod="geo-1", pod_namespace="hotel-1", duration_s=60.0)
+    return build_manifest(
+        what, name=name, namespace="hotel-1-control", pod="geo-1", pod_namespace="hotel-1", duration_s=60.0
+    )
 
 
 def test_an_experiment_is_there_once_it_acts(api: Api, chaos_mesh: Any) -> None:

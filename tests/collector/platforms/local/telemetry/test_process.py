@@ -172,7 +172,7 @@ def test_snapshots_keep_to_their_window(telemetry: Channel, tmp_path: Path) -> N
 
 
 def test_the_worst_lag_can_be_forgotten(telemetry: Channel) -> None:
-    eventually(lambda: telemetry.call(ReadHealth(forget_lag=True)).worst_lag_ms > 0)
+    eventually(lambda: telemetry.call(ReadHealth(reset_lag=True)).worst_lag_ms > 0)
     assert telemetry.call(ReadHealth()).worst_lag_ms >= 0
 
 

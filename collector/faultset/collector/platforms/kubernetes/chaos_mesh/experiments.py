@@ -1,4 +1,4 @@
-"""Experiments of Chaos Mesh: their manifests, injection, state and removal."""
+"""Chaos Mesh experiments: manifests, injection, status and removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 API_VERSION = "chaos-mesh.org/v1alpha1"
 RESOURCES = f"/apis/{API_VERSION}"
 PLURALS = {kind: kind.lower() for kind in ("PodChaos", "NetworkChaos", "HTTPChaos")}
-"""Kinds of our experiments, with the names of their resources."""
+"""Kind of experiment -> name of its resource in the API."""
 UNAVAILABLE = 503
 BURST_BYTES = 3200
 """Size of two Ethernet packets; a bucket smaller than one packet blocks all packets."""
@@ -27,14 +27,14 @@ QUEUE_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosExperiment:
-    """The effect of an experiment.
+    """Effect of an experiment, without its pod and duration.
 
     Attributes
     ----------
     kind
         Kind of the experiment.
     spec
-        Its specification without the pod and the duration.
+        Its specification.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class ChaosExperiment:
 KILLED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-kill", "gracePeriod": 0})
 """Deletes the pod once, without grace."""
 FAILED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-failure"})
-"""Replaces the images of the pod's containers by one that does nothing, until it ends."""
+"""Replaces the images of the pod's containers with the pause image while the experiment lasts."""
 
 
 def kill_container(container: str) -> ChaosExperiment:
@@ -90,7 +90,7 @@ def build_experiment(impairment: Impairment, pod: Object) -> ChaosExperiment:
             return _request_experiment(impairment, pod)
 
 
-def manifest(
+def build_manifest(
     experiment: ChaosExperiment,
     *,
     name: str,
@@ -106,7 +106,7 @@ def manifest(
     namespace
         Namespace of the experiment, which may differ from the pod's.
     duration_s
-        Duration after which it ends; None for experiments that act once.
+        Seconds until the experiment ends; None for experiments that act once.
     """
     duration = {} if duration_s is None else {"duration": _duration(duration_s)}
     return {
@@ -247,7 +247,7 @@ def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT
     Raises
     ------
     PlatformError
-        Chaos Mesh refuses it or does not inject it in time; it is removed again.
+        Chaos Mesh refuses the experiment or does not inject it in time. It has then been removed again.
     """
     kind, namespace, name = experiment["kind"], experiment["metadata"]["namespace"], experiment["metadata"]["name"]
     api.post(path_of_experiment(kind, namespace), experiment)
@@ -262,8 +262,8 @@ def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT
 def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
     """Remove experiments and wait until their effect has ended; missing experiments are skipped.
 
-    After `timeout_s` removes the finalizers and Chaos Mesh's objects for the pods, and deletes pods that may still be
-    disturbed, which their owners replace.
+    Experiments that still exist after `timeout_s` lose their finalizers and their objects for single pods. Pods that
+    may still be disturbed are deleted, and their owners replace them.
     """
     pending: list[str] = []
     for experiment in experiments:

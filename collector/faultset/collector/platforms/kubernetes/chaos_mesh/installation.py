@@ -23,8 +23,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     RESOURCES,
     ChaosExperiment,
     build_experiment,
+    build_manifest,
     kill_container,
-    manifest,
     path_of_experiment,
 )
 from faultset.collector.platforms.kubernetes.client import Api, NotFound
@@ -41,7 +41,7 @@ ROLE_RULES: tuple[Rule, ...] = (
         verbs=("get", "list", "create", "patch", "delete"),
         purpose="impair pods with Chaos Mesh",
     ),
-    Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove leftovers of Chaos Mesh for a pod"),
+    Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove leftovers of Chaos Mesh"),
 )
 NETEM = ("loss", "delay")
 """Impairments for which Chaos Mesh uses netem."""
@@ -63,7 +63,7 @@ SAMPLES: Mapping[str, ChaosExperiment] = {
     "pod-kill": KILLED_POD,
     "pod-failure": FAILED_POD,
 }
-"""An experiment for everything that faults need from Chaos Mesh, by capability or fault."""
+"""Capability or fault -> an experiment that needs it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Installation:
     Attributes
     ----------
     kinds
-        Its kinds that the API server serves.
+        Kinds of Chaos Mesh that the API server serves.
     controllers, daemons
         Numbers of ready pods and of all pods.
     """
@@ -130,7 +130,7 @@ def refused_samples(api: Api) -> dict[str, str]:
     refused: dict[str, str] = {}
     for name, experiment in SAMPLES.items():
         duration_s = None if experiment in (KILLED_POD, SAMPLES["kill"]) else 60.0
-        body = manifest(
+        body = build_manifest(
             experiment, name=name, namespace=_NAMESPACE, pod="none", pod_namespace=_NAMESPACE, duration_s=duration_s
         )
         try:
@@ -141,12 +141,12 @@ def refused_samples(api: Api) -> dict[str, str]:
 
 
 def unsupported_by_chaos_mesh(api: Api, unsupported_by_agent: Mapping[str, str]) -> dict[str, str]:
-    """Return the needs of faults that Chaos Mesh does not support, with the reason.
+    """Return the capabilities that Chaos Mesh lacks, with the reasons.
 
     Parameters
     ----------
     unsupported_by_agent
-        Needs that the node agent does not support; without netem in the kernel Chaos Mesh cannot use it either.
+        Capabilities that the node agent lacks. A kernel without netem affects Chaos Mesh, too.
     """
     reasons = unsupported_by_agent
     unsupported = {need: reasons[need] for need in ("course", "resize") if need in reasons}
@@ -157,7 +157,7 @@ def unsupported_by_chaos_mesh(api: Api, unsupported_by_agent: Mapping[str, str])
 
 
 def chaos_mesh_rows(api: Api, *, needed: bool) -> list[Requirement]:
-    """Return the checks of Chaos Mesh; none if it is neither installed nor needed."""
+    """Check Chaos Mesh; return no rows if it is neither installed nor needed."""
     try:
         installation = find_installation(api)
         if not installation.kinds and not needed:

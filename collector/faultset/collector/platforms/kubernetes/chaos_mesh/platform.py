@@ -13,10 +13,10 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     KILLED_POD,
     ChaosExperiment,
     build_experiment,
+    build_manifest,
     inject,
     is_injected,
     kill_container,
-    manifest,
     path_of_experiment,
     remove,
     remove_all,
@@ -27,10 +27,10 @@ from faultset.collector.platforms.objects import is_active
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LEASE_S = 420.0
-"""Duration of an experiment; a successor replaces it before it ends."""
+"""Duration of an experiment; a new one replaces it before it ends."""
 RENEWED_AFTER_S = 360.0
 FAILURE_S = 3600.0
-"""Maximum duration of a pod failure. It is never renewed, since a successor would take the replacement image for the
+"""Maximum duration of a pod failure. It is never renewed, since a second experiment would store the pause image as the
 original one."""
 
 
@@ -48,10 +48,10 @@ class _Active:
 
 
 class ChaosMeshImpairer:
-    """Impairs the pods of a namespace by experiments in the control namespace.
+    """Impairs the pods of a namespace with experiments in the control namespace.
 
-    The specification of an experiment, including its duration, cannot change. A lease is therefore renewed by a
-    successor, which starts before its predecessor is removed.
+    The duration of an experiment cannot be changed. To renew a lease, a new experiment starts before the old one is
+    removed.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class ChaosMeshImpairer:
         self._start_experiment(pod, build_experiment(impairment, pod))
 
     def fail(self, pod: Object) -> None:
-        """Replace the pod's images by one that does nothing, until lifted."""
+        """Replace the pod's images with the pause image until `lift`."""
         self._start_experiment(pod, FAILED_POD)
 
     def kill(self, pod: Object, container: str) -> None:
@@ -151,7 +151,7 @@ class ChaosMeshImpairer:
             remove(self._api, [inject(self._api, self._manifest(pod, experiment, None))])
 
     def _manifest(self, pod: Object, experiment: ChaosExperiment, duration_s: float | None) -> Object:
-        return manifest(
+        return build_manifest(
             experiment,
             name=f"experiment-{secrets.token_hex(4)}",
             namespace=self._namespace,

@@ -74,7 +74,7 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
     Parameters
     ----------
     home
-        Namespace of the chosen Jaeger; a Jaeger of another namespace would not show it the spans.
+        Namespace of the chosen Jaeger, which does not receive the spans of a Jaeger in another namespace.
     """
     ports = [
         port
@@ -113,7 +113,7 @@ def _ports(services: Services, matches: Callable[[Mapping[str, Any]], bool]) -> 
 
 
 def _rank(service: Mapping[str, Any]) -> int:
-    """Return 0 for our installed stack, 1 for other Services, 2 for stacks of tests."""
+    """Return 0 for the stack that we install, 1 for other Services, 2 for stacks of tests."""
     is_ours = PART_LABEL in (service["metadata"].get("labels") or {})
     return (0 if service["metadata"]["namespace"] == NAMESPACE else 2) if is_ours else 1
 
@@ -213,7 +213,7 @@ def discover(
     ----------
     prometheus_url, jaeger_url
         A URL that the collector can reach, or NAMESPACE/SERVICE:PORT/PREFIX in the cluster; None to search. Credentials
-        are part of the URL, or a token in FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN.
+        are in the URL, or in FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN as a bearer token.
     Raises
     ------
     PlatformError

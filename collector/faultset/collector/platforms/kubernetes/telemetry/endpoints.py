@@ -98,7 +98,7 @@ class ProxiedEndpoint(Endpoint):
 
 
 class UrlEndpoint(Endpoint):
-    """A server at a URL of the user.
+    """A server at a URL from the user.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ class UrlEndpoint(Endpoint):
     token_variable
         Environment variable with a bearer token, if the server needs one.
     headers
-        Headers in addition to the usual ones.
+        Additional headers.
     before_request
-        Called before each request, repetitions included; it may wait.
+        Called before each request and each retry; it may wait.
     """
 
     def __init__(

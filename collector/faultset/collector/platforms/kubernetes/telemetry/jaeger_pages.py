@@ -43,14 +43,14 @@ class TracePager:
         self._tagged: set[str] = set()
 
     def list_services(self) -> list[str]:
-        """Return the services that the server lists, the preferred ones first."""
+        """Return the services that the server lists, `first_services` first."""
         reported_names = self._endpoint.get("/api/services").get("data") or []
         return list(dict.fromkeys([name for name in self._services if name in reported_names] + sorted(reported_names)))
 
     def _filters_of(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
-        """Return filters that exclude spans of others at the server; empty if processes do not report a namespace.
+        """Return query filters for spans of the namespace; empty if processes do not report a namespace.
 
-        None means that the service has no span of ours in the window.
+        None means that the service has no span of the namespace in the window.
         """
         if self._namespace is None:
             return {}
@@ -93,20 +93,20 @@ class TracePager:
         Parameters
         ----------
         known_traces
-            Traces of earlier pages.
+            Traces of earlier pages; extended by the new ones.
         filters
             Parameters of Jaeger's query API.
         step_us
-            Length of the first page; by default that of the last one.
+            Length of the first page; by default that of the page read last.
 
         Raises
         ------
         PlatformError
             The server refuses, is unreachable, or has more traces in a microsecond than it returns.
         """
-        own_filters = self._filters_of(service, start_us, end_us)
-        if own_filters is not None:
-            yield from self._pages_of(service, start_us, end_us, {**own_filters, **filters}, known_traces, step_us)
+        by_namespace = self._filters_of(service, start_us, end_us)
+        if by_namespace is not None:
+            yield from self._pages_of(service, start_us, end_us, {**by_namespace, **filters}, known_traces, step_us)
 
     def _pages_of(
         self,

@@ -26,10 +26,10 @@ _US = 1_000
 
 
 class JaegerSource:
-    """The source of spans: every span of complete and incomplete traces in Jaeger, once.
+    """The source of spans: every span in Jaeger once, including those of incomplete traces.
 
-    Several episodes may send the same service names to one server. A span is assigned to an episode by its namespace,
-    otherwise by its pod, otherwise by its service name; `notes` report the last case.
+    Several episodes may send spans of equally named services to one server. The namespace of a span decides whether it
+    belongs to the application, otherwise its pod, otherwise its service name. `notes` report the last case.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class JaegerSource:
     namespace
         The application's namespace.
     services
-        Names of the application's workloads, the entry first; they are queried first.
+        Names of the application's workloads, which are queried first, beginning with the entry.
     service_of_pod
         Returns the workload of a pod, which may have been deleted; None for pods of others.
     service_of_reported
@@ -78,8 +78,8 @@ class JaegerSource:
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the spans that started in `[start_ns, end_ns)` in order of their start, to the microsecond.
 
-        Processes send spans a second or more after their end. The end of a recent window is therefore read until two
-        answers agree or a timeout passes.
+        Processes send spans a second or more after their end. The last seconds of a recent window are therefore read
+        repeatedly, until no new spans arrive or a timeout passes.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class JaegerSource:
         """Do nothing; may be called twice."""
 
     def _finish_early_reading(self, start_ns: int, end_ns: int) -> tuple[CollectedSpans, int]:
-        """Return the spans that were read in advance, and the end of the part that was read."""
+        """Return the spans that were read in advance, and the time up to which they are complete."""
         early, self._early = self._early, None
         if early is None or (early.reading.start_ns, early.reading.end_ns) != (start_ns, end_ns) or not early.wait():
             return CollectedSpans(start_ns, end_ns), start_ns
@@ -139,7 +139,7 @@ class JaegerSource:
         start_us, end_us = start_ns // _US, -(-end_ns // _US)
         if start_us >= end_us:
             return
-        for page in read_ahead(self._pager.pages(start_us, end_us, reading.known, filters, step_us)):
+        for page in read_ahead(self._pager.pages(start_us, end_us, reading.known_traces, filters, step_us)):
             for span in read_jaeger_spans(reading.new_or_grown(page)):
                 if self._is_ours(span):
                     reading.add(span, self._pod(span))

@@ -1,4 +1,4 @@
-"""Parses answers of Jaeger, and collects spans while an episode runs."""
+"""Parses responses of Jaeger and collects their spans without duplicates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Traces = Sequence[Mapping[str, Any]]
 
 
 class KnownTraces:
-    """Finds traces that earlier answers did not contain."""
+    """Finds traces that earlier responses did not contain."""
 
     def __init__(self) -> None:
         self._hashes: set[int] = set()
@@ -31,8 +31,8 @@ class KnownTraces:
     def new_traces(self, body: bytes, name: str, *, fewer_than: int) -> tuple[int, Traces]:
         """Return the number of traces in a response, and the new ones.
 
-        The last trace always counts as new, as do all traces of a server with a different format. A response with too
-        many traces is not parsed, since it is requested again in smaller parts.
+        The last trace always counts as new, as do all traces of a server whose JSON is formatted differently. A
+        response with too many traces is not parsed, since callers request it again in smaller windows.
 
         Parameters
         ----------
@@ -41,7 +41,7 @@ class KnownTraces:
         name
             Name of the server for messages.
         fewer_than
-            Number of traces that is too many; no trace is returned then.
+            If the response has this many traces or more, none is returned.
 
         Raises
         ------
@@ -76,11 +76,11 @@ _log = logging.getLogger(__name__)
 
 
 class CollectedSpans:
-    """The spans that a snapshot has read so far; a trace is read again after new spans were added."""
+    """The spans that a snapshot has read so far."""
 
     def __init__(self, start_ns: int, end_ns: int):
         self.store = SpanStore()
-        self.known = KnownTraces()
+        self.known_traces = KnownTraces()
         self.start_ns, self.end_ns = start_ns, end_ns
         self._sizes: dict[str, int] = {}
         self._seen: set[tuple[bytes, bytes]] = set()
@@ -108,7 +108,7 @@ class CollectedSpans:
         self._shifted += span.is_shifted
 
     def sentences(self) -> tuple[str, ...]:
-        """Return sentences about spans without identification and times that Jaeger changed."""
+        """Return sentences about spans without pod and namespace, and about times that Jaeger changed."""
         result = []
         if self._unidentified:
             result.append(

@@ -1,7 +1,7 @@
 """Reads raw samples of a Prometheus server with range selectors.
 
-`query_range` is not suitable: it resamples to a grid and repeats a deleted pod's last value for five minutes. A range
-selector returns the scraped samples with their times, without staleness markers.
+`query_range` resamples to a grid and repeats a deleted pod's last value for five minutes. A range selector returns the
+samples as scraped, with their times and without staleness markers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def match_any(names: Iterable[str]) -> str:
 
 
 class SampleReader:
-    """Reads all samples of a window in answers below the server's limits."""
+    """Reads all samples of a window in responses below the server's limits."""
 
     def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
         self._endpoint = endpoint
@@ -91,7 +91,7 @@ class SampleReader:
         return self._convert_histograms([series for series in joined if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of some metrics of `batch_families`, answer by answer in order of time; see `series`."""
+        """Yield the samples of a batch of `batch_families`, one response after another in order of time."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
@@ -260,8 +260,8 @@ class Targets:
     container_pool: str | None = None
     """Scrape pool of the kubelets' container metrics."""
 
-    def learn(self, endpoint: Endpoint) -> None:
-        """Add the server's current targets, if it has this API; some PromQL servers do not."""
+    def update(self, endpoint: Endpoint) -> None:
+        """Add the server's current targets; do nothing if the server lacks this API."""
         try:
             answer = endpoint.get("/api/v1/targets", {"state": "active"})
             active = answer["data"]["activeTargets"]
@@ -285,7 +285,7 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
     Raises
     ------
     PlatformError
-        The server shows neither.
+        The server reports neither.
     """
     if targets.container_pool in targets.intervals_s:
         return targets.intervals_s[targets.container_pool]
@@ -298,7 +298,7 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; if it has none, metric names decide."""
+    """Read the types of metrics from a server; if it has none, types follow from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

@@ -20,7 +20,7 @@ _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state 
 """Labels of cAdvisor that describe the measurement rather than the container."""
 
 _SCRAPE_LABELS = frozenset("namespace instance id job prometheus prometheus_replica metrics_path __name__".split())
-_STATE_PLACE_LABELS = _SCRAPE_LABELS | {"uid", "pod_uid", "node", "service", "endpoint"}
+_STATE_LOCATION_LABELS = _SCRAPE_LABELS | {"uid", "pod_uid", "node", "service", "endpoint"}
 _SUMMED_LABELS = frozenset("ip port_name port_number port_protocol device major minor".split())
 """Labels that split a value by address or device; the values are summed."""
 
@@ -47,7 +47,7 @@ _KINDS = {
     "resourcequota": "ResourceQuota",
     "statefulset": "StatefulSet",
 }
-"""Kinds of objects by the label with which kube-state-metrics names them."""
+"""Label that kube-state-metrics uses -> kind of the object."""
 
 
 def carries_signal(metric: str) -> bool:
@@ -99,7 +99,7 @@ class Naming:
         self._service_of_pod, self._service_of_object = service_of_pod, service_of_object
 
     def name_series(self, all_raw: Iterable[RawSeries], targets: Targets, types: MetricTypes) -> list[NamedSeries]:
-        """Return the named series for rows; of several series of the same measurement only the best."""
+        """Return the named series; of several series of the same measurement only the best."""
         result = []
         for raw in all_raw:
             metric = raw.labels.get("__name__", "")
@@ -162,7 +162,7 @@ class Naming:
         row_labels = {
             name: value
             for name, value in labels.items()
-            if name == kind or not (name in _STATE_PLACE_LABELS or added.get(name, _ABSENT) in (value, None))
+            if name == kind or not (name in _STATE_LOCATION_LABELS or added.get(name, _ABSENT) in (value, None))
         }
         pod = container = service = None
         if kind == "pod":
@@ -287,7 +287,7 @@ class Samples:
 
 
 def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
-    """Return one entry per name, from copies of a series and the sum of split values."""
+    """Return one entry per name: merge copies of a series and sum split values."""
     groups: dict[SeriesKey, dict[tuple[str, ...], list[NamedSeries]]] = {}
     for named in all_named:
         groups.setdefault(named.series, {}).setdefault(named.split, []).append(named)
@@ -302,7 +302,7 @@ def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
 def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     """Return the samples of copies of a series; where copies overlap, the one that started last wins.
 
-    The old series of a restarted container remains for a moment, and two scrapers may read the same container.
+    Reasons are that the old series of a restarted container remains for a moment, or that it has two scrapers.
     """
     if len(copies) == 1:
         return copies[0].raw.times, copies[0].raw.values

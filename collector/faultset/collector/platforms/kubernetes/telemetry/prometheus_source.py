@@ -78,7 +78,7 @@ class PrometheusSource:
     def interval_s(self) -> float:
         """Time between two scrapes of a container, from the server's configuration."""
         if self._interval_s is None:
-            self._targets.learn(self._endpoint)
+            self._targets.update(self._endpoint)
             self._interval_s = scrape_interval_s(self._endpoint, self._targets)
         return self._interval_s
 
@@ -93,7 +93,7 @@ class PrometheusSource:
             The server refuses or is unreachable.
         """
         self._await_samples(end_ns)
-        self._targets.learn(self._endpoint)
+        self._targets.update(self._endpoint)
         types = read_metric_types(self._endpoint)
         self._reader.unreadable.clear()
         raw = self._read_namespace(start_ns, end_ns, types) + self._read_volumes(start_ns, end_ns)
@@ -109,11 +109,11 @@ class PrometheusSource:
     def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
         """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`.
 
-        An observation may appear in the next scrape only, so reading a recent window waits first, but less than added
-        sources may take.
+        Some exemplars appear only in the next scrape, so reading a recent window waits first. The wait is shorter than
+        the time that added sources may take.
         """
         self._await_samples(end_ns, late_s=2.0, at_most_s=_EXEMPLAR_WAIT_S)
-        self._targets.learn(self._endpoint)
+        self._targets.update(self._endpoint)
         types = read_metric_types(self._endpoint)
         rows = []
         for label in ("namespace", "exported_namespace"):
@@ -127,7 +127,7 @@ class PrometheusSource:
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
         """Return the recent samples of a pod's metric in order of time.
 
-        For container metrics it returns the pod's only container, otherwise the whole pod.
+        If several series match, it returns the one with the newest sample.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class PrometheusSource:
         return pa.table([pa.array(best.times, TIME), pa.array(best.values, pa.float64())], schema=_RECENT)
 
     def clock_offset_s(self) -> float:
-        """Return how many seconds the server's clock is ahead; accurate to half the response time."""
+        """Return how many seconds the server's clock is ahead, to within half the response time."""
         before = time.time()
         server = self._reader.instant("time()")[0][1]
         return server - (before + time.time()) / 2
@@ -155,7 +155,7 @@ class PrometheusSource:
         return f"namespace={quote(self._namespace)}"
 
     def _read_namespace(self, start_ns: int, end_ns: int, types: MetricTypes) -> list[RawSeries]:
-        """Return the series of the namespace, including those whose label was renamed by scraping."""
+        """Return the series of the namespace, including those whose namespace label was renamed by scraping."""
         series: list[RawSeries] = []
         for label in ("namespace", "exported_namespace"):
             matcher = f"{label}={quote(self._namespace)}"

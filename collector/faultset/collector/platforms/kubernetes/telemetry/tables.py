@@ -1,4 +1,4 @@
-"""The telemetry sources of an episode on a cluster."""
+"""Creates the telemetry sources of an episode on a cluster."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Container:
     pid
         Main process and process group.
     oom_events
-        How often earlier containers of that name were killed for their memory.
+        How often earlier containers of that name were killed for exceeding their memory limit.
     """
 
     def __init__(self, request: SpawnContainer, pid: int, *, oom_events: int = 0):
@@ -276,7 +276,7 @@ class Limiter:
             container.set_members(members[group])
 
     def oom_events(self, uid: str, container: str) -> int:
-        """Return how often a pod's container was killed for its memory, across restarts."""
+        """Return how often a pod's container was killed for exceeding its memory limit, across restarts."""
         return self._oom_events.get((uid, container), 0)
 
     def _begin_period(self, now: float) -> None:
@@ -322,8 +322,8 @@ _READ = 1 << 16
 class Housekeeping:
     """Reads the resource usage of a node's containers at irregular times, as cAdvisor does.
 
-    Each container has its own times. After each reading the next one follows in the interval times 1 to 2, as in
-    cAdvisor's `jitter`; the interval is half of that between two requests.
+    Each container is read at different times. The pause after a reading is drawn from one to two intervals, as in
+    cAdvisor's `jitter`; the interval is half the time between two requests.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class Quota:
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
 
     def next_check_s(self, used_s: float) -> float | None:
-        """Return after how many seconds at the earliest the quota can be used up; None if no check is needed."""
+        """Return the minimum number of seconds until the quota can be used up; None if no check is needed."""
         if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         remaining_s = self._balance - (used_s - self._used_at_start)

@@ -118,7 +118,7 @@ class TelemetryServer:
         return rows
 
     def discard(self, request: DiscardTelemetry) -> None:
-        """Forget the rows of a table before a time."""
+        """Remove the rows of a table before a time."""
         {"metrics": self._scraper, "spans": self._spans}[request.table].discard(request.before_ns)
 
     def health(self, request: ReadHealth) -> TelemetryHealth:
@@ -132,7 +132,7 @@ class TelemetryServer:
             last_scrape_ns=health.last_scrape_ns,
             worst_lag_ms=health.worst_lag_ns / 1e6,
         )
-        if request.forget_lag:
+        if request.reset_lag:
             health.worst_lag_ns = 0
         return answer
 

@@ -1,7 +1,7 @@
-"""Scrapes all targets at a fixed interval, each at its own moment, as Prometheus does.
+"""Scrapes all targets at a fixed interval, each at a fixed offset within the interval, as Prometheus does.
 
-The moment follows from the target's name. A sample has the time of its scrape, except those of containers, which have
-the time at which the node read them.
+The offset follows from the target's name. Samples have the time of their scrape, except samples of containers, which
+have the time at which the node read them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 
 _TIMEOUT_SHARE = 0.8
 _TOLERANCE_NS = 2_000_000
-"""How late a scrape may begin to count as punctual, as in Prometheus."""
+"""Maximum delay at which a sample still gets the planned time of its scrape, as in Prometheus."""
 _HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
 _NETWORK_LABELS = canonical_labels({"interface": "eth0"})
 
@@ -65,7 +65,7 @@ class Scraper:
     Parameters
     ----------
     salt
-        Decides the moments of targets together with their names, so that they differ between episodes.
+        Changes the offsets of all targets, so that they differ between episodes.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Scraper:
         self._ended_ns = {name: ended_ns for name, ended_ns in ended.items() if name not in self._pods}
 
     def discard(self, before_ns: int) -> None:
-        """Forget the samples before a time, and the series of pods that ended before it and its last scrapes."""
+        """Remove the samples before a time, and the series of pods that ended two intervals or more before it."""
         last_ns = before_ns - round(2 * self._interval_s * 1e9)
         ended = {name for name, ended_ns in self._ended_ns.items() if ended_ns < last_ns}
         self._series_numbers = {key: number for key, number in self._series_numbers.items() if key[0] not in ended}

@@ -69,7 +69,7 @@ class WriteSnapshot(Request[dict[str, int]]):
 
 @dataclass(frozen=True, kw_only=True)
 class DiscardTelemetry(Request[None]):
-    """Forget the rows of a table before a time."""
+    """Remove the rows of a table before a time."""
 
     table: str
     before_ns: int
@@ -93,11 +93,11 @@ class ReadHealth(Request[TelemetryHealth]):
 
     Attributes
     ----------
-    forget_lag
+    reset_lag
         Reset the worst delay, for example when the load starts.
     """
 
-    forget_lag: bool = False
+    reset_lag: bool = False
 
 
 class TelemetrySource:
@@ -132,7 +132,7 @@ class TelemetrySource:
                 yield reader.get_batch(index)
 
     def discard(self, before_ns: int) -> None:
-        """Forget the rows before a time."""
+        """Remove the rows before a time."""
         self._channel.call(DiscardTelemetry(table=self.table, before_ns=before_ns))
 
     def close(self) -> None:

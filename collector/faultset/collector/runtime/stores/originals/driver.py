@@ -68,7 +68,7 @@ class OriginalDriver(StoreDriver):
         if result.returncode or not result.stdout.strip():
             message = (result.stderr.strip().splitlines() or ["no message"])[-1]
             raise PlatformError(
-                f"{program} does not work: its --version result with code {result.returncode} ({message}); reinstall it"
+                f"{program} --version ended with code {result.returncode} ({message}); reinstall {self.to_install}"
             )
         return result.stdout.strip()
 

@@ -201,5 +201,5 @@ class MemcachedAdministrator(StoreAdministrator):
             raise PlatformError(f"the store at {address}:{port} refused to {action}: {reason}")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Return that nothing is refused."""
+        """Return a state in which nothing is refused."""
         return {"write_refused": "", "consume_refused": "", "file_limit": None}

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.processes import IsWanted, begin_work
+from faultset.collector.runtime.processes import ShouldContinue, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAdministrator
 from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quote_name
 from faultset.collector.runtime.stores.users import file_size_limits, limit_file_size, process_tree
@@ -147,7 +147,7 @@ class PostgresAdministrator(StoreAdministrator):
             limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
-        """Restore the limit of the server's start, and vacuum the space of the rows that filled the pages."""
+        """Restore the limit that the server started with, and vacuum the space of the rows that filled the pages."""
         for pid in self._processes():
             limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
@@ -197,8 +197,8 @@ class PostgresAdministrator(StoreAdministrator):
         seconds: float,
         pid_file: Path,
     ) -> None:
-        def work(is_wanted: IsWanted) -> None:
-            while is_wanted():
+        def work(should_continue: ShouldContinue) -> None:
+            while should_continue():
                 self._as_administrator(use, purpose=purpose)
                 time.sleep(off_ms / 1000)
 

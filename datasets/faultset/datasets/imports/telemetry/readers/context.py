@@ -16,7 +16,7 @@ from faultset.datasets.telemetry_formats.log_lines import parse_record
 
 @dataclass(kw_only=True)
 class ReadingContext:
-    """Where rows go, and what the mapping or the path of the file says about them."""
+    """Destination of a file's rows, and their defaults from the mapping file or the path."""
 
     rows: StagedRows
     zone: tzinfo | None = None

@@ -27,7 +27,7 @@ _TRACES = ("traceId", "trace_id", "trace.id", "traceID", "otelTraceID", "log.att
 _SPANS = ("spanId", "span_id", "span.id", "spanID", "otelSpanID", "log.attributes.otelSpanID")
 CRI = re.compile(r"\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP](?: |$)")
 _PREFIX = re.compile(r"\[pod/([^/\]]+)/([^\]]+)\] ")
-"""What `kubectl logs --prefix` puts before a line."""
+"""The prefix that `kubectl logs --prefix` adds to a line."""
 
 
 def flatten(record: Mapping[str, Any], most: int = 400) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class LogText:
 
 
 def is_log_text(lines: Sequence[str]) -> bool:
-    """Return whether at least a fifth of the lines begin with a time, or have that of an access log."""
+    """Return whether at least a fifth of the lines begin with a time or contain the time of an access log."""
     filled = [_PREFIX.sub("", line) for line in lines if line.strip()]
     return bool(filled) and 5 * sum(find_time(line) is not None for line in filled) >= len(filled)
 

@@ -163,7 +163,7 @@ def _read_log(record: Mapping[str, Any], resource: Resource, context: ReadingCon
 
 
 def _add_row(facts: Mapping[str, Any], time_ns: int | None, origin: Origin, context: ReadingContext) -> None:
-    """Add a row of a table of ours that our export has written as an event."""
+    """Add a row of one of our tables, which our export has written as an event."""
     table = str(facts[EVENT_NAME]).removeprefix(OUR_EVENTS)
     if table not in STAGED:
         context.rows.drop("is a row of an unknown table")
@@ -224,7 +224,7 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
         stored = (
             name if recorded_kind else prometheus_name(name, unit, "counter" if kind == "sum" and monotonic else kind)
         )
-        _learn_role(stored, facts, context)
+        _record_role(stored, facts, context)
         for point in _list(points):
             if not isinstance(point, Mapping):
                 context.rows.drop("is a data point of a wrong form")
@@ -245,8 +245,8 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
         context.rows.drop("is a metric without data")
 
 
-def _learn_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
-    """Keep the role that our export declares for a metric; empty for that of the built-in catalogue, or none."""
+def _record_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
+    """Record the role that our export declares for a metric; empty if the export declares none."""
     row = facts.get(OUR_FIELDS + "role")
     if isinstance(row, Mapping):
         context.rows.roles[metric] = {str(name): str(value) for name, value in row.items()}

@@ -20,7 +20,7 @@ from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedS
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
-"""Kind of a sample whose type no file declares; the names of all metrics decide."""
+"""Kind of a sample whose type no file declares; later inferred from the names of all metrics."""
 NO_TIME = "has no time (a scrape holds current values; the mapping file can name its time)"
 _MS = 1_000_000
 
@@ -106,7 +106,7 @@ class ExpositionText:
     def __init__(self, context: ReadingContext, default_time_ns: int | None = None) -> None:
         self._context, self._default_time_ns = context, default_time_ns
         self._family, self._type, self._recorded = "", "", ""
-        self._known: dict[tuple[str, str], StagedSeries | None] = {}
+        self._series: dict[tuple[str, str], StagedSeries | None] = {}
 
     def read(self, line: str) -> None:
         """Read a line."""
@@ -121,9 +121,9 @@ class ExpositionText:
             self._context.rows.drop("is not a sample")
             return
         key = (match["name"], match["labels"] or "")
-        if key not in self._known:
-            self._known[key] = self._parse(*key)
-        series = self._known[key]
+        if key not in self._series:
+            self._series[key] = self._parse(*key)
+        series = self._series[key]
         if series is None:
             return
         if match["exemplar"]:
@@ -145,10 +145,10 @@ class ExpositionText:
             recorded = self._recorded if self._family == words[2] else ""
             self._family, self._type, self._recorded = words[2].strip('"'), words[3].strip().lower(), recorded
             self._context.rows.types.setdefault(self._family, self._type)
-            self._known.clear()
+            self._series.clear()
         elif words[1] == "HELP" and words[3].startswith(KIND_MARK):
             self._family, self._recorded = words[2], words[3].removeprefix(KIND_MARK)
-            self._known.clear()
+            self._series.clear()
 
     def _parse(self, name: str, text: str) -> StagedSeries | None:
         labels: dict[str, str] = {}
@@ -255,7 +255,7 @@ def _write_request() -> Any:
 
 
 def decode_remote_write(body: bytes) -> Any | None:
-    """Return a remote-write request, compressed by Snappy or not; None if the bytes are none."""
+    """Return a remote-write request, compressed by Snappy or not; None if the bytes are not one."""
     from google.protobuf.message import DecodeError
 
     for piece in (body, _unsnappy(body)):
@@ -271,7 +271,7 @@ def decode_remote_write(body: bytes) -> Any | None:
 
 
 def _unsnappy(body: bytes) -> bytes | None:
-    """Return the content of a raw Snappy block, which begins with its unpacked size; None if it is none."""
+    """Return the content of a raw Snappy block, which begins with its unpacked size; None for other bytes."""
     size, shift = 0, 0
     for byte in body[:5]:
         size |= (byte & 127) << shift

@@ -1,4 +1,4 @@
-"""Tell the JSON records of all formats apart by their keys, and give each to its reader."""
+"""Recognise the format of JSON records by their keys, and pass each record to its reader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN_FORM = "has an unknown form"
 
 
 class RecordReader:
-    """Reads JSON records of any known format, and remembers which formats it has met.
+    """Reads JSON records of any known format, and counts the records of each format.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class RecordReader:
         self.read(value["_source"], depth + 1, time_ns)
 
     def _read_bulk(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
-        """Skip the line of a bulk request that says where the next document goes."""
+        """Skip the action line of a bulk request, which names the index of the next document."""
 
     def _read_watch(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
         if value["type"] == "DELETED":

@@ -82,7 +82,7 @@ def _references(span: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _same_trace(span: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
-    """Return the trace of a span as `read_span_facts` compares it, or another if a reference leaves it."""
+    """Return the span's trace id for a reference within its trace, and a different text for other references."""
     trace = span.get("traceID") or span.get("traceId")
     return span.get("traceID") if (entry.get("traceID") or entry.get("traceId") or trace) == trace else "another"
 
