@@ -16,7 +16,7 @@ from faultset.datasets.explorer.page import pack_content
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.evaluators.cli.diagnose import diagnose
 from faultset.evaluators.diagnosis.analysis import diagnose as analyse
-from tests.datasets.recorded_samples import at, context, write_chunks
+from tests.datasets.recorded_samples import TRUTH, at, context, write_chunks
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 EPISODE = "a5edb68659bc"
@@ -74,7 +74,7 @@ def test_telemetry_files_are_imported_for_the_answer_alone(example_dataset, tmp_
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     """A dataset with one recording."""
-    write_chunks(RecordingWriter(tmp_path / "recorded", context()), [0, 1, 3], {})
+    write_chunks(RecordingWriter(tmp_path / "recorded", context()), [0, 1, 3], TRUTH)
     create_version(tmp_path / "recorded", provenance={})
     return tmp_path / "recorded"
 
@@ -86,8 +86,12 @@ def test_of_a_recording_the_minutes_around_a_time_are_read(recorded):
     shown = json.loads(done.stdout)
     assert shown["window_ns"] == [at(700), at(1120)]
     assert (shown["reference_ns"][1], shown["moment_ns"]) == (at(868), at(1000))
+    named = run(str(recorded), *FEW, "--incident", "b", "--json")
+    assert json.loads(named.stdout)["moment_ns"] == at(1000)
     for arguments, message in {
-        (): "give the time of the incident with --at",
+        (): "give the time of the incident with --at, or --incident",
+        ("--incident", "z"): "must be the id of an incident",
+        ("--incident", "b", "--at", moment): "leave out --episode and --at",
         ("--at", utc_text(at(1500))): "at least 10 s after the start of telemetry without a gap",
         ("--at", moment, "--episode", "r2"): "has no recording",
     }.items():

@@ -23,7 +23,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("paths", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--episode", metavar="ID", help="Episode or recording; needed if there are several.")
 @click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
-@click.option("--incident", metavar="NAME", help="Incident by its name in the incident file.")
+@click.option("--incident", metavar="NAME", help="Incident by its name in the incident file, or its id in a recording.")
 @click.option("--incidents", type=EXISTING_FILE, help="Incident file, for telemetry files.")
 @click.option("--mapping", type=EXISTING_FILE, help="Mapping file, for telemetry files.")
 @click.option("--at", metavar="TIME", help="When the problem was noticed, in UTC: 14:03:20 or 2026-11-28T14:03:20.")
@@ -40,8 +40,8 @@ def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None,
 
     SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
     as in "dataset import telemetry". No label is needed, and none is read. Without --at or --since, detectors decide
-    when the incident began; a recording needs --at. "No evidence" means that episodes without a fault often look the
-    same.
+    when the incident began; a recording needs --at or --incident. "No evidence" means that episodes without a fault
+    often look the same.
 
     \b
     Example:
@@ -50,10 +50,10 @@ def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None,
     """
     from faultset.core.command_line.progress import report_progress
     from faultset.evaluators.diagnosis.analysis import diagnose as analyse
-    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_episode
+    from faultset.evaluators.diagnosis.sources import IncidentSource, locate_incident, opened_episode
     from faultset.evaluators.diagnosis.text import analysis_text
 
-    source = IncidentSource(**options)
+    source = locate_incident(IncidentSource(**options))
     if source.at is not None and since_s is not None:
         raise UsageError("--at and --since both say when the incident began; leave out one of them")
     with report_progress("MB read") as progress, opened_episode(source, progress) as opened:

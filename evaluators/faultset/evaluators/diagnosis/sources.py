@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from faultset.core.command_line.progress import Progress
@@ -40,7 +40,7 @@ class IncidentSource:
     version: str | None = None
     """Version of a dataset; the newest by default."""
     incident: str | None = None
-    """Name of an incident of the incident file."""
+    """Name of an incident of the incident file, or id of an incident of a recording."""
     incidents: Path | None = None
     """Incident file, for telemetry files."""
     mapping: Path | None = None
@@ -48,6 +48,36 @@ class IncidentSource:
     at: str | None = None
     """Time of the incident. Telemetry files are read from half an hour before it to half an hour after, recordings from
     five minutes before it to two minutes after."""
+
+
+def locate_incident(source: IncidentSource) -> IncidentSource:
+    """Replace an incident of a recording by its recording and time; return any other source as it is.
+
+    Raises
+    ------
+    UsageError
+        No recording of the dataset has the incident.
+    """
+    first, is_single = source.paths[0], len(source.paths) == 1
+    if source.incident is None or source.incidents is not None or not is_single or is_url(first):
+        return source
+    folder = local_path(first)
+    if not dataset_folder(folder).exists():
+        return source
+    dataset = open_dataset(folder, source.version)
+    if dataset.episodes:
+        return source
+    if source.episode is not None or source.at is not None:
+        raise UsageError("--incident says which recording and time are meant; leave out --episode and --at")
+    for name in dataset.recording_files:
+        incidents = dataset.recording(name).incidents()
+        if source.incident in incidents.index:
+            start_ns = int(incidents.loc[[source.incident], "start_ns"].iloc[0])
+            return replace(source, incident=None, episode=name, at=utc_text(start_ns))
+    raise UsageError(
+        f"--incident must be the id of an incident of {first}, got {quoted(source.incident)}; "
+        f'"faultset dataset episodes {first}" lists them'
+    )
 
 
 @contextmanager
@@ -119,9 +149,10 @@ def _import_telemetry(source: IncidentSource, folder: Path, progress: Progress |
 
 def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
     """Write the part of a recording around the time of the incident as an episode."""
-    _refuse(source, "a recording", ("incident",))
     if source.at is None:
-        raise UsageError(f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at")
+        raise UsageError(
+            f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at, or --incident"
+        )
     names = [*dataset.recording_files] if source.episode is None else [source.episode]
     views = [dataset.recording(name).view for name in names]
     choices = [(view, read_moment(source.at, view.window[0])) for view in views]
