@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES, PooledDetector
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.errors import UsageError
@@ -36,7 +37,7 @@ _BATCH = 4_096
         "Each role is forecast alone, one step ahead, from the 16 steps before it.",
     ),
     learns_from_references=True,
-    developed_on=(),
+    developed_on=(SAMPLE,),
     extra="forecasters",
 )
 class PretrainedForecastResidual(PooledDetector):
