@@ -48,6 +48,10 @@ def test_links_lead_to_files() -> None:
     assert not complaints(wrong)
 
 
+def test_no_page_has_both_sides_of_a_merge() -> None:
+    assert [page.name for page in PAGES if re.search(r"^[<>]{7} ", page.read_text("utf-8"), re.MULTILINE)] == []
+
+
 def test_files_that_are_named_exist() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         named = [span for span in code_spans(text) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
