@@ -27,7 +27,7 @@ from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDE
 from faultset.evaluators.leaderboards.rendering import render_table
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
 from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
-from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recalls_and_chances
+from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recall_gains
 from faultset.evaluators.scoring.metrics import BUDGETS_S
 from faultset.evaluators.statistics.comparison import holm, paired_difference
 
@@ -43,7 +43,7 @@ def list_whole_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def format_page(evaluation: Evaluation) -> str:
-    """Return what was evaluated, and all tables, in Markdown."""
+    """Return the settings of the evaluation and all tables in Markdown."""
     lines = [f"- {line}" for line in head_lines(evaluation.board)]
     for table in list_whole_tables(evaluation):
         lines += ["", *format_table(table, evaluation)]
@@ -53,7 +53,7 @@ def format_page(evaluation: Evaluation) -> str:
 def format_table(table: Table, evaluation: Evaluation) -> list[str]:
     """Return a table in Markdown: title, what it counts, methods, and the best method against the control."""
     text = shorten_details(render_table(table))
-    for title, other in list_parts(table, evaluation):
+    for title, other in list_subset_tables(table, evaluation):
         values = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in other.entries}
         cells = [
             number_formats.number(values[entry.baseline], table.metrics[0]) if entry.baseline in values else ""
@@ -78,7 +78,7 @@ def shorten_details(text: TextTable) -> TextTable:
     return replace(text, rows=tuple(rows))
 
 
-def list_parts(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
+def list_subset_tables(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
     """Yield title and table of the gray and the loud faults, then of each application."""
     apps = sorted({other.app for other in evaluation.tables} - {table.app})
     keys: list[tuple[str, str, Loudness]] = [("gray", table.app, "gray"), ("loud", table.app, "loud")]
@@ -104,7 +104,9 @@ def compare_trained(evaluation: Evaluation) -> list[str]:
     runs = {name: DetectorRuns(runs=tuple(each)) for name, each in evaluation.recordings.runs.items()}
     pairs = {name: (runs[name], runs[f"untrained-{name}"]) for name in runs if f"untrained-{name}" in runs}
     differences = {
-        name: paired_difference(list_gains(trained), list_gains(twin), [item.cluster for item in trained.headline])
+        name: paired_difference(
+            list_recall_gains(trained), list_recall_gains(twin), [item.cluster for item in trained.headline]
+        )
         for name, (trained, twin) in pairs.items()
     }
     adjusted = holm([pair.test.p for pair in differences.values()])
@@ -117,12 +119,6 @@ def compare_trained(evaluation: Evaluation) -> list[str]:
         test = f"{pair.difference.value:+.2f} {number_formats.p_value(p)} [{low:+.2f}, {high:+.2f}]"
         lines.append(f"| {name} | {' | '.join(values)} | {test} |")
     return lines if pairs else []
-
-
-def list_gains(detector: DetectorRuns) -> list[float]:
-    """Return for each headline incident the recall minus that of random alarms."""
-    recalls, chances, _ = list_recalls_and_chances(detector)
-    return [recall - chance for recall, chance in zip(recalls, chances, strict=True)]
 
 
 def list_records(table: Table, evaluation: Evaluation, dataset: str) -> list[TrackRecord]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
+from faultset.evaluators.execution.runners.process_trees import descendants, proportional_bytes
 
 START_S = 1_772_000_000
 SERVICES = [f"svc-{number:02d}" for number in range(20)]
@@ -135,24 +135,12 @@ def measure_import(source: Path, out: Path) -> tuple[float, int]:
     command = [str(program), "dataset", "import", "telemetry", str(source), str(out)]
     started, peak = time.monotonic(), 0
     with subprocess.Popen(command) as process:
-        root = psutil.Process(process.pid)
         while process.poll() is None:
-            peak = max(peak, _measure_tree(root))
+            peak = max(peak, proportional_bytes([process.pid, *descendants(process.pid)]))
             time.sleep(0.5)
     if process.returncode:
         raise SystemExit(f"the import failed with exit code {process.returncode}; see its message above")
     return time.monotonic() - started, peak
-
-
-def _measure_tree(root: psutil.Process) -> int:
-    """Return the memory of a process and its children; shared memory is divided among its users."""
-    total = 0
-    try:
-        for process in [root, *root.children(recursive=True)]:
-            total += process.memory_full_info().pss
-    except psutil.Error:
-        pass
-    return total
 
 
 if __name__ == "__main__":

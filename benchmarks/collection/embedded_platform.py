@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -19,25 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.health import requests_between, unready_workloads
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.core.times import SECOND_NS
+from faultset.evaluators.execution.runners.process_trees import descendants, proportional_bytes
 
 
 def pss_mib() -> float:
     """Return the proportional memory of this process and its descendants."""
-    me = psutil.Process()
-    total = 0
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            total += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 2**20
+    return proportional_bytes([os.getpid(), *descendants(os.getpid())]) / 2**20
 
 
 def healthy_run(seconds: float, seed: int, telemetry: bool = True, name: str = "hotel") -> dict[str, Any]:

@@ -264,7 +264,13 @@ def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[
     )
 
 
+def list_recall_gains(detector: DetectorRuns) -> list[float]:
+    """Return for each headline incident its recall minus that of the same alarms at random times."""
+    recalls, chances, _ = list_recalls_and_chances(detector)
+    return [recall - chance for recall, chance in zip(recalls, chances, strict=True)]
+
+
 def compute_recall_gain(detector: DetectorRuns) -> float:
-    """Return the mean difference of `list_recalls_and_chances`; NaN without an incident."""
-    first, second, _ = list_recalls_and_chances(detector)
-    return float(np.mean(np.subtract(first, second))) if first else math.nan
+    """Return the mean of `list_recall_gains`; NaN without an incident."""
+    gains = list_recall_gains(detector)
+    return float(np.mean(gains)) if gains else math.nan

@@ -96,6 +96,11 @@ def thin(sequences: Sequence[Matrix], max_steps: int) -> Matrix:
     return np.concatenate([sequence[::step] for sequence in sequences])
 
 
+def stack_past(sequence: Matrix, steps: int) -> Matrix:
+    """Return the `steps` steps before each step after the first ones, as [len - steps, R, steps]."""
+    return np.lib.stride_tricks.sliding_window_view(sequence[:-1], steps, axis=0)
+
+
 @baseline(
     "forecast-residual",
     title="Forecast residual (ridge VAR)",
@@ -143,8 +148,8 @@ class ForecastResidual(PooledDetector):
 
     def _stack_lags(self, sequence: Matrix) -> Matrix:
         """Return the previous `lags` steps of each step and a constant, as [steps - lags, lags · R + 1]."""
-        view = np.lib.stride_tricks.sliding_window_view(sequence[:-1], self.lags, axis=0)
-        return np.hstack([view.reshape(len(view), -1), np.ones((len(view), 1))])
+        past = stack_past(sequence, self.lags)
+        return np.hstack([past.reshape(len(past), -1), np.ones((len(past), 1))])
 
     def _scores(self, sequence: Matrix) -> Matrix:
         weights, scale = self.model_

@@ -12,7 +12,7 @@ import numpy as np
 
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES, PooledDetector
+from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES, PooledDetector, stack_past, thin
 from faultset.baselines.stats.scaling import Matrix
 from faultset.core.errors import UsageError
 
@@ -63,18 +63,17 @@ class PretrainedForecastResidual(PooledDetector):
 
     def _learn(self, sequences: Sequence[Matrix]) -> Matrix:
         """Return the standard deviation of each role's residuals."""
-        every = -(-sum(map(len, sequences)) // MAX_TRAINING_STEPS)
-        residuals = np.concatenate([self._compute_residuals(sequence, every) for sequence in sequences])
-        return np.maximum(residuals.std(axis=0), 1e-3)
+        pasts = thin([stack_past(sequence, CONTEXT) for sequence in sequences], MAX_TRAINING_STEPS)
+        nexts = thin([sequence[CONTEXT:] for sequence in sequences], MAX_TRAINING_STEPS)
+        return np.maximum((nexts - self._forecast(pasts)).std(axis=0), 1e-3)
 
     def _scores(self, sequence: Matrix) -> Matrix:
-        return np.linalg.norm(self._compute_residuals(sequence) / self.model_, axis=1)
+        residuals = sequence[CONTEXT:] - self._forecast(stack_past(sequence, CONTEXT))
+        return np.linalg.norm(residuals / self.model_, axis=1)
 
-    def _compute_residuals(self, sequence: Matrix, every: int = 1) -> Matrix:
-        """Return the differences [n, R] of every k-th step from its forecast."""
-        windows = np.lib.stride_tricks.sliding_window_view(sequence[:-1], CONTEXT, axis=0)[::every]
-        forecasts = forecast_next(load_model(self.weights), windows.reshape(-1, CONTEXT))
-        return sequence[CONTEXT:][::every] - forecasts.reshape(windows.shape[:2])
+    def _forecast(self, pasts: Matrix) -> Matrix:
+        """Return the forecasts [n, R] after past steps [n, R, steps]."""
+        return forecast_next(load_model(self.weights), pasts.reshape(-1, CONTEXT)).reshape(pasts.shape[:2])
 
 
 @functools.cache

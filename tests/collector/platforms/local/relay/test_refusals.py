@@ -67,11 +67,11 @@ def test_all_services_of_a_client_without_tokens_ignore_it_and_others_do_not() -
     async def exhaust() -> None:
         limit = RefusalLimit(lambda address, until_s: ignored.append((address, until_s)), clock=lambda: 10.0)
         limit.watch([rate, geo, user])
-        limit.count("127.3.252.9", user)
+        limit.count_refusal("127.3.252.9", user)
         for address in (rate, geo) * (ICMP_BURST // 2):
             assert not ignored
-            limit.count("127.3.252.8", address)
-        limit.count("127.3.252.8", ("127.3.252.4", 7000))
+            limit.count_refusal("127.3.252.8", address)
+        limit.count_refusal("127.3.252.8", ("127.3.252.4", 7000))
         limit.close()
 
     asyncio.run(exhaust())

@@ -11,16 +11,43 @@ import socket
 import struct
 from collections.abc import Callable, Collection
 
+Address = tuple[str, int]
+"""IPv4 address and port."""
+
+# linux/netlink.h and linux/sock_diag.h
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _NLMSG_ERROR = 2
-_TCP_LISTEN = 10
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP = 1
+_DESTROYED_SOCKETS = 1
 _HEADER = struct.Struct("=IHHII")
-_SELECTION = struct.Struct("=BBBBI")
 _ERROR = struct.Struct("=i")
+
+# linux/inet_diag.h: a request, and the positions in a message about a socket, which begins with the header
+_TCP_LISTEN = 10
 _ALL_STATES = 0xFFFFFFFF
+_SELECTION = struct.Struct("=BBBBI")
+_PORTS = struct.Struct("!HH")
+_PORTS_OFFSET, _CLIENT_OFFSET, _TARGET_OFFSET, _ATTRIBUTES_OFFSET = 20, 24, 40, 88
+_ATTRIBUTE = struct.Struct("=HH")
+_TCP_INFO = 2
+# linux/tcp.h: bytes acknowledged and received, segments sent and received
+_TRAFFIC = struct.Struct("=QQII")
+_TRAFFIC_OFFSET = 120
+
+# linux/filter.h: code, jumps if true and false, operand
+_Instruction = tuple[int, int, int, int]
+_INSTRUCTION = struct.Struct("=HBBI")
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_DROP: _Instruction = (_RETURN, 0, 0, 0)
+_PASS: _Instruction = (_RETURN, 0, 0, 0xFFFFFFFF)
+_SO_ATTACH_FILTER = getattr(socket, "SO_ATTACH_FILTER", 26)
+
 _PROBE_TIMEOUT_S = 0.05
+
+logger = logging.getLogger(__name__)
 
 
 class ListeningSockets:
@@ -80,21 +107,6 @@ def _build_request(ip: str, port: int) -> bytes:
     body = _SELECTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
     body += ports + source + any_target + any_interface + any_cookie
     return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
-
-
-Address = tuple[str, int]
-
-_SOL_NETLINK = 270
-_ADD_MEMBERSHIP = 1
-_DESTROYED_SOCKETS = 1
-_PORTS = struct.Struct("!HH")
-_PORTS_OFFSET, _CLIENT_OFFSET, _TARGET_OFFSET, _ATTRIBUTES_OFFSET = 20, 24, 40, 88
-_ATTRIBUTE = struct.Struct("=HH")
-_TCP_INFO = 2
-_TRAFFIC = struct.Struct("=QQII")
-_TRAFFIC_OFFSET = 120
-
-logger = logging.getLogger(__name__)
 
 
 class RefusedConnections:
@@ -164,15 +176,6 @@ def _read_refusal(message: bytes) -> tuple[str, Address] | None:
             return (client, (target, port)) if received and not acknowledged else None
         at += max(-(-size // 4) * 4, _ATTRIBUTE.size)
     return None
-
-
-_Instruction = tuple[int, int, int, int]
-
-_INSTRUCTION = struct.Struct("=HBBI")
-_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_DROP: _Instruction = (_RETURN, 0, 0, 0)
-_PASS: _Instruction = (_RETURN, 0, 0, 0xFFFFFFFF)
-_SO_ATTACH_FILTER = getattr(socket, "SO_ATTACH_FILTER", 26)
 
 
 def ignore_packets(endpoint: socket.socket) -> None:

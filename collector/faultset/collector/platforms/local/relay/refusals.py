@@ -76,7 +76,7 @@ class RefusalLimit:
         self._buckets: dict[str, TokenBucket] = {}
         self._clients: defaultdict[Address, set[str]] = defaultdict(set)
         self._addresses: frozenset[Address] = frozenset()
-        self._refused = RefusedConnections(self.count)
+        self._refused = RefusedConnections(self.count_refusal)
 
     def watch(self, addresses: Collection[Address]) -> None:
         """Replace the addresses that refuse all attempts."""
@@ -87,7 +87,7 @@ class RefusalLimit:
         self._buckets = {ip: bucket for ip, bucket in self._buckets.items() if not bucket.is_full(now_s)}
         self._refused.watch({ip for ip, _ in self._addresses})
 
-    def count(self, client_ip: str, address: Address) -> None:
+    def count_refusal(self, client_ip: str, address: Address) -> None:
         """Count a refused attempt; without a token, all addresses that the client tries ignore attempts."""
         if address not in self._addresses:
             return
