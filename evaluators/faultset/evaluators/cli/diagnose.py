@@ -14,7 +14,6 @@ from faultset.core.errors import UsageError
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Episode
     from faultset.evaluators.diagnosis.records import IncidentAnalysis
-    from faultset.evaluators.diagnosis.sources import IncidentSource
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -35,7 +34,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--html", type=OUTPUT_FILE, help="Also write a page that shows suspects and telemetry on one time axis.")
 @json_option
-def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None, as_json: bool, **options: Any) -> None:
+def diagnose(methods: tuple[str, ...], html: Path | None, as_json: bool, **options: Any) -> None:
     """Ask detectors and a panel of localizers about one incident, and show what changed for each suspect.
 
     SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
@@ -50,32 +49,21 @@ def diagnose(since_s: float | None, methods: tuple[str, ...], html: Path | None,
     """
     from faultset.core.command_line.progress import report_progress
     from faultset.evaluators.diagnosis.analysis import diagnose as analyse
-    from faultset.evaluators.diagnosis.sources import IncidentSource, locate_incident, opened_episode
+    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_incident
     from faultset.evaluators.diagnosis.text import analysis_text
 
-    source = locate_incident(IncidentSource(**options))
-    if source.at is not None and since_s is not None:
+    source = IncidentSource(**options)
+    if source.at is not None and source.since_s is not None:
         raise UsageError("--at and --since both say when the incident began; leave out one of them")
-    with report_progress("MB read") as progress, opened_episode(source, progress) as opened:
-        analysis = analyse(opened, at_ns=_choose_moment(opened, source, since_s), methods=methods)
-        size = None if html is None else _write_page(opened, html, analysis)
+    with report_progress("MB read") as progress, opened_incident(source, progress) as (episode, moment_ns):
+        analysis = analyse(episode, at_ns=moment_ns, methods=methods)
+        size = None if html is None else _write_page(episode, html, analysis)
     if as_json:
         show_json(analysis.to_dict())
     else:
         click.echo(analysis_text(analysis))
     if size is not None:
         click.echo(f"{html}, {size / 1e6:.1f} MB. Open it in a browser.", err=True)
-
-
-def _choose_moment(episode: Episode, source: IncidentSource, since_s: float | None) -> int | None:
-    from faultset.core.times import SECOND_NS
-    from faultset.evaluators.diagnosis.sources import incident_start
-    from faultset.evaluators.diagnosis.times import read_moment
-
-    context = episode.context
-    if since_s is not None:
-        return context.view_end_ns - round(since_s * SECOND_NS)
-    return incident_start(source) if source.at is None else read_moment(source.at, context.view_start_ns)
 
 
 def _write_page(episode: Episode, html: Path, analysis: IncidentAnalysis) -> int:

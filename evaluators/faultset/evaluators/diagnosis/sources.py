@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.command_line.progress import Progress
@@ -18,7 +18,7 @@ from faultset.datasets.format.table_folders import TELEMETRY
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.cases import episode_id
 from faultset.datasets.imports.windows import reference_end
-from faultset.datasets.recordings import cut_view
+from faultset.datasets.recordings import RecordingView, cut_view
 from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, open_labels
 from faultset.evaluators.diagnosis.times import read_moment
 
@@ -48,41 +48,15 @@ class IncidentSource:
     at: str | None = None
     """Time of the incident. Telemetry files are read from half an hour before it to half an hour after, recordings from
     five minutes before it to two minutes after."""
-
-
-def locate_incident(source: IncidentSource) -> IncidentSource:
-    """Replace an incident of a recording by its recording and time; return any other source as it is.
-
-    Raises
-    ------
-    UsageError
-        No recording of the dataset has the incident.
-    """
-    first, is_single = source.paths[0], len(source.paths) == 1
-    if source.incident is None or source.incidents is not None or not is_single or is_url(first):
-        return source
-    folder = local_path(first)
-    if not dataset_folder(folder).exists():
-        return source
-    dataset = open_dataset(folder, source.version)
-    if dataset.episodes:
-        return source
-    if source.episode is not None or source.at is not None:
-        raise UsageError("--incident says which recording and time are meant; leave out --episode and --at")
-    for name in dataset.recording_files:
-        incidents = dataset.recording(name).incidents()
-        if source.incident in incidents.index:
-            start_ns = int(incidents.loc[[source.incident], "start_ns"].iloc[0])
-            return replace(source, incident=None, episode=name, at=utc_text(start_ns))
-    raise UsageError(
-        f"--incident must be the id of an incident of {first}, got {quoted(source.incident)}; "
-        f'"faultset dataset episodes {first}" lists them'
-    )
+    since_s: float | None = None
+    """Time of the incident as seconds before the end of the telemetry; not for recordings."""
 
 
 @contextmanager
-def opened_episode(source: IncidentSource, progress: Progress | None = None) -> Iterator[Episode]:
-    """Yield the episode of an incident; telemetry files are imported into a temporary folder.
+def opened_incident(source: IncidentSource, progress: Progress | None = None) -> Iterator[tuple[Episode, int | None]]:
+    """Yield the episode of an incident, and when it began in UTC nanoseconds; None for detectors to decide.
+
+    Telemetry files are imported, and parts of recordings written, into a temporary folder.
 
     Raises
     ------
@@ -97,12 +71,13 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
     is_single = len(source.paths) == 1
     if is_single and is_url(first):
         with _open_remote(first, source) as episode:
-            yield episode
+            yield episode, _choose_moment(episode, source)
         return
     folder = local_path(first)
     if is_single and is_episode(folder):
         _refuse(source, "the folder of one episode", ("episode", "version", "incident", "incidents", "mapping"))
-        yield Episode(id=folder.resolve().name, path=folder)
+        episode = Episode(id=folder.resolve().name, path=folder)
+        yield episode, _choose_moment(episode, source)
     elif is_single and (not folder.exists() or (folder / VERSIONS).is_dir()):
         _refuse(source, "a dataset", ("incidents", "mapping"))
         if not dataset_folder(folder).exists():
@@ -117,11 +92,12 @@ def opened_episode(source: IncidentSource, progress: Progress | None = None) -> 
             return
         episode = _choose_episode(dataset, source)
         dataset.check_files(episodes=[episode.id])
-        yield episode
+        yield episode, _choose_moment(episode, source)
     else:
         _refuse(source, "telemetry files", ("episode", "version"))
         with scratch("incident") as temporary:
-            yield _import_telemetry(source, Path(temporary) / "dataset", progress)
+            episode = _import_telemetry(source, Path(temporary) / "dataset", progress)
+            yield episode, _choose_moment(episode, source)
 
 
 @contextmanager
@@ -147,15 +123,9 @@ def _import_telemetry(source: IncidentSource, folder: Path, progress: Progress |
     return _choose_episode(open_dataset(folder), source)
 
 
-def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> Episode:
-    """Write the part of a recording around the time of the incident as an episode."""
-    if source.at is None:
-        raise UsageError(
-            f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at, or --incident"
-        )
-    names = [*dataset.recording_files] if source.episode is None else [source.episode]
-    views = [dataset.recording(name).view for name in names]
-    choices = [(view, read_moment(source.at, view.window[0])) for view in views]
+def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> tuple[Episode, int]:
+    """Write the part of a recording around the time of the incident as an episode; return it and the time."""
+    choices = _list_moments(dataset, source)
     covering = [
         (view, at_ns, segment)
         for view, at_ns in choices
@@ -164,7 +134,9 @@ def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> Ep
     ]
     if not covering:
         texts = [
-            f"{utc_text(s.start_ns)} to {utc_text(s.end_ns)}" for view in views[:_MAX_LISTED] for s in view.segments
+            f"{utc_text(s.start_ns)} to {utc_text(s.end_ns)}"
+            for view, _ in choices[:_MAX_LISTED]
+            for s in view.segments
         ]
         raise UsageError(
             f"--at must be at least {_MIN_BEFORE_NS // SECOND_NS} s after the start of telemetry without a gap, got "
@@ -179,17 +151,37 @@ def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> Ep
     start_ns, end_ns = max(segment.start_ns, at_ns - _BEFORE_NS), min(segment.end_ns, at_ns + _AFTER_NS)
     healthy_ns = reference_end(start_ns, end_ns, at_ns, origin=view.recording)
     cut = cut_view(view, folder, start_ns=start_ns, end_ns=end_ns, reference_end_ns=healthy_ns)
-    return Episode(id=cut.episode, path=folder / EPISODES / cut.episode)
+    return Episode(id=cut.episode, path=folder / EPISODES / cut.episode), at_ns
 
 
-def incident_start(source: IncidentSource) -> int | None:
-    """Return the start of the chosen incident in UTC nanoseconds; None without an incident file.
+def _list_moments(dataset: Dataset, source: IncidentSource) -> list[tuple[RecordingView, int]]:
+    """Return the recordings that may be meant, each with the time of the incident in it."""
+    names = [*dataset.recording_files] if source.episode is None else [source.episode]
+    recordings = [dataset.recording(name) for name in names]
+    if source.incident is None:
+        if source.at is None:
+            raise UsageError(
+                f"{source.paths[0]} holds hours of telemetry; give the time of the incident with --at, or --incident"
+            )
+        views = [recording.view for recording in recordings]
+        return [(view, read_moment(source.at, view.window[0])) for view in views]
+    if source.episode is not None or source.at is not None:
+        raise UsageError("--incident says which recording and time are meant; leave out --episode and --at")
+    for recording in recordings:
+        incidents = recording.incidents()
+        if source.incident in incidents.index:
+            return [(recording.view, int(incidents.loc[[source.incident], "start_ns"].iloc[0]))]
+    raise UsageError(
+        f"--incident must be the id of an incident of {source.paths[0]}, got {quoted(source.incident)}; "
+        f'"faultset dataset episodes {source.paths[0]}" lists them'
+    )
 
-    Raises
-    ------
-    UsageError
-        The incident file is invalid or has no such incident.
-    """
+
+def _choose_moment(episode: Episode, source: IncidentSource) -> int | None:
+    if source.since_s is not None:
+        return episode.context.view_end_ns - round(source.since_s * SECOND_NS)
+    if source.at is not None:
+        return read_moment(source.at, episode.context.view_start_ns)
     if source.incidents is None:
         return None
     from faultset.datasets.imports.telemetry.incidents import parse_moment, read_incidents
