@@ -23,10 +23,10 @@ def check_single_thread() -> None:
         raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
 
 
-def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+def call_function(path: str, arguments: Sequence[Any]) -> Any:
     """Import and call `module:function`."""
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments)
 
 
 def spawn(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Message, decode, encode
-from faultset.collector.ipc.forking import call, check_single_thread, spawn
+from faultset.collector.ipc.forking import call_function, check_single_thread, spawn
 from faultset.core.errors import PlatformError
 from faultset.core.processes import die_with_parent, import_path, name_process, python_command
 
@@ -192,7 +192,7 @@ class LauncherServer:
             # a closed connection is an error that Python raises, as in a program that Python started
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             name_process(request.name)
-            return call(request.function, json.loads(request.arguments))
+            return call_function(request.function, json.loads(request.arguments))
 
         pid = spawn(run, [request.name], group=None, output=(log, log), env=request.environment, folder=request.folder)
         handle = os.pidfd_open(pid)
@@ -279,7 +279,7 @@ def main(arguments: Sequence[str]) -> None:
         _serve(socket.socket(fileno=descriptor), program)
         return
     _launcher = _fork_launcher()
-    call(arguments[0], ())
+    call_function(arguments[0], ())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
-from faultset.collector.ipc.forking import call, check_single_thread, spawn
+from faultset.collector.ipc.forking import call_function, check_single_thread, spawn
 from faultset.collector.ipc.processes import DeferredAnswer, Server
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.messages import (
@@ -160,7 +160,7 @@ class Node:
         """Start a process outside pods, such as the load; its end is reported by name."""
         output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
-            lambda arguments: call(request.function, [arguments]),
+            lambda arguments: call_function(request.function, [arguments]),
             [request.name, *request.argv],
             group=0,
             output=(output, output),
@@ -186,7 +186,7 @@ class Node:
         if not argv:
             return None
         if argv[0] in PROGRAMS:
-            return lambda arguments: call(PROGRAMS[argv[0]], [arguments])
+            return lambda arguments: call_function(PROGRAMS[argv[0]], [arguments])
         return find_program(list(argv), env.get("PATH", ""))
 
     def _handle_exit(self, child: ChildExit) -> None:
