@@ -43,8 +43,8 @@ class SystemRow:
     mean_rank: float
     near_best: int
     """Number of systems in which its value is within the interval of the best method."""
-    above_control: int
-    """Number of systems in which it is above the strongest control; 0 for controls."""
+    beats_control: frozenset[str]
+    """Systems in which it is significantly better than the strongest control, by the paired test of their tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,8 @@ class _Standing:
     scores: Mapping[str, float]
     """Only of methods with a known score."""
     best: str
-    control: str | None
+    beats_control: frozenset[str]
+    """Methods that are significantly better than the strongest control."""
 
     @classmethod
     def of(cls, table: Table, metric: Metric) -> _Standing:
@@ -127,7 +128,8 @@ class _Standing:
         estimates = {entry.baseline: entry.metrics[metric.name] for entry in table.entries}
         scores = {name: sign * estimate.value for name, estimate in estimates.items() if estimate.known}
         best = max(sorted(scores), key=scores.__getitem__)
-        return cls(estimates=estimates, scores=scores, best=best, control=table.strongest_control)
+        beats_control = frozenset(entry.baseline for entry in table.entries if entry.beats_control)
+        return cls(estimates=estimates, scores=scores, best=best, beats_control=beats_control)
 
 
 def _build_row(baseline: str, kind: str, standings: Mapping[str, _Standing]) -> SystemRow:
@@ -140,7 +142,7 @@ def _build_row(baseline: str, kind: str, standings: Mapping[str, _Standing]) -> 
         ranks=ranks,
         mean_rank=sum(ranks.values()) / len(ranks) if ranks else math.nan,
         near_best=sum(_is_near(s.estimates[baseline], s.estimates[s.best]) for s in scored.values()),
-        above_control=sum(kind != "control" and _is_above(s.scores, baseline, s.control) for s in scored.values()),
+        beats_control=frozenset(name for name, s in scored.items() if baseline in s.beats_control),
     )
 
 
@@ -157,24 +159,22 @@ def _is_near(value: Estimate, best: Estimate) -> bool:
     return best.low <= value.value <= best.high
 
 
-def _is_above(scores: Mapping[str, float], baseline: str, control: str | None) -> bool:
-    return control is not None and control in scores and scores[baseline] > scores[control] + _EQUAL
-
-
 def format_systems(table: SystemsTable) -> str:
-    """Return the table as Markdown; values are in percent with their intervals."""
+    """Return the table as Markdown; values are in percent with their intervals, bold where they beat the controls."""
     header = ["method", "kind", *(column.name for column in table.columns)]
-    header += ["mean rank", "near the best", "above every control"]
+    header += ["mean rank", "near the best", "beats every control"]
     sizes = [f"{column.episodes} in {column.clusters}" for column in table.columns]
     rows = [["*faults in clusters*", "", *sizes, "", "", ""]]
     total = len(table.columns)
     for row in table.rows:
-        cells = [_format_cell(row.values.get(column.name)) for column in table.columns]
+        cells = [
+            _format_cell(row.values.get(column.name), bold=column.name in row.beats_control) for column in table.columns
+        ]
         count = len(row.ranks)
         summary_cells = [
             f"{row.mean_rank:.1f}" if count else "",
             f"{row.near_best} of {count}",
-            f"{row.above_control} of {count}",
+            f"{len(row.beats_control)} of {count}",
         ]
         if 0 < count < total:
             summary_cells[0] += f" ({count} systems)"
@@ -182,8 +182,9 @@ def format_systems(table: SystemsTable) -> str:
     return "\n".join(TextTable.of(header, rows).markdown()) + "\n"
 
 
-def _format_cell(estimate: Estimate | None) -> str:
+def _format_cell(estimate: Estimate | None, *, bold: bool) -> str:
     if estimate is None or not estimate.known:
         return "-"
     text = f"{100 * estimate.value:.0f}"
+    text = f"**{text}**" if bold else text
     return f"{text} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]" if estimate.interval_known else text
