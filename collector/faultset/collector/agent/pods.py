@@ -20,7 +20,7 @@ _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER = re.compile(r"(?P<prefix>[a-z-]*)[:-]?(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)")
 _NOT_A_CONTAINER = "conmon"
-"""Prefix of the control group of CRI-O's monitor process, which contains the id of the monitored container."""
+"""Prefix in the control group names of CRI-O's monitor processes, which also contain a container's id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def find_owner(cgroups: str) -> ProcessOwner | None:
     Returns
     -------
     ProcessOwner or None
-        None if the process does not belong to a pod, or if its lines name different pods or containers.
+        None if the process does not belong to a pod, or if its hierarchies name different pods or containers.
     """
     owners = {owner for line in cgroups.splitlines() if (owner := _parse_path(line.split(":", 2)[-1]))}
     if len({owner.pod_uid for owner in owners}) != 1:

@@ -174,7 +174,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
 
 
 def _build_any_stream_selector(endpoint: Endpoint, selection: Selection) -> str:
-    """Return a selector for all streams with some label, because Loki rejects an empty one; "" without streams."""
+    """Return a selector of all streams that have a common label, which Loki requires; "" without streams."""
     window = {"start": str(selection.start_ns), "end": str(selection.end_ns)}
     labels = endpoint.get("/loki/api/v1/labels", window).get("data") or []
     preferred = ("service_name", "namespace", "job", "app")

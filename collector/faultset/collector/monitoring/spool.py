@@ -84,8 +84,8 @@ class Spool:
             file = folder / REQUEST
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise UsageError(
-                    f"{folder} holds answers to another request (see {REQUEST} in it); repeat that request, delete the "
-                    "folder, or choose another --out"
+                    f"{folder} contains answers to another request (see its {REQUEST}); repeat that request, delete "
+                    "the folder, or choose another --out"
                 )
             replace_text(file, text)
 

@@ -193,7 +193,7 @@ class PlatformHost(Protocol):
         ...
 
     def remove_orphans(self) -> list[str]:
-        """Remove objects left by dead collectors of any machine; return their names."""
+        """Remove objects left by dead collectors on any machine; return their names."""
         ...
 
 

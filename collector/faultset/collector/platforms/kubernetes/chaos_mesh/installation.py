@@ -126,7 +126,7 @@ def check_installation(api: Api) -> None:
 
 
 def find_refused_samples(api: Api) -> dict[str, str]:
-    """Return the server's error messages for the samples that it rejects in a dry run."""
+    """Return the API server's error messages for the samples that it rejects in a dry run, by sample."""
     refused: dict[str, str] = {}
     for name, experiment in SAMPLES.items():
         duration_s = None if experiment in (KILLED_POD, SAMPLES["kill"]) else 60.0

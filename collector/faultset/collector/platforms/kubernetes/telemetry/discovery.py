@@ -74,7 +74,8 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
     Parameters
     ----------
     home
-        Namespace of the chosen Jaeger. A Jaeger in another namespace is excluded, because its spans do not reach it.
+        Namespace of the chosen Jaeger. Receivers of a Jaeger in another namespace are excluded, because the chosen
+        Jaeger would not get the spans that they receive.
     """
     ports = [
         port
@@ -310,7 +311,7 @@ def _answers(server: _Server, endpoint: Endpoint) -> bool:
 
 
 def _find_receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]) -> str:
-    """Return the URL for spans, of Jaeger, its collector, or an OpenTelemetry collector."""
+    """Return the URL to which pods send spans: Jaeger, its collector, or an OpenTelemetry collector."""
     ports = receiver_ports(services, getattr(jaeger, "namespace", None))
     for port in ports:
         if _listens(api, port):

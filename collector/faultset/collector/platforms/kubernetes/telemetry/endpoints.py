@@ -147,7 +147,7 @@ class UrlEndpoint(Endpoint):
     def body(self, path: str, params: Parameters | None = None) -> bytes:
         """Return the body of the response; raise TruncatedResponse or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
-        # if the server has never answered, its address is more likely wrong than that it is restarting
+        # a server that has never answered probably has a wrong address, so retries would only delay the error
         retry_timeout_s = (
             self._retry_timeout_s if self._has_answered else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
         )

@@ -77,7 +77,7 @@ class JaegerSource:
         self._early = EarlyReading(spans, until_ns, lambda: self._read(spans, start_ns, until_ns))
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the spans that started in `[start_ns, end_ns)` in order of their start, compared in microseconds.
+        """Yield the spans that started in `[start_ns, end_ns)`, ordered by start time in microseconds.
 
         Processes send spans a second or more after their end. The last seconds of a recent window are therefore read
         repeatedly, until no new spans arrive or a timeout passes.

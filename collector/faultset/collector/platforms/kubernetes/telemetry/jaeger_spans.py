@@ -16,7 +16,7 @@ from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
 
 PATH = "/api/traces"
-# begin of a trace; cannot match inside a JSON string, because quotes are escaped there
+# start of a trace; cannot match inside a JSON string, because quotes are escaped there
 _BEGIN = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 
 Traces = Sequence[Mapping[str, Any]]

@@ -194,7 +194,7 @@ class RequestRule:
 
 
 def owners(pod: str) -> tuple[str, str]:
-    """Return the names of the Deployment and of the StatefulSet that a pod's name may stand for.
+    """Return the names that the owner of a pod has if it is a Deployment, and if it is a StatefulSet.
 
     >>> owners("user-timeline-5d4f7-abcde")
     ('user-timeline', 'user-timeline-5d4f7')
