@@ -143,13 +143,13 @@ class Pods:
             The pod belongs to another namespace, has no process, or shares its network with processes outside.
         """
         self.check(uid)
-        first = self._first(uid)
-        strangers = self._strangers(first)
+        first = self._find_first(uid)
+        strangers = self._find_strangers(first)
         for _ in range(_TRIES):
             if strangers:
                 time.sleep(_PAUSE_S)
-                first = self._first(uid)
-                strangers = self._strangers(first)
+                first = self._find_first(uid)
+                strangers = self._find_strangers(first)
         if strangers:
             raise AgentError(
                 f"pod {uid} shares its network with process {strangers[0]} outside the pod, so it is not impaired"
@@ -185,13 +185,13 @@ class Pods:
             os.close(handle)
         return main.pid
 
-    def _first(self, uid: str) -> PodProcess:
+    def _find_first(self, uid: str) -> PodProcess:
         first = min(self.processes(uid), key=lambda process: process.started, default=None)
         if first is None:
             raise AgentError(f"pod {uid} has no process on this node")
         return first
 
-    def _strangers(self, member: PodProcess) -> list[int]:
+    def _find_strangers(self, member: PodProcess) -> list[int]:
         """Return processes outside a pod that use its network, except the agent, which enters it briefly."""
         agent = self._read_owner(os.getpid())
         allowed = {member.owner.pod_uid, agent.pod_uid if agent else None} - {None}

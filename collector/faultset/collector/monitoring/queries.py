@@ -72,8 +72,8 @@ def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     jobs: list[tuple[str, Sequence[str]]] = []
     for matcher in _build_metric_matchers(selection):
         families = reader.families([matcher], selection.start_ns, selection.end_ns)
-        chosen = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
-        jobs += [(matcher, batch) for batch in batch_families(chosen)]
+        names = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
+        jobs += [(matcher, batch) for batch in batch_families(names)]
     length_ns = selection.end_ns - selection.start_ns
     for number, (matcher, batch) in enumerate(jobs):
         for piece in reader.pieces(matcher, batch, selection.start_ns, selection.end_ns):

@@ -122,13 +122,13 @@ def fetch_answers(
     """
     spool = Spool(folder, {"selection": asdict(selection), "servers": _describe_servers(servers)})
     endpoints = _open_endpoints(servers, RateLimiter(requests_per_s))
-    shown = 0
+    percent = 0
 
     def advance(number: int, share: float) -> None:
-        nonlocal shown
-        shown = max(shown, int(_PERCENT * (number + share) / len(endpoints)))
+        nonlocal percent
+        percent = max(percent, int(_PERCENT * (number + share) / len(endpoints)))
         if progress is not None:
-            progress(shown, _PERCENT)
+            progress(percent, _PERCENT)
 
     counts = []
     for number, (endpoint, noun, fetch, subfolder) in enumerate(endpoints):
@@ -146,11 +146,11 @@ def fetch_answers(
 
 def _describe_servers(servers: Servers) -> dict[str, object]:
     """Return the servers without the credentials that their addresses may contain."""
-    shown = asdict(servers)
+    values = asdict(servers)
     for name in _FETCHERS:
-        scheme, separator, rest = (shown[name] or "").rpartition("://")
-        shown[name] = scheme + separator + rest.rpartition("@")[2]
-    return shown
+        scheme, separator, rest = (values[name] or "").rpartition("://")
+        values[name] = scheme + separator + rest.rpartition("@")[2]
+    return values
 
 
 _Job = tuple[Endpoint, str, Callable[[Endpoint, Selection, Advance], int], str]

@@ -239,7 +239,6 @@ class ControlPlane:
     def _start_processes(self) -> None:
         node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
         relay = self._launch("relay", f"{_PACKAGE}.relay.process:main", [self._seed])
-        processes = [node, relay]
         if self._telemetry:
             folder = str(self.root / "telemetry")
             arguments = [
@@ -250,8 +249,8 @@ class ControlPlane:
                 self._step_s,
                 folder,
             ]
-            processes.append(self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments))
-        for process in processes:
+            self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments)
+        for process in self._processes:
             self._channels[process.name] = process.connect()
         for name in ("commands", "reports"):
             self._channels[name] = node.connect()

@@ -104,13 +104,13 @@ class Naming:
         for raw in all_raw:
             metric = raw.labels.get("__name__", "")
             if metric.startswith("container_"):
-                named = self._name_container(metric, raw, types)
+                entry = self._name_container(metric, raw, types)
             elif metric.startswith("kube_"):
-                named = self._name_state(metric, raw, targets, types)
+                entry = self._name_state(metric, raw, targets, types)
             else:
-                named = self._name_pod(metric, raw, targets, types)
-            if named is not None:
-                result.append(named)
+                entry = self._name_pod(metric, raw, targets, types)
+            if entry is not None:
+                result.append(entry)
         return _fill_containers(_select_best(result))
 
     def strip_prefix(self, name: str) -> str:
@@ -237,33 +237,33 @@ def _added_labels(labels: Mapping[str, str], targets: Targets) -> Mapping[str, s
     return dict.fromkeys(targets.names.get(job, ()))
 
 
-def _select_best(all_named: list[NamedSeries]) -> list[NamedSeries]:
+def _select_best(entries: list[NamedSeries]) -> list[NamedSeries]:
     """Return the series of the best rank for each metric and pod."""
     ranks: dict[tuple[str, str | None], int] = {}
-    for named in all_named:
-        key = (named.series.metric, named.series.pod)
-        ranks[key] = min(ranks.get(key, named.rank), named.rank)
+    for entry in entries:
+        key = (entry.series.metric, entry.series.pod)
+        ranks[key] = min(ranks.get(key, entry.rank), entry.rank)
     return [
-        named
-        for named in all_named
-        if named.series.pod is None or named.rank == ranks[named.series.metric, named.series.pod]
+        entry
+        for entry in entries
+        if entry.series.pod is None or entry.rank == ranks[entry.series.metric, entry.series.pod]
     ]
 
 
-def _fill_containers(all_named: list[NamedSeries]) -> list[NamedSeries]:
+def _fill_containers(entries: list[NamedSeries]) -> list[NamedSeries]:
     """Set the container of a pod's application metrics if the pod has only one container."""
     containers: dict[str, set[str]] = {}
-    for named in all_named:
-        if named.series.pod is not None and named.series.container is not None:
-            containers.setdefault(named.series.pod, set()).add(named.series.container)
+    for entry in entries:
+        if entry.series.pod is not None and entry.series.container is not None:
+            containers.setdefault(entry.series.pod, set()).add(entry.series.container)
     result = []
-    for named in all_named:
-        pod, metric = named.series.pod, named.series.metric
-        if pod and named.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
+    for entry in entries:
+        pod, metric = entry.series.pod, entry.series.metric
+        if pod and entry.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
             names = containers.get(pod, set())
             if len(names) == 1:
-                named = NamedSeries(series=named.series._replace(container=next(iter(names))), raw=named.raw)
-        result.append(named)
+                entry = NamedSeries(series=entry.series._replace(container=next(iter(names))), raw=entry.raw)
+        result.append(entry)
     return result
 
 
@@ -283,11 +283,11 @@ class Samples:
     values: Values
 
 
-def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
+def merge_series(entries: Iterable[NamedSeries]) -> list[Samples]:
     """Return one entry per key: merge copies of a series and sum split values."""
     groups: dict[SeriesKey, dict[tuple[str, ...], list[NamedSeries]]] = {}
-    for named in all_named:
-        groups.setdefault(named.series, {}).setdefault(named.split, []).append(named)
+    for entry in entries:
+        groups.setdefault(entry.series, {}).setdefault(entry.split, []).append(entry)
     result = []
     for series, splits in groups.items():
         pieces = [_merge_copies(copies) for copies in splits.values()]
@@ -303,7 +303,7 @@ def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     """
     if len(copies) == 1:
         return copies[0].raw.times, copies[0].raw.values
-    raws = [named.raw for named in copies]
+    raws = [entry.raw for entry in copies]
     ordered = sorted(raws, key=lambda raw: (raw.times[0], raw.times[-1], sorted(raw.labels.items())))
     times, values = ordered[-1].times, ordered[-1].values
     for older in reversed(ordered[:-1]):

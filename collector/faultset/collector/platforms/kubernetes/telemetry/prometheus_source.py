@@ -121,8 +121,8 @@ class PrometheusSource:
             matcher = f"{label}={quote(self._namespace)}"
             for labels, exemplars in self._reader.exemplars(matcher, start_ns, end_ns):
                 raw = RawSeries(labels=labels, times=np.empty(0, np.int64), values=np.empty(0))
-                for named in self._naming.name_series([raw], self._targets, types):
-                    rows += [_exemplar_row(named.series, exemplar) for exemplar in exemplars]
+                for entry in self._naming.name_series([raw], self._targets, types):
+                    rows += [_build_exemplar_row(entry.series, exemplar) for exemplar in exemplars]
         yield from sorted(rows, key=lambda row: row["time"])
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
@@ -136,8 +136,8 @@ class PrometheusSource:
             time (nanoseconds, UTC) and value.
         """
         selector = f"{metric}{{{self._namespace_matcher()},pod={quote(pod)}}}"
-        named = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
-        samples = merge_series(named)
+        entries = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
+        samples = merge_series(entries)
         if not samples:
             return _RECENT.empty_table()
         best = max(samples, key=lambda item: (item.times[-1], len(item.times)))
@@ -186,7 +186,7 @@ class PrometheusSource:
             time.sleep(min(wait_s, delay_s))
 
 
-def _exemplar_row(series: SeriesKey, exemplar: Exemplar) -> dict[str, Any]:
+def _build_exemplar_row(series: SeriesKey, exemplar: Exemplar) -> dict[str, Any]:
     return {
         "time": exemplar.time_ns,
         "service": series.service,
