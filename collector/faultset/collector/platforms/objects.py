@@ -66,7 +66,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def waits_in_back_off(pod: Object) -> bool:
-    """Return whether a container of the pod waits in a back-off.
+    """Return whether a container of the pod is in back-off.
 
     >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
     True

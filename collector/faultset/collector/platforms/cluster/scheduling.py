@@ -1,4 +1,4 @@
-"""Assigns pods to the node and volumes to claims."""
+"""Assign pods to the node and volumes to claims."""
 
 from __future__ import annotations
 
