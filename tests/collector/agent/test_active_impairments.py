@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.agent.active_impairments import LONGEST_S, ActiveImpairments, Leases
+from faultset.collector.agent.active_impairments import MAX_LEASE_S, ActiveImpairments, Leases
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import PodProcess, Pods, ProcessOwner
 from faultset.collector.agent.protocol import AgentError
@@ -213,7 +213,7 @@ def test_pods_of_others_are_not_touched(active: ActiveImpairments, node: Node) -
     assert node.kernel.impaired == {}
 
 
-@pytest.mark.parametrize("length", [0, -1, LONGEST_S + 1, float("nan"), True, "30", None])
+@pytest.mark.parametrize("length", [0, -1, MAX_LEASE_S + 1, float("nan"), True, "30", None])
 def test_a_lease_has_a_sensible_length(length: float, active: ActiveImpairments, node: Node) -> None:
     with pytest.raises(AgentError, match="a lease must last"):
         active.impair(GEO, LOSS, length)

@@ -6,12 +6,12 @@ import pytest
 
 from faultset.collector.agent.impairments import (
     NetworkImpairment,
-    delayed_packets,
-    dropped_packets,
+    count_delayed_packets,
+    count_dropped_packets,
     is_in_force,
     is_marked,
+    list_netem_arguments,
     list_rules,
-    netem_words,
     read_impairment,
     write_restore_input,
 )
@@ -117,14 +117,14 @@ Chain FAULTSET-OUT (1 references)
     pkts      bytes target     prot opt in     out     source               destination
      107     6420 DROP       all  --  *      !lo     0.0.0.0/0            0.0.0.0/0            statistic mode random
 """
-    assert dropped_packets(listing) == 111
+    assert count_dropped_packets(listing) == 111
 
 
 def test_delay_is_a_discipline_under_our_handle() -> None:
-    assert netem_words(NetworkImpairment(kind="delay", latency_s=0.25, jitter_s=0.025)) == (
+    assert list_netem_arguments(NetworkImpairment(kind="delay", latency_s=0.25, jitter_s=0.025)) == (
         "root handle fa17: netem limit 100000 delay 250ms 25ms".split()
     )
-    assert netem_words(NetworkImpairment(kind="delay", latency_s=0.2))[-2:] == ["delay", "200ms"]
+    assert list_netem_arguments(NetworkImpairment(kind="delay", latency_s=0.2))[-2:] == ["delay", "200ms"]
 
 
 def test_only_packets_of_our_discipline_are_counted() -> None:
@@ -133,7 +133,7 @@ def test_only_packets_of_our_discipline_are_counted() -> None:
         {"kind": "netem", "handle": "8001:", "dev": "eth1", "packets": 900},
         {"kind": "noqueue", "handle": "0:", "dev": "lo", "packets": 0},
     ]
-    assert delayed_packets(shown) == 12
+    assert count_delayed_packets(shown) == 12
 
 
 def test_an_impairment_is_read_from_its_json_form() -> None:

@@ -110,7 +110,7 @@ def test_inside_of_a_pod_its_own_network_is_impaired_and_no_container_killed() -
 
     pods, delay = OwnPod(), SchedulingDelay()
     active = ActiveImpairments(pods, Leases(), lambda descriptor: OwnNetwork())  # type: ignore[arg-type,return-value]
-    verbs = Verbs(pods, active, Abilities(variant="", reasons={}).without(pods.impossible), delay)
+    verbs = Verbs(pods, active, Abilities(variant="", reasons={}).without(pods.unsupported_verbs), delay)
     assert verbs.answer({"verb": "impair", "pod": "any", "impairment": {"kind": "partition"}}) == {}
     assert impaired == [NetworkImpairment(kind="partition")]
     assert verbs.answer({"verb": "packets", "pod": "any"}) == {"packets": 7}

@@ -34,13 +34,13 @@ from faultset.collector.ipc.channel import (
     decode,
     decode_value,
     encode,
+    encode_error,
+    encode_request,
+    encode_result,
     encode_value,
-    error_line,
     message_types,
     read_answer,
     read_request,
-    request_line,
-    result_line,
 )
 from faultset.collector.ipc.processes import HelperProcess
 from faultset.core.errors import PlatformError
@@ -121,8 +121,8 @@ def test_every_request_and_its_answer_survive_their_way(kind: type[Request[Any]]
     handlers = {one: lambda request: None for one in REQUESTS.values()}
     for _ in range(20):
         request, answer = example(kind, rng), example(kind.answer_type(), rng)
-        assert read_request(request_line(request), handlers) == request
-        assert read_answer(request, result_line(request, answer), "node") == answer
+        assert read_request(encode_request(request), handlers) == request
+        assert read_answer(request, encode_result(request, answer), "node") == answer
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"unknown_field": 1}', b"\xff\xfe"])
@@ -149,7 +149,7 @@ def test_a_line_that_is_no_answer_is_refused(line: bytes) -> None:
 def test_an_error_of_the_other_process_names_process_request_and_reason() -> None:
     request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
     with pytest.raises(PlatformError, match=r"^load failed to handle ChangeLoad: ValueError: no such factor$"):
-        read_answer(request, error_line(ValueError("no such factor")), "load")  # type: ignore[arg-type]
+        read_answer(request, encode_error(ValueError("no such factor")), "load")  # type: ignore[arg-type]
 
 
 def test_messages_of_an_episode_are_told_apart_by_their_fields() -> None:

@@ -1,4 +1,4 @@
-"""Impairments of one node's pods, each held only while its lease is renewed."""
+"""Impairments of one node's pods, each lifted when its lease expires."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
 from faultset.collector.agent.protocol import LEASE_S, AgentError
 
-LONGEST_S = 120.0
+MAX_LEASE_S = 120.0
 
 
 class Leases:
-    """Ends of leases by pod uid.
+    """Leases by pod uid.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ class Leases:
 
     def grant(self, uid: str, length_s: float) -> None:
         """Start or restart a lease; raise AgentError if its length is invalid."""
-        if isinstance(length_s, bool) or not isinstance(length_s, int | float) or not 0 < length_s <= LONGEST_S:
-            raise AgentError(f"a lease must last more than 0 and at most {LONGEST_S:g} s, got {length_s!r}")
+        if isinstance(length_s, bool) or not isinstance(length_s, int | float) or not 0 < length_s <= MAX_LEASE_S:
+            raise AgentError(f"a lease must last more than 0 and at most {MAX_LEASE_S:g} s, got {length_s!r}")
         self._ends[uid] = (self._clock() + length_s, length_s)
 
     def renew(self, uids: Iterable[str]) -> list[str]:
-        """Restart leases, expired ones included; return the pods that have none."""
+        """Restart the leases of pods, even expired ones; return the pods without a lease."""
         unknown = []
         for uid in uids:
             if uid in self._ends:
@@ -64,7 +64,7 @@ TICK_S = 0.5
 class ActiveImpairments:
     """The impaired pods of one node, each with an open file of its network namespace.
 
-    An open namespace stays reachable after its pod's last process ended, and never becomes another pod's.
+    The open file keeps the namespace reachable after the pod's last process has ended, and always means the same pod.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class ActiveImpairments:
                 raise
 
     def renew(self, uids: Iterable[str]) -> list[str]:
-        """Renew the leases of pods; return the pods that have none."""
+        """Renew the leases of pods; return the pods without a lease."""
         with self._lock:
             return self._leases.renew(uids)
 
@@ -107,7 +107,7 @@ class ActiveImpairments:
         Raises
         ------
         AgentError
-            The rules could not be removed; `lift_expired` tries again until they are.
+            The rules could not be removed; `lift_expired` will try again.
         """
         with self._lock:
             descriptor = self._descriptors.get(uid)
@@ -122,7 +122,7 @@ class ActiveImpairments:
             self._close(uid)
 
     def packets(self, uid: str) -> int:
-        """Return how many packets of a pod were impaired so far."""
+        """Return how many packets of a pod have been impaired so far."""
         with self._lock:
             descriptor = self._descriptors.get(uid)
             return 0 if descriptor is None else self._network(descriptor).packets()
@@ -143,7 +143,7 @@ class ActiveImpairments:
             self._lift_each(list(self._descriptors))
 
     def adopt(self, lease_s: float = LEASE_S) -> list[str]:
-        """Grant a last lease to pods that an earlier agent left impaired; return their uids."""
+        """Grant a lease to pods that an earlier agent left impaired; return their uids."""
         adopted = []
         with self._lock:
             uids = {process.owner.pod_uid for process in self._pods.processes()} & self._pods.names().keys()

@@ -35,9 +35,9 @@ class Abilities:
         """Return whether an impairment kind, or `kill`, works."""
         return kind not in self.reasons
 
-    def without(self, impossible: Mapping[str, str]) -> Abilities:
-        """Return the abilities without the ones in `impossible`."""
-        return Abilities(variant=self.variant, reasons={**self.reasons, **impossible})
+    def without(self, unsupported: Mapping[str, str]) -> Abilities:
+        """Return the abilities without those in `unsupported`, which maps each to the reason."""
+        return Abilities(variant=self.variant, reasons={**self.reasons, **unsupported})
 
 
 def find_abilities(unavailable_reason: str = "") -> Abilities:
@@ -46,7 +46,7 @@ def find_abilities(unavailable_reason: str = "") -> Abilities:
     Parameters
     ----------
     unavailable_reason
-        Why no pod can be impaired at all, see `Pods.unavailable_reason`; empty to run the tests.
+        Why no pod can be impaired at all (see `Pods.unavailable_reason`); empty to run the tests.
     """
     if unavailable_reason:
         return Abilities(variant="", reasons=dict.fromkeys((*KINDS, "kill"), unavailable_reason))

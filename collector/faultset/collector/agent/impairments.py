@@ -1,10 +1,10 @@
 """Kernel rules that impair a pod's packets.
 
-Loss and partition are iptables rules in separate chains that OUTPUT and INPUT jump to first. Delay is a `netem`
-queueing discipline with a handle of ours. The loopback interface is not affected.
+Loss and partition are iptables rules in our own chains, to which OUTPUT and INPUT jump first. Delay is a `netem`
+queueing discipline with our own handle. The loopback interface is not affected.
 
-TCP treats an outgoing packet that iptables drops as lost in the network: connections open 1, 3 or 7 s late, data
-arrives 0.2, 0.4 or 0.8 s late. A sender of datagrams, such as a name resolver, gets `EPERM` at once instead.
+TCP treats an outgoing packet that iptables drops as lost in the network: connections open 1, 3 or 7 s late, and data
+arrives 0.2, 0.4 or 0.8 s late. A program that sends datagrams, such as a name resolver, gets `EPERM` immediately.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _read_number(request: Mapping[str, Any], name: str, above: float, maximum: f
 
 
 def list_rules(impairment: NetworkImpairment) -> list[str]:
-    """Return the rules of our chains in `iptables-save` format."""
+    """Return the rules that our chains need for an impairment, in `iptables-save` format."""
     match impairment.kind:
         case "loss":
             share = f"{impairment.probability:.11f}"
@@ -104,7 +104,7 @@ def write_restore_input(present: str, impairment: NetworkImpairment | None) -> s
 
 
 def is_marked(present: str) -> bool:
-    """Return whether the output of `iptables -S` contains rules or chains of ours."""
+    """Return whether the output of `iptables -S` contains our chains or jumps to them."""
     return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in present.splitlines())
 
 
@@ -122,7 +122,7 @@ def _summarise_rule(rule: str) -> tuple[str, bool, float]:
     return words[1], "DROP" in words, round(share, 4)
 
 
-def dropped_packets(listing: str) -> int:
+def count_dropped_packets(listing: str) -> int:
     """Return how many packets our chains dropped, from the output of `iptables -L -v -x -n`."""
     count, inside = 0, False
     for line in listing.splitlines():
@@ -134,8 +134,8 @@ def dropped_packets(listing: str) -> int:
     return count
 
 
-def netem_words(impairment: NetworkImpairment) -> list[str]:
-    """Return the discipline as `tc qdisc` takes it."""
+def list_netem_arguments(impairment: NetworkImpairment) -> list[str]:
+    """Return the arguments of `tc qdisc replace dev DEVICE` that set a delay."""
     words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(impairment.latency_s)]
     return [*words, _ms(impairment.jitter_s)] if impairment.jitter_s else words
 
@@ -144,6 +144,6 @@ def _ms(seconds: float) -> str:
     return f"{max(1, math.ceil(1000 * seconds))}ms"
 
 
-def delayed_packets(disciplines: list[dict[str, Any]]) -> int:
+def count_delayed_packets(disciplines: list[dict[str, Any]]) -> int:
     """Return how many packets our disciplines forwarded, from the output of `tc -s -j qdisc show`."""
     return sum(int(queue.get("packets", 0)) for queue in disciplines if queue.get("handle") == HANDLE)

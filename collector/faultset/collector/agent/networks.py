@@ -1,4 +1,4 @@
-"""Sets, reads and removes impairments in one network namespace with iptables and tc."""
+"""Set, read and remove impairments in one network namespace with iptables and tc."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from faultset.collector.agent.impairments import (
     IN,
     OUT,
     NetworkImpairment,
-    delayed_packets,
-    dropped_packets,
+    count_delayed_packets,
+    count_dropped_packets,
     is_in_force,
     is_marked,
+    list_netem_arguments,
     list_rules,
-    netem_words,
     write_restore_input,
 )
 from faultset.collector.agent.protocol import AgentError
@@ -46,7 +46,7 @@ class Network:
         if impairment.kind == "delay":
             self._set_rules(None)
             for device in self._devices():
-                self._run("tc", "qdisc", "replace", "dev", device, *netem_words(impairment))
+                self._run("tc", "qdisc", "replace", "dev", device, *list_netem_arguments(impairment))
         else:
             self._remove_queues()
             self._set_rules(impairment)
@@ -59,7 +59,7 @@ class Network:
         self._remove_queues()
 
     def is_marked(self) -> bool:
-        """Return whether rules or queues of ours exist."""
+        """Return whether our rules or queues exist in the namespace."""
         return any(is_marked(self._rules(family)) for family in self._families()) or bool(self._queues())
 
     def holds(self, impairment: NetworkImpairment) -> bool:
@@ -69,12 +69,12 @@ class Network:
         return all(is_in_force(self._rules(family), impairment) for family in self._families())
 
     def packets(self) -> int:
-        """Return how many packets were impaired since the current impairment was set."""
+        """Return how many packets have been impaired since the current impairment was set."""
         count = 0
         for family in self._families():
             if is_marked(self._rules(family)):
-                count += dropped_packets(self._run(self._iptables(family), "-w", "5", "-L", "-v", "-x", "-n"))
-        return count + delayed_packets(self._disciplines())
+                count += count_dropped_packets(self._run(self._iptables(family), "-w", "5", "-L", "-v", "-x", "-n"))
+        return count + count_delayed_packets(self._disciplines())
 
     def try_rules(self, impairment: NetworkImpairment) -> None:
         """Set an impairment's rules in an unused chain and remove them; raise AgentError if that fails."""
@@ -87,7 +87,7 @@ class Network:
 
     def try_queue(self, impairment: NetworkImpairment) -> None:
         """Delay the loopback interface briefly; raise AgentError if that fails."""
-        self._run("tc", "qdisc", "replace", "dev", "lo", *netem_words(impairment))
+        self._run("tc", "qdisc", "replace", "dev", "lo", *list_netem_arguments(impairment))
         self._run("tc", "qdisc", "del", "dev", "lo", "root")
 
     def _set_rules(self, impairment: NetworkImpairment | None) -> None:
@@ -103,10 +103,10 @@ class Network:
         return f"ip{family}tables{self._variant}"
 
     def _families(self) -> Sequence[str]:
-        """Return the command infixes of IP versions that have a routable address; many pods have no IPv6."""
+        """Return the infix of the iptables command per IP version; IPv6 only if the pod has a routable address."""
         addresses = self._run("cat", "/proc/self/net/if_inet6", allow_failure=True)
-        has_6 = any(len(words := line.split()) > 3 and words[3] == "00" for line in addresses.splitlines())
-        return _FAMILIES if has_6 else _FAMILIES[:1]
+        has_ipv6 = any(len(words := line.split()) > 3 and words[3] == "00" for line in addresses.splitlines())
+        return _FAMILIES if has_ipv6 else _FAMILIES[:1]
 
     def _devices(self) -> list[str]:
         lines = self._run("cat", "/proc/self/net/dev").splitlines()[2:]

@@ -1,4 +1,4 @@
-"""The pods of this node as the kernel and the kubelet show them: processes, network namespaces, log folders."""
+"""Find the processes and network namespaces of this node's pods, from /proc and the kubelet's log folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 
 from faultset.collector.agent.protocol import AgentError
 
-# The cgroupfs driver names a pod's group `pod<uid>`, the systemd driver names its slice with `_` for `-`. Runtimes add
-# the container's id, under systemd with a prefix. From inside a control group namespace, other groups follow `/../`.
+# The cgroupfs driver calls a pod's control group `pod<uid>`; the systemd driver calls it `pod<uid>.slice`, with `_` for
+# `-` in the uid. Runtimes append the container's id, under systemd after a prefix. Inside a control group namespace,
+# the paths of other groups start with `/../`.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER = re.compile(r"(?P<prefix>[a-z-]*)[:-]?(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)")
 _NOT_A_CONTAINER = "conmon"
-"""CRI-O's monitor of a container; its group is named after the container."""
+"""Prefix in the control group names of CRI-O's monitor processes, which also contain a container's id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ def find_owner(cgroups: str) -> ProcessOwner | None:
     Returns
     -------
     ProcessOwner or None
-        None if the process belongs to no pod, or if its hierarchies name different pods or containers.
+        None if the process does not belong to a pod, or if its hierarchies name different pods or containers.
     """
     owners = {owner for line in cgroups.splitlines() if (owner := _parse_path(line.split(":", 2)[-1]))}
     if len({owner.pod_uid for owner in owners}) != 1:
@@ -104,8 +105,8 @@ class Pods:
     def __init__(self, namespace: str, *, proc: Path = Path("/proc"), logs: Path = Path("/var/log/pods")):
         self.namespace, self._proc, self._logs = namespace, proc, logs
 
-    impossible: Mapping[str, str] = {}
-    """Verbs that never work here, with the reason."""
+    unsupported_verbs: Mapping[str, str] = {}
+    """Verbs that never work with these pods, with the reason."""
 
     def names(self) -> dict[str, str]:
         """Return the names of the namespace's pods by uid, from the kubelet's log folders."""
@@ -142,13 +143,13 @@ class Pods:
             The pod belongs to another namespace, has no process, or shares its network with processes outside.
         """
         self.check(uid)
-        first = self._first(uid)
-        strangers = self._strangers(first)
+        first = self._find_first(uid)
+        strangers = self._find_strangers(first)
         for _ in range(_TRIES):
             if strangers:
                 time.sleep(_PAUSE_S)
-                first = self._first(uid)
-                strangers = self._strangers(first)
+                first = self._find_first(uid)
+                strangers = self._find_strangers(first)
         if strangers:
             raise AgentError(
                 f"pod {uid} shares its network with process {strangers[0]} outside the pod, so it is not impaired"
@@ -184,14 +185,14 @@ class Pods:
             os.close(handle)
         return main.pid
 
-    def _first(self, uid: str) -> PodProcess:
+    def _find_first(self, uid: str) -> PodProcess:
         first = min(self.processes(uid), key=lambda process: process.started, default=None)
         if first is None:
             raise AgentError(f"pod {uid} has no process on this node")
         return first
 
-    def _strangers(self, member: PodProcess) -> list[int]:
-        """Return processes outside a pod that use its network; the agent itself enters it briefly."""
+    def _find_strangers(self, member: PodProcess) -> list[int]:
+        """Return processes outside a pod that use its network, except the agent, which enters it briefly."""
         agent = self._read_owner(os.getpid())
         allowed = {member.owner.pod_uid, agent.pod_uid if agent else None} - {None}
         strangers = []
@@ -235,21 +236,21 @@ def _is_first(status: str) -> bool:
 class OwnPod(Pods):
     """The pod that this process runs in; every uid means this pod, since a pod cannot read its own uid."""
 
-    impossible: Mapping[str, str] = {"kill": "only the node agent can kill a container's main process"}
+    unsupported_verbs: Mapping[str, str] = {"kill": "only the node agent can kill a container's main process"}
 
     def __init__(self) -> None:
         super().__init__("")
 
     def names(self) -> dict[str, str]:
-        """Return nothing: requests name the pod by its uid."""
+        """Return an empty mapping, because requests identify the pod by its uid."""
         return {}
 
     def unavailable_reason(self) -> str:
-        """Return nothing: there is only one pod."""
+        """Return an empty string, because the pod is always available."""
         return ""
 
     def processes(self, uid: str | None = None) -> list[PodProcess]:
-        """Return nothing: impairments of an earlier container end with the pod."""
+        """Return an empty list, because an earlier agent in this pod leaves nothing to adopt."""
         return []
 
     def open_network(self, uid: str) -> int:

@@ -1,8 +1,8 @@
 """The program that impairs pods, on a node or inside a pod; the collector calls it by exec.
 
-The container runs `watch`, which keeps the impairments and lifts expired ones. Each exec runs another verb, which asks
-`watch` through a socket in the container and prints the response: a JSON object, or `{"error": SENTENCE}` for a refused
-request. Requests never use the pod's network, which may be cut.
+The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which sends
+its request to `watch` through a socket in the container and prints the response: a JSON object, or
+`{"error": SENTENCE}` if the request is refused. Requests never use the pod's network, which may be cut.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def remove_volumes(paths: Sequence[str], *, root: Path = ROOT) -> None:
 
 
 def _check_paths(paths: Sequence[str], root: Path) -> list[Path]:
-    """Return the paths; raise AgentError if one is not below the root, also through links."""
-    checked = []
+    """Return the paths; raise AgentError if one is outside the root after resolving links."""
+    valid_paths = []
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise AgentError(f"paths must be a list of strings, got {paths!r}")
     for name in paths:
@@ -48,15 +48,15 @@ def _check_paths(paths: Sequence[str], root: Path) -> list[Path]:
         parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
         if not parts or ".." in parts or path.resolve() != root.resolve() / Path(*parts):
             raise AgentError(f"{name} cannot be removed; volumes must be below {root}")
-        checked.append(path)
-    return checked
+        valid_paths.append(path)
+    return valid_paths
 
 
 _STEP_S = 0.05
 
 
 class SchedulingDelay:
-    """Measures how late a thread that wakes every 50 ms is scheduled."""
+    """Measures scheduling delays with a thread that should wake every 50 ms."""
 
     def __init__(self) -> None:
         self._worst_s = 0.0
@@ -119,8 +119,8 @@ class Verbs:
 
     def find_capabilities(self) -> dict[str, Any]:
         """Return which impairment kinds work here, and why the others do not."""
-        can = {act: self._abilities.can(act) for act in (*KINDS, "kill")}
-        return {**can, "reasons": self._abilities.reasons}
+        supported = {kind: self._abilities.can(kind) for kind in (*KINDS, "kill")}
+        return {**supported, "reasons": self._abilities.reasons}
 
     def read_node(self, reset: bool = False) -> dict[str, Any]:
         """Return the node's load, and the worst scheduling delay since the last call with `reset`."""
@@ -150,7 +150,7 @@ class Verbs:
         return {}
 
     def count_packets(self, pod: str) -> dict[str, Any]:
-        """Return how many packets of a pod were impaired so far."""
+        """Return how many packets of a pod have been impaired so far."""
         return {"packets": self._active.packets(pod)}
 
     def kill(self, pod: str, container: str) -> dict[str, Any]:
@@ -187,12 +187,12 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def ask(path: Path, verb: str, arguments: Mapping[str, Any]) -> str:
-    """Return the watching process' answer as JSON; wait a while for the process to start.
+    """Send a request to the `watch` process and return its response as JSON.
 
     Raises
     ------
     AgentError
-        The process does not start.
+        The process does not start within 10 s.
     """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
@@ -222,7 +222,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     pods = Pods(namespace) if namespace else OwnPod()
-    abilities = find_abilities(pods.unavailable_reason()).without(pods.impossible)
+    abilities = find_abilities(pods.unavailable_reason()).without(pods.unsupported_verbs)
     active = ActiveImpairments(
         pods,
         Leases(),
@@ -240,7 +240,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
 
 
 def print_clock() -> int:
-    """Print the time several times, unbuffered; the caller uses the reading with the shortest delay."""
+    """Print the time several times, unbuffered; the caller uses the reading that arrives with the shortest delay."""
     for _ in range(_READINGS):
         print(time.time_ns(), flush=True)
         time.sleep(_READING_PAUSE_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SOCKET = "/tmp/faultset/agent.sock"
-"""Socket of the watching process, in its container's file system."""
+"""Socket of the `watch` process, in its container's file system."""
 
 LEASE_S = 30.0
 """How long an impairment lasts without renewal."""
@@ -13,4 +13,4 @@ VOLUME_ROOT = "/var/lib/faultset"
 
 
 class AgentError(Exception):
-    """A request that the agent refuses or cannot fulfil, as one sentence for the collector."""
+    """The agent refuses or cannot fulfil a request; the message is one sentence for the collector."""

@@ -1,1 +1,1 @@
-"""Processes of an episode and the calls between them."""
+"""Start the processes of an episode and send requests between them."""

@@ -1,4 +1,4 @@
-"""Calls between the processes of one episode over a Unix socket."""
+"""Requests between the processes of one episode over a Unix socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: dict[str, type[Message]] = {}
 
 
 class Message:
-    """Base class of messages; a subclass is a frozen dataclass and is identified by its name.
+    """Base class of messages, which are frozen dataclasses identified by their class name.
 
     Decoding checks field types strictly and rejects unknown fields.
     """
@@ -35,7 +35,7 @@ class Message:
 
 
 class Request(Message, Generic[AnswerT]):
-    """A message with a response, whose type is the type argument."""
+    """A message that expects a response; the type argument is the type of the response."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class Request(Message, Generic[AnswerT]):
 
 
 class InvalidMessage(PlatformError):
-    """The received message is not of the expected type."""
+    """A received message is invalid or has an unexpected type."""
 
 
 def message_types() -> tuple[type[Message], ...]:
@@ -60,50 +60,50 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[ValueT], data: bytes | str) -> ValueT:
-    """Return the message of a type in its JSON; raise InvalidMessage if it is invalid."""
+    """Parse JSON into a message of type `kind`; raise InvalidMessage if it is invalid."""
     return decode_value(kind, data)
 
 
 def encode_value(kind: Any, value: Any) -> bytes:
-    """Return a value of a type that messages contain as a line of JSON without the line end."""
-    return _adapter(kind).dump_json(value)
+    """Return a value of type `kind` as a line of JSON without the line end."""
+    return _build_adapter(kind).dump_json(value)
 
 
 def decode_value(kind: Any, data: bytes | str) -> Any:
-    """Return the value of a type in its JSON; raise InvalidMessage if it is invalid."""
+    """Parse JSON into a value of type `kind`; raise InvalidMessage if it is invalid."""
     try:
-        return _adapter(kind).validate_json(data)
+        return _build_adapter(kind).validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(str(key) for key in first["loc"])
         value = str(first["input"])
         raise InvalidMessage(
-            f"the message is not a valid {_name(kind)}: {f'{field}: ' if field else ''}{first['msg'].lower()}, "
+            f"the message is not a valid {_format_type(kind)}: {f'{field}: ' if field else ''}{first['msg'].lower()}, "
             f"got {value[:80]!r}; run the same version of faultset in all processes"
         ) from None
 
 
 @functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    has_settings = isinstance(kind, type) and issubclass(kind, Message)
-    return TypeAdapter(kind) if has_settings else TypeAdapter(kind, config=Message.__pydantic_config__)
+def _build_adapter(kind: Any) -> TypeAdapter[Any]:
+    has_config = isinstance(kind, type) and issubclass(kind, Message)
+    return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=Message.__pydantic_config__)
 
 
-def _name(kind: Any) -> str:
+def _format_type(kind: Any) -> str:
     return cast(str, getattr(kind, "__name__", None) or str(kind))
 
 
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Any]]
-"""Functions of a process by the type of request."""
+"""Handler functions of a process by request type."""
 
 
-def request_line(request: Request[Any]) -> bytes:
-    """Return the line that sends a request."""
+def encode_request(request: Request[Any]) -> bytes:
+    """Return a request as a line, including the line end."""
     return type(request).__name__.encode() + b" " + encode(request) + b"\n"
 
 
 def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
-    """Return the request in a line; raise InvalidMessage if its type is not served."""
+    """Return the request in a line; raise InvalidMessage if it is invalid or its type has no handler."""
     name, _, body = line.partition(b" ")
     for kind in handlers:
         if kind.__name__.encode() == name:
@@ -112,13 +112,13 @@ def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
     raise InvalidMessage(f"a request must be one of {served}, got {name[:80].decode(errors='replace')!r}")
 
 
-def result_line(request: Request[Any], result: Any) -> bytes:
-    """Return the line that answers a request."""
+def encode_result(request: Request[Any], result: Any) -> bytes:
+    """Return the response to a request as a line, including the line end."""
     return b"result " + encode_value(request.answer_type(), result) + b"\n"
 
 
-def error_line(error: Exception | str) -> bytes:
-    """Return the line that answers a request with an error."""
+def encode_error(error: Exception | str) -> bytes:
+    """Return an error response as a line, including the line end."""
     is_sentence = isinstance(error, str | PlatformError)
     return b"error " + encode_value(str, str(error) if is_sentence else f"{type(error).__name__}: {error}") + b"\n"
 
@@ -139,7 +139,7 @@ LONGEST_LINE_BYTES = 1 << 26
 async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
     """Serve requests on the socket `path` in the running event loop; handlers may be async."""
 
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
                 writer.write(await _answer(line, handlers))
@@ -149,7 +149,7 @@ async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(client, path, limit=LONGEST_LINE_BYTES)
+    return await asyncio.start_unix_server(serve_client, path, limit=LONGEST_LINE_BYTES)
 
 
 async def _answer(line: bytes, handlers: Handlers) -> bytes:
@@ -158,9 +158,9 @@ async def _answer(line: bytes, handlers: Handlers) -> bytes:
         result: Any = handlers[type(request)](request)
         if asyncio.iscoroutine(result):
             result = await result
-        return result_line(request, result)
+        return encode_result(request, result)
     except Exception as error:
-        return error_line(error)
+        return encode_error(error)
 
 
 class Channel:
@@ -183,11 +183,11 @@ class Channel:
         self._file = self._socket.makefile("rb")
 
     def call(self, request: Request[AnswerT]) -> AnswerT:
-        """Send a request and return its response; raise PlatformError if the process fails or has ended."""
+        """Send a request and return the response; raise PlatformError if it is an error or does not arrive."""
         name, process = type(request).__name__, self._path.stem
         with self._lock:
             try:
-                self._socket.sendall(request_line(request))
+                self._socket.sendall(encode_request(request))
                 line = self._file.readline()
             except OSError as error:
                 raise PlatformError(f"{process} did not answer {name}: {error}") from None
@@ -202,7 +202,7 @@ class Channel:
 
 
 class Peer:
-    """An asynchronous client of a process that need not be running; connects on demand."""
+    """An asynchronous client that connects on demand; the process need not be running yet."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -210,19 +210,19 @@ class Peer:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, request: Request[AnswerT], *, timeout_s: float) -> AnswerT:
-        """Send a request and return its response.
+        """Send a request and return the response.
 
         Raises
         ------
         OSError
-            The process does not run or does not answer in time (TimeoutError).
+            The process is not running, or does not respond in time (TimeoutError).
         PlatformError
             The response is an error.
         """
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
-                    line = await self._exchange(request_line(request))
+                    line = await self._exchange(encode_request(request))
             except BaseException:
                 self.close()
                 raise

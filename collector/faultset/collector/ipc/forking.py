@@ -1,4 +1,4 @@
-"""Start programs in forked processes, which need not import their modules again."""
+"""Start programs in forked processes, which inherit the modules that the parent has imported."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def _become(
         sys.argv = list(argv)
         result = program(list(argv[1:]))
         code = result if isinstance(result, int) else 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-        if isinstance(leaving.code, str):
-            print(leaving.code, file=sys.stderr)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -110,7 +110,7 @@ def _become(
 
 
 def _detach(output: tuple[int, int]) -> None:
-    """Reset the signal handlers of the parent and replace its standard streams and files."""
+    """Reset the parent's signal handlers, close its files and redirect the standard streams."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
@@ -124,7 +124,7 @@ def _detach(output: tuple[int, int]) -> None:
 
 
 def _join(pid: int, group: int) -> None:
-    """Put a child into its group, unless it has joined already or has ended."""
+    """Add a child to its process group; do nothing if it has already joined or ended."""
     try:
         os.setpgid(pid, group)
     except (PermissionError, ProcessLookupError):

@@ -1,7 +1,8 @@
-"""A process that has imported the platform's programs and forks its processes, so that these start in milliseconds.
+"""The launcher, a process that imports the platform's modules once and forks, so that processes start in milliseconds.
 
 `python -m faultset.collector.ipc.launcher MODULE:FUNCTION` forks the launcher and then calls the function. In any other
-program, the first `launch` starts it. It ends with its program, and its children end with it.
+program, the first `launch` starts the launcher. The launcher ends with its program, and its children end with the
+launcher.
 """
 
 from __future__ import annotations
@@ -37,14 +38,24 @@ PRELOADED = (
     "faultset.collector.platforms.local.node.node",
     "faultset.collector.platforms.local.relay.process",
 )
-"""Modules that the launcher imports. Services inherit their memory, so no table library is among them."""
+"""Modules that the launcher imports; none imports a table library, whose memory every service would inherit."""
 _PACKET_BYTES = 1 << 20
-_LOOK_EVERY_S = 1.0
+_PARENT_CHECK_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcess(Message):
-    """Request to call `function(*arguments)`, written `module:name`, in a process; arguments are a JSON list."""
+    """Request to call a function in a new process.
+
+    Attributes
+    ----------
+    name
+        Name of the process.
+    function
+        The function, as `module:name`.
+    arguments
+        Its arguments, as a JSON list.
+    """
 
     name: str
     function: str
@@ -54,7 +65,7 @@ class StartProcess(Message):
 
 
 class ForkedProcess:
-    """A process that the launcher started; like `subprocess.Popen`.
+    """A process that the launcher started, with the main methods of `subprocess.Popen`.
 
     Parameters
     ----------
@@ -120,7 +131,7 @@ class LauncherClient:
     pid
         Process id of the launcher.
     wait
-        Waits for its end.
+        Waits until the launcher has ended.
     """
 
     def __init__(self, connection: socket.socket, pid: int, wait: Callable[[], object]):
@@ -159,9 +170,9 @@ class LauncherServer:
     Parameters
     ----------
     connection
-        Socket of the program.
+        Socket to the program that uses the launcher.
     program
-        Process id of the program.
+        Process id of that program.
     """
 
     def __init__(self, connection: socket.socket, program: int):
@@ -173,7 +184,7 @@ class LauncherServer:
     def serve(self) -> None:
         """Serve until the program closes its socket or has ended."""
         while os.getppid() == self._program:
-            for key, _ in self._selector.select(_LOOK_EVERY_S):
+            for key, _ in self._selector.select(_PARENT_CHECK_S):
                 if key.fileobj is not self._connection:
                     self._reap(key.fd)
                 elif not self._start():
@@ -189,7 +200,7 @@ class LauncherServer:
         def run(arguments: list[str]) -> Any:
             # files may contain store passwords, so only this user may read them
             os.umask(0o077)
-            # a closed connection is an error that Python raises, as in a program that Python started
+            # as in any Python program, writing to a closed connection must raise an error
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             name_process(request.name)
             return call_function(request.function, json.loads(request.arguments))
@@ -212,13 +223,13 @@ class LauncherServer:
 
 
 _launcher: LauncherClient | None = None
-_starting = threading.Lock()
+_launcher_lock = threading.Lock()
 
 
 def get_launcher() -> LauncherClient:
     """Return the launcher of this process; start it if there is none."""
     global _launcher
-    with _starting:
+    with _launcher_lock:
         if _launcher is None or _launcher.has_ended or _launcher.owner != os.getpid():
             _launcher = _start_launcher()
         return _launcher
@@ -269,7 +280,7 @@ def _serve(connection: socket.socket, program: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become the launcher of the process and on the socket in the arguments, or call the function with a launcher."""
+    """Serve as launcher for `PID SOCKET_DESCRIPTOR`, or fork a launcher and call `MODULE:FUNCTION`."""
     global _launcher
     for module in PRELOADED:
         importlib.import_module(module)
@@ -283,5 +294,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    # this module must be the one that others import, because it holds the launcher
+    # `__main__` is a separate copy of this module, but other modules look for `_launcher` in the imported one
     importlib.import_module("faultset.collector.ipc.launcher").main(sys.argv[1:])

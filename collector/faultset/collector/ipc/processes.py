@@ -1,4 +1,4 @@
-"""Starts processes that end with their program, and serves requests in them."""
+"""Start processes that end with their program, and serve requests in them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
-from faultset.collector.ipc.channel import AnswerT, Channel, Handlers, Request, error_line, read_request, result_line
+from faultset.collector.ipc.channel import (
+    AnswerT,
+    Channel,
+    Handlers,
+    Request,
+    encode_error,
+    encode_result,
+    read_request,
+)
 from faultset.collector.ipc.launcher import ForkedProcess, StartProcess, get_launcher
 from faultset.core.errors import PlatformError
 from faultset.core.processes import session_nice, set_session_nice
 
 
 class DeferredAnswer(Generic[AnswerT]):
-    """A response that a handler returns in place of a result and resolves later.
+    """A response that a handler returns instead of a result and resolves later.
 
     Parameters
     ----------
@@ -33,14 +41,14 @@ class DeferredAnswer(Generic[AnswerT]):
 
     def resolve(self, result: AnswerT) -> None:
         """Send the result; only the first response counts."""
-        self._answer(result_line(self._request, result))
+        self._answer(encode_result(self._request, result))
 
     def fail(self, error: str) -> None:
         """Send an error; only the first response counts."""
-        self._answer(error_line(error))
+        self._answer(encode_error(error))
 
     def attach(self, send: Callable[[bytes], None]) -> None:
-        """Set the function that sends the response; send an existing response at once."""
+        """Set the function that sends the response; if the response exists already, send it now."""
         self._send = send
         if self._line is not None:
             send(self._line)
@@ -60,9 +68,9 @@ class Server:
     path
         The socket.
     selector
-        Selector of the event loop; the data of each key is a function of the event mask.
+        Selector of the event loop; the data of each key is a callback that takes the event mask.
     handlers
-        Functions by type of request; they may return a DeferredAnswer.
+        Handler functions by request type; they may return a DeferredAnswer.
     """
 
     def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
@@ -114,9 +122,9 @@ class _Client:
             if isinstance(result, DeferredAnswer):
                 result.attach(self._send)
             else:
-                self._send(result_line(request, result))
+                self._send(encode_result(request, result))
         except Exception as error:
-            self._send(error_line(error))
+            self._send(encode_error(error))
 
     def _send(self, line: bytes) -> None:
         self._unsent += line
@@ -143,18 +151,18 @@ class _Client:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a Python child, in which it caches bytecode and finds our packages."""
+    """Return the environment for a Python child process, which must cache bytecode and find our packages."""
     import faultset
 
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     roots = [str(Path(folder).parent) for folder in faultset.__path__]
-    before = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
-    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *before]))
+    inherited = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *inherited]))
     return env
 
 
 def launch(name: str, function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> ForkedProcess:
-    """Run `module:function(*arguments)` in a new process and session that end with this program."""
+    """Call `module:function` with the arguments in a new process, which ends with this program."""
     request = StartProcess(
         name=name, function=function, arguments=json.dumps(list(arguments)), folder=folder, environment=environment()
     )
@@ -173,11 +181,11 @@ class HelperProcess:
     Parameters
     ----------
     name
-        Name of its socket and its log.
+        Name of the process, its socket and its log.
     function
-        `module:function` that it runs.
+        The function that it runs, as `module:function`.
     arguments
-        JSON values for the function, after the path of the socket.
+        JSON values that the function receives after the path of the socket.
     sockets, logs
         Folders for the socket and the log.
     """
@@ -190,7 +198,7 @@ class HelperProcess:
         self._process = launch(name, function, [str(self.socket), *arguments], folder=logs, log=self._log)
 
     def connect(self, *, timeout_s: float = 60.0) -> Channel:
-        """Return a connection once the process serves; raise PlatformError if it ends or does not start in time."""
+        """Wait for the socket and connect; raise PlatformError if the process ends or does not start in time."""
         waited_s = 0.0
         while not self.socket.exists():
             try:
@@ -237,7 +245,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def tail(path: Path, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a file joined to one, or `nothing`."""
+    """Return the last lines of a file joined by ` | `; `nothing` if there are none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

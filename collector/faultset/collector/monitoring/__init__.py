@@ -1,1 +1,1 @@
-"""Read past telemetry from running monitoring servers."""
+"""Fetch past telemetry from running monitoring servers."""

@@ -1,6 +1,6 @@
 """Fetch telemetry of a past window from the APIs of monitoring servers, page by page.
 
-`SpooledEndpoint` stores the responses; the functions decide what to request, and return the number of items.
+The functions send the requests and return the number of items; `SpooledEndpoint` stores the responses.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OBJECTS = (
     "/apis/apps/v1/{}daemonsets", "/apis/apps/v1/{}replicasets", "/api/v1/{}events",
 )  # fmt: skip
 _OBJECTS_PER_PAGE = 500
-_OWN_SPANS = re.compile(r"jaeger(-all-in-one|-query|-collector)?")
-"""Services under which Jaeger reports its own work."""
+_JAEGER_SERVICES = re.compile(r"jaeger(-all-in-one|-query|-collector)?")
+"""Names of the services under which Jaeger reports spans of itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ class Selection:
     namespace
         Kubernetes namespace of metrics, spans, log lines and objects; None for all.
     matchers
-        Further PromQL matchers of metrics, such as `job="shop"`.
+        Additional PromQL label matchers, such as `job="shop"`.
     roles
-        Roles of metrics; empty for all.
+        Metric roles to record; empty for all.
     log_selector
-        LogQL stream selector; by default the namespace.
+        LogQL stream selector; by default all streams of the namespace.
     """
 
     start_ns: int
@@ -62,7 +62,7 @@ class Selection:
 
 
 Advance = Callable[[float], None]
-"""Called with the share of a server's telemetry that was read, from 0 to 1."""
+"""Called with the share of a server's telemetry that has been fetched, from 0 to 1."""
 
 
 def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
@@ -72,8 +72,8 @@ def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     jobs: list[tuple[str, Sequence[str]]] = []
     for matcher in _build_metric_matchers(selection):
         families = reader.families([matcher], selection.start_ns, selection.end_ns)
-        chosen = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
-        jobs += [(matcher, batch) for batch in batch_families(chosen)]
+        names = [name for name in families if carries_signal(name) and _has_role(name, selection.roles)]
+        jobs += [(matcher, batch) for batch in batch_families(names)]
     length_ns = selection.end_ns - selection.start_ns
     for number, (matcher, batch) in enumerate(jobs):
         for piece in reader.pieces(matcher, batch, selection.start_ns, selection.end_ns):
@@ -83,7 +83,7 @@ def fetch_metrics(endpoint: Endpoint, selection: Selection, advance: Advance) ->
 
 
 def _build_metric_matchers(selection: Selection) -> list[str]:
-    """Return selectors without braces; scraping renames the label of the namespace on a conflict."""
+    """Return selectors without braces; Prometheus renames a conflicting `namespace` label of a target."""
     others = [selection.matchers] if selection.matchers else []
     if not selection.namespace:
         return [",".join(others) or '__name__!=""']
@@ -101,7 +101,7 @@ def _has_role(metric: str, roles: Sequence[str]) -> bool:
 def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
     """Fetch all traces with a span in the window; return the number of services."""
     pager, known_traces = TracePager(endpoint, selection.namespace), KnownTraces()
-    services = [name for name in pager.list_services() if not _OWN_SPANS.fullmatch(name)]
+    services = [name for name in pager.list_services() if not _JAEGER_SERVICES.fullmatch(name)]
     start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
     for number, service in enumerate(services):
         for _ in pager.service_pages(service, start_us, end_us, known_traces):
@@ -124,7 +124,7 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
 
 
 def _search_tempo(endpoint: Endpoint, selection: Selection, query: str) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the traces of consecutive windows of whole seconds; halve a window whose response is full."""
+    """Yield the traces of consecutive windows of whole seconds; halve a window whose response reaches the limit."""
     at_s, end_s = selection.start_ns // _SECOND_NS, -(-selection.end_ns // _SECOND_NS)
     step_s = 60
     while at_s < end_s:
@@ -134,7 +134,7 @@ def _search_tempo(endpoint: Endpoint, selection: Selection, query: str) -> Itera
         if len(matches) >= _TRACES_PER_PAGE:
             if until_s - at_s == 1:
                 raise PlatformError(
-                    f"{endpoint.name} has {_TRACES_PER_PAGE} traces or more within a second; reduce the sampling rate, "
+                    f"{endpoint.name} has {_TRACES_PER_PAGE} traces or more within a second; reduce the sampling rate "
                     "or give a --namespace"
                 )
             step_s = max(1, (until_s - at_s) // 2)
@@ -161,7 +161,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
         if count >= LINES_PER_PAGE:
             if until_ns - at_ns == 1:
                 raise PlatformError(
-                    f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond, or an incomplete answer; "
+                    f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond or cut its response; "
                     "choose fewer streams with --log-selector"
                 )
             step_ns = max(1, (until_ns - at_ns) // 2)
@@ -174,7 +174,7 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
 
 
 def _build_any_stream_selector(endpoint: Endpoint, selection: Selection) -> str:
-    """Return a selector of all streams, with the nonempty label that Loki requires; "" without streams."""
+    """Return a selector of all streams that have a common label, which Loki requires; "" without streams."""
     window = {"start": str(selection.start_ns), "end": str(selection.end_ns)}
     labels = endpoint.get("/loki/api/v1/labels", window).get("data") or []
     preferred = ("service_name", "namespace", "job", "app")
@@ -183,7 +183,7 @@ def _build_any_stream_selector(endpoint: Endpoint, selection: Selection) -> str:
 
 
 def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
-    """Fetch the current objects of a cluster and the events that it still has; return their number."""
+    """Fetch the current objects and the stored events of a cluster; return their number."""
     scope = f"namespaces/{selection.namespace}/" if selection.namespace else ""
     count = 0
     for number, path in enumerate(_OBJECTS):

@@ -36,7 +36,7 @@ _FETCHERS: dict[str, tuple[str, str, Callable[[Endpoint, Selection, Advance], in
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """Addresses of the servers to record from; None leaves one out.
+    """Addresses of the servers to record from; None means that a server is not used.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class ClusterEndpoint(Endpoint):
 
 
 def check_window(start_ns: int, end_ns: int, now_ns: int) -> None:
-    """Raise UsageError unless a window is in the past and no longer than the longest episode."""
+    """Raise UsageError unless a window is in the past and at most 31 days long."""
     if end_ns <= start_ns:
         raise UsageError("--to must be after --from; give a later time")
     if end_ns > now_ns:
@@ -98,23 +98,23 @@ def fetch_answers(
 ) -> Sequence[Path]:
     """Fetch all telemetry of a window into a folder, and return the folders to import.
 
-    Repeat an interrupted call to continue it: answers in the folder are not requested again.
+    To continue after an interruption, repeat the call: responses in the folder are not requested again.
 
     Parameters
     ----------
     folder
         Spool of responses; may exist from an earlier call with the same arguments.
     requests_per_s
-        Highest rate of requests to all servers together, repetitions included.
+        Maximum rate of requests to all servers together, including retries.
     progress
         Called with the finished percentage and 100.
     announce
-        Called with the content of each server, as a sentence.
+        Called with a line of text about each server.
 
     Raises
     ------
     UsageError
-        An address is invalid, or `folder` holds answers to another request.
+        An address is invalid, or `folder` contains responses to another request.
     PlatformError
         A server refuses a request or is unreachable.
     DataError
@@ -122,13 +122,13 @@ def fetch_answers(
     """
     spool = Spool(folder, {"selection": asdict(selection), "servers": _describe_servers(servers)})
     endpoints = _open_endpoints(servers, RateLimiter(requests_per_s))
-    shown = 0
+    percent = 0
 
     def advance(number: int, share: float) -> None:
-        nonlocal shown
-        shown = max(shown, int(_PERCENT * (number + share) / len(endpoints)))
+        nonlocal percent
+        percent = max(percent, int(_PERCENT * (number + share) / len(endpoints)))
         if progress is not None:
-            progress(shown, _PERCENT)
+            progress(percent, _PERCENT)
 
     counts = []
     for number, (endpoint, noun, fetch, subfolder) in enumerate(endpoints):
@@ -145,12 +145,12 @@ def fetch_answers(
 
 
 def _describe_servers(servers: Servers) -> dict[str, object]:
-    """Return the servers without credentials, which addresses may hold."""
-    shown = asdict(servers)
+    """Return the servers without the credentials that their addresses may contain."""
+    values = asdict(servers)
     for name in _FETCHERS:
-        scheme, separator, rest = (shown[name] or "").rpartition("://")
-        shown[name] = scheme + separator + rest.rpartition("@")[2]
-    return shown
+        scheme, separator, rest = (values[name] or "").rpartition("://")
+        values[name] = scheme + separator + rest.rpartition("@")[2]
+    return values
 
 
 _Job = tuple[Endpoint, str, Callable[[Endpoint, Selection, Advance], int], str]

@@ -1,4 +1,4 @@
-"""Answers of servers on disk, so that an interrupted recording continues where it stopped."""
+"""Store server responses on disk, so that an interrupted recording can continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DATA = {
     "/api/traces": "traces",
     "/loki/api/v1/query_range": "logs",
 }
-"""Path of a request to the folder of its responses; other responses only decide what to request."""
+"""Folder of the responses by request path; other responses contain no telemetry and only guide later requests."""
 FOLDERS = ("metrics", "traces", "logs", "kubernetes")
 _OTHERS = "listings"
 
@@ -34,7 +34,7 @@ class RateLimiter:
     Parameters
     ----------
     requests_per_s
-        Highest rate.
+        Maximum rate.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class RateLimiter:
 
 
 class Spool:
-    """A folder of complete responses by request.
+    """A folder of complete responses, one file per request.
 
     Parameters
     ----------
     folder
         Created if it does not exist.
     request
-        What is recorded; a folder with answers to another request is refused.
+        Description of the recording; a folder with responses to another one is refused.
 
     Raises
     ------
@@ -84,14 +84,14 @@ class Spool:
             file = folder / REQUEST
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise UsageError(
-                    f"{folder} holds answers to another request (see {REQUEST} in it); repeat that request, delete the "
-                    "folder, or choose another --out"
+                    f"{folder} contains answers to another request (see its {REQUEST}); repeat that request, delete "
+                    "the folder, or choose another --out"
                 )
             replace_text(file, text)
 
     @property
     def data_folders(self) -> list[Path]:
-        """Folders with recorded answers."""
+        """Folders that contain telemetry."""
         return [self.folder / name for name in FOLDERS if (self.folder / name).is_dir()]
 
     def find(self, key: str) -> bytes | None:
@@ -104,7 +104,7 @@ class Spool:
         return None
 
     def save(self, key: str, folder: str, body: bytes) -> None:
-        """Write a response; it is complete or absent."""
+        """Write a response atomically."""
         file = self.folder / folder / f"{key}.json.gz"
         with translate_disk_full(self.folder):
             file.parent.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ class SpooledEndpoint(Endpoint):
     endpoint
         The server.
     folder
-        Folder of all responses; by default the path of a request decides.
+        Folder for all responses; by default it depends on the path of the request.
     """
 
     def __init__(self, endpoint: Endpoint, spool: Spool, *, folder: str = "") -> None:
@@ -139,7 +139,7 @@ class SpooledEndpoint(Endpoint):
         answer = parse_response(body, self.name, path)
         if not _is_refusal(answer):
             folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
-            # a response at its limit is requested again in parts, and its rows must not count twice
+            # a response that reaches its limit is requested again in parts, and its rows must not count twice
             is_data = not (_is_empty(answer) or is_full(answer, params or {}))
             self._spool.save(key, folder if is_data else _OTHERS, body)
         return body
@@ -167,7 +167,7 @@ def _is_empty(answer: Any) -> bool:
 
 
 def is_full(answer: Any, params: Parameters) -> bool:
-    """Return whether a response has as many traces or lines as it was limited to."""
+    """Return whether a response has reached the limit of traces or lines in its request."""
     limit = params.get("limit")
     if not isinstance(limit, str) or not isinstance(answer, Mapping):
         return False
@@ -175,7 +175,7 @@ def is_full(answer: Any, params: Parameters) -> bool:
 
 
 def count_items(answer: Mapping[str, Any]) -> int:
-    """Return the number of traces of Jaeger, or of lines of Loki, in a response."""
+    """Return the number of traces in a Jaeger response or of lines in a Loki response."""
     data = answer.get("data")
     if isinstance(data, Mapping):
         streams = data.get("result")

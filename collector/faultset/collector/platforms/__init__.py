@@ -1,1 +1,1 @@
-"""Platforms that run applications: interfaces, the journal of changes, and the built-in platforms."""
+"""Platforms that run applications: their interface, the journal of changes, and the built-in platforms."""

@@ -50,14 +50,14 @@ class NotSupported(PlatformError):
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """How busy the hosts were since the load started; None means not measured.
+    """Load of the hosts since the client load started; None means not measured.
 
     Attributes
     ----------
     load_average, load_average_per_core
         The one-minute load average; on a cluster that of the busiest node.
     cores, nodes
-        Size of the machine or cluster.
+        Number of CPU cores and nodes.
     worst_delay_ms
         Worst scheduling delay of a process on any node.
     worst_scrape_lag_ms
@@ -90,7 +90,7 @@ class HostLoad:
 
 
 class Platform(ABC):
-    """Access of faults and checks to Kubernetes objects and recorded telemetry.
+    """Interface through which faults and checks use Kubernetes objects and recorded telemetry.
 
     Every verb that changes something writes its undo operation to the journal first. A platform overrides `exec`,
     `kill`, `impair` and `change_secret` if it supports them. Campaigns skip faults whose declared needs a host lacks.
@@ -128,7 +128,7 @@ class Platform(ABC):
 
     @abstractmethod
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Wait until `condition` holds; after `timeout_s` raise PlatformError with `what`."""
+        """Wait until `condition` holds; after `timeout_s`, raise a PlatformError that names `what`."""
 
     def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
         """Run a command in the pod's main container and return its output.
@@ -168,12 +168,12 @@ class Platform(ABC):
         Raises
         ------
         PlatformError
-            That key is missing or has a different text.
+            The key `copied_from` is missing or has a different text.
         """
         self._refuse("change Secrets", "secret")
 
     def fail(self, pod: str) -> str | None:
-        """Replace the pod's images with the pause image until the undo; return its name.
+        """Replace the pod's images with the pause image until the undo; return the name of that image.
 
         Returns None if the platform has no special mechanism; the caller then patches the image.
         """
@@ -216,14 +216,14 @@ class EpisodePlatform(Platform):
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return by table how many seconds its source's clock is ahead of the collector's."""
+        """Return by table how many seconds the clock of its source is ahead of the collector's clock."""
 
     @abstractmethod
     def teardown(self) -> None:
         """End all processes and remove all objects of the episode; may be called twice."""
 
     def host_load(self) -> HostLoad:
-        """Return how busy the hosts were since `start_load`."""
+        """Return the load of the hosts since `start_load`."""
         return HostLoad()
 
     def check_processes(self) -> None:

@@ -1,6 +1,6 @@
 """An in-memory platform for tests of faults and episodes, with the real object model, journal and undo.
 
-Containers start and stop immediately and run no program. Telemetry is taken from `rows`.
+Containers start and stop immediately and run no program. Telemetry consists of the `rows` that a test sets.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _recreate(store: ObjectStore, workload: Object) -> None:
 
 
 _SPARE_PODS = 11
-"""Pods that fit on the node beyond one per service; the next one stays pending."""
+"""Pods that fit on the node in addition to one per service; further pods stay pending."""
 _STEP_S = 0.5
 _RESTART_S = 45.0
-"""Long enough for a container that was killed twice to run again."""
+"""Long enough for a container that was killed twice to restart."""
 
 
 class FakeSource:

@@ -27,11 +27,12 @@ READING_S = 10.0
 class Phases:
     """Lengths of an episode's phases in seconds.
 
-    The view is baseline plus fault. The reference window is the start of the view, before any possible fault.
+    The view covers the baseline and the fault. The reference window is the start of the view, before any possible
+    fault.
     """
 
     warmup_s: float
-    """Load before the view."""
+    """Time under load before the view."""
     baseline_s: float
     """Mean length of the view before the fault; the onset is drawn around its end."""
     fault_s: float
@@ -41,7 +42,7 @@ class Phases:
 
     @property
     def settling_s(self) -> float:
-        """Cool-down under load before telemetry is read."""
+        """Part of the cool-down that passes before telemetry is read."""
         return max(min(self.cooldown_s, MIN_SETTLING_S), self.cooldown_s - READING_S)
 
     @property
@@ -72,7 +73,7 @@ class Requirement:
     ok
         Whether the requirement is met.
     found
-        The observed state; for an optional requirement also the consequence of missing it.
+        The observed state; for an unmet optional requirement also the consequence.
     remedy
         How to meet it; empty if `ok`.
     needed
@@ -127,7 +128,7 @@ class PlatformHost(Protocol):
         Returns
         -------
         list of str
-            Sentences for the user about what will be used.
+            Sentences for the user about the resources that the campaign will use.
 
         Raises
         ------
@@ -180,16 +181,19 @@ class PlatformHost(Protocol):
         Raises
         ------
         PlatformError
-            Something is not removed; the message says what and why.
+            Something still exists; the message names it and the reason.
         """
         ...
 
     def undo_abandoned(self, journal: Path) -> None:
-        """Undo and remove what an episode of a dead collector left; raise PlatformError if that fails."""
+        """Clean up after an episode whose collector has died; raise PlatformError if that fails.
+
+        Undoes the changes in the journal and removes the objects of the episode.
+        """
         ...
 
     def remove_orphans(self) -> list[str]:
-        """Remove what dead collectors of any machine left; return the names."""
+        """Remove objects left by dead collectors on any machine; return their names."""
         ...
 
 
@@ -202,7 +206,7 @@ class TelemetryInstaller(Protocol):
         ...
 
     def remove_telemetry(self) -> list[str]:
-        """Remove the servers of `install_telemetry`; return their names."""
+        """Remove the servers that `install_telemetry` installed; return their names."""
         ...
 
 
@@ -255,7 +259,7 @@ def open_host(platform: str, settings: Mapping[str, Any] | None = None) -> Platf
     Raises
     ------
     UsageError
-        No platform has that name, or it does not have such a setting.
+        No platform has that name, or the platform lacks one of the settings.
     """
     check_settings(platform, settings or ())
     return load_host_class(platform)(**(settings or {}))

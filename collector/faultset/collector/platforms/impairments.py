@@ -30,7 +30,7 @@ class FaultInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class Course(Message):
-    """The intensity of a fault over time, between 0 and 1.
+    """The intensity of a fault over time, from 0 to 1.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Course(Message):
         return self._rise(since_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
-        """Yield the active periods between start and end.
+        """Yield the active periods between the start and end of a fault.
 
         >>> [round((time.end_ns - time.begin_ns) / 1e9) for time in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]

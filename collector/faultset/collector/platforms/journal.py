@@ -240,7 +240,7 @@ class Journal:
         Parameters
         ----------
         scope
-            Only operations of this scope; all by default.
+            Return only operations of this scope; all by default.
         """
         if scope is None:
             return open_undo_operations(self.records)
@@ -248,9 +248,9 @@ class Journal:
         return open_undo_operations([record for record in self.records if record["seq"] in in_scope])
 
     def discard(self, count: int) -> int:
-        """Drop the first `count` records except those still to be undone; return how many of them remain.
+        """Drop the first `count` records from memory, except operations that are not undone yet.
 
-        The file keeps all records.
+        Returns how many of these records remain. The file keeps all records.
         """
         open_operations = {seq for seq, _ in self.open_undo_operations()}
         needed = [

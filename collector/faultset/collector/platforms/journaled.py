@@ -1,4 +1,4 @@
-"""The base class of platforms: verbs that write the journal before they act, and the undo."""
+"""The base class of platforms: verbs that write to the journal before they act, and the undo."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class UndoFailed(PlatformError):
 
 
 class JournaledObjects(ABC):
-    """Objects of a cluster with verbs that write their undo to the journal before they act.
+    """Objects of a cluster, with verbs that write their undo operations to the journal before they act.
 
-    Subclasses implement the primitives that do not write the journal.
+    Subclasses implement primitives that do not write to the journal.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class JournaledObjects(ABC):
         if self._read_secret(changed) != self._read_secret(copied_from):
             raise PlatformError(
                 f"key {changed.key} of Secret {changed.secret} differs from key {copied_from.key} of Secret "
-                f"{copied_from.secret}, so it could not be restored; name a key with the same text"
+                f"{copied_from.secret}, so the change could not be undone; name a key with the same text"
             )
         args = {"name": changed.secret, "key": changed.key}
         with self.journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
@@ -146,12 +146,12 @@ class JournaledObjects(ABC):
     def undo(self, scope: str | None = None) -> None:
         """Undo the changes in the journal, newest first, then restart pods in back-off.
 
-        Each undo is recorded at once; after a failure the others still run.
+        Each undo is recorded immediately. If one fails, the others still run.
 
         Parameters
         ----------
         scope
-            Only changes of this scope of the journal; all by default.
+            Undo only changes of this scope; all by default.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class JournaledObjects(ABC):
             raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
 
     def execute_undo(self, operation: UndoOperation) -> None:
-        """Execute one undo operation, which may already have run; raise PlatformError if it is not possible now."""
+        """Execute one undo operation; raise PlatformError if it fails. Repeating an operation is harmless."""
         match operation["verb"]:
             case "patch":
                 self._patch_back(operation["kind"], operation["name"], operation["change"])
@@ -288,7 +288,7 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
     poll_s: ClassVar[float] = 0.02
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Wait until `condition` holds; after `timeout_s` raise PlatformError with `what`."""
+        """Wait until `condition` holds; after `timeout_s`, raise a PlatformError that names `what`."""
 
         def holds() -> bool:
             if condition():
@@ -308,7 +308,7 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
 
 
 def _leaves(change: Any) -> Iterator[str]:
-    """Yield the plain values in a change, which an engineer sees in the object."""
+    """Yield the values in a change as strings, as an engineer sees them in the object."""
     if isinstance(change, Mapping):
         for value in change.values():
             yield from _leaves(value)

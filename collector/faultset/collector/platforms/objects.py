@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ObjectNotFound(PlatformError):
-    """No object of that kind and name exists."""
+    """No object with the requested kind and name exists."""
 
 
 def deep_copy(value: T) -> T:
@@ -66,7 +66,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def waits_in_back_off(pod: Object) -> bool:
-    """Return whether a container of the pod waits in a back-off.
+    """Return whether a container of the pod is in back-off.
 
     >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
     True
@@ -156,7 +156,7 @@ class EventRecorder:
         self._record("Warning", about, reason, message)
 
     def reasons(self, name: str) -> list[str]:
-        """Return the reasons of all events about objects of a name, in order."""
+        """Return the reasons of all events about objects with the given name, in order."""
         return [event.reason for event in self.events if event.name == name]
 
     def _record(self, event_type: str, about: Mapping[str, Any], reason: str, message: str) -> None:
@@ -178,7 +178,10 @@ class EventRecorder:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectState:
-    """The state of an object since `time_ns`, None after deletion; `data` contains the texts of a ConfigMap."""
+    """The state of an object from `time_ns` on.
+
+    `state` is None after deletion; `data` contains the texts of a ConfigMap.
+    """
 
     time_ns: int
     kind: str
@@ -189,7 +192,7 @@ class ObjectState:
 
 
 class ChangeLog:
-    """Records changes of the whitelisted fields of objects, in order.
+    """Records the states of objects in order, reduced to the recorded fields.
 
     Parameters
     ----------
@@ -234,7 +237,7 @@ class ChangeLog:
         self.observations[: len(earlier)] = current.values()
 
     def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[ObjectState]:
-        """Yield the states in `[start_ns, end_ns)`: changes, and all objects at every interval."""
+        """Yield the states in `[start_ns, end_ns)`: every change, and all objects once per interval."""
         current: dict[tuple[str, str], ObjectState] = {}
         grid_ns = start_ns
         pending = [observation for observation in list(self.observations) if observation.time_ns < end_ns]

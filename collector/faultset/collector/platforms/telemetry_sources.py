@@ -89,7 +89,7 @@ class EventSource:
 
 
 class ObjectSource:
-    """The source of object states: on every change, and every ten seconds from the start of the window."""
+    """The source of object states, with a row on every change and every ten seconds."""
 
     table = "objects"
     interval_s: float | None = OBJECT_INTERVAL_S
@@ -145,9 +145,9 @@ class LogSource:
         return _build_batches("logs", self._rows(start_ns, end_ns))
 
     def discard(self, before_ns: int) -> None:
-        """Skip the lines before a time in later snapshots."""
-        present = [*self._folder.glob("*/*/*.log")]
-        self._offsets = {path: _offset_of(path, before_ns, self._offsets.get(path, 0)) for path in present}
+        """Skip the lines before a time in all later snapshots."""
+        files = [*self._folder.glob("*/*/*.log")]
+        self._offsets = {path: _find_offset(path, before_ns, self._offsets.get(path, 0)) for path in files}
 
     def close(self) -> None:
         """Do nothing; no file is open."""
@@ -179,7 +179,7 @@ def _sort_key(path: Path) -> tuple[str, int]:
     return str(path.parent), int(re.sub(r"\D", "", path.stem) or 0)
 
 
-def _offset_of(path: Path, time_ns: int, start: int) -> int:
+def _find_offset(path: Path, time_ns: int, start: int) -> int:
     """Return the offset of the first line at or after a time, searching from offset `start`."""
     with path.open("rb") as file:
         file.seek(start)

@@ -40,6 +40,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 HEADLESS = "None"
 """`clusterIP` of a headless Service, whose name resolves to the addresses of its pods."""
+_MAX_ROUNDS = 1000
 
 
 def reconcile_services(context: Context) -> None:
@@ -99,7 +100,6 @@ def target_port(port: dict[str, Any], pod: Object) -> int:
     return int(target) if str(target).isdigit() else 0
 
 
-_MAX_ROUNDS = 50
 _STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -112,7 +112,7 @@ _STORAGE_CLASS = {
 
 
 class Cluster:
-    """Objects and the controllers that act on them.
+    """Objects and the controllers that reconcile them.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Cluster:
     service_address, pod_address
         Return an unused address for the next Service and the next pod.
     back_off_factor
-        Multiplies restart and retry delays; 1 as on a real cluster.
+        Multiplies restart and retry delays; with 1 they are those of a real cluster.
     allocatable
         Resources that the node offers to pods, as Kubernetes quantities.
     """
@@ -203,11 +203,10 @@ class Cluster:
         self._seen_version = -1
 
 
-_MAX_ROUNDS = 1000
-
-
 class SimulatedCluster:
-    """A `Cluster` with a simulated clock and node, whose containers start, pass probes and stop immediately.
+    """A `Cluster` with a simulated clock and node.
+
+    Containers start and stop immediately and pass their probes.
 
     Parameters
     ----------

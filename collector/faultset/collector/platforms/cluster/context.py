@@ -30,7 +30,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class StartContainer:
-    """Start a container; its program runs after `program_s`. The node reports Started or StartFailed."""
+    """Start a container and, after `program_s`, its program; the node reports Started or StartFailed."""
 
     pod: str
     uid: str
@@ -49,7 +49,10 @@ class StartContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalContainer(Request[bool]):
-    """Send a signal such as `KILL` to a container or only its main process; answers whether it runs."""
+    """Send a signal such as `KILL` to a container or only to its main process.
+
+    The response is whether the container is running.
+    """
 
     uid: str
     container: str
@@ -59,7 +62,7 @@ class SignalContainer(Request[bool]):
 
 @dataclass(frozen=True, kw_only=True)
 class LimitContainer(Request[bool]):
-    """Change the limits of a running container; answers whether it runs."""
+    """Change the limits of a running container; the response is whether the container is running."""
 
     uid: str
     container: str
@@ -126,7 +129,7 @@ class StartFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerExited(Message):
-    """A container's main process and all its other processes have ended."""
+    """All processes of a container have ended; the exit code is that of the main process."""
 
     uid: str
     container: str
@@ -165,7 +168,7 @@ class StartTimes:
     program_s
         From starting a container until its program runs.
     probe_retry_s
-        Longest time between readiness probes until the first success; None for the probe's own period.
+        Longest time between readiness probes until the first success; None for the period in the probe's definition.
     """
 
     sandbox_s: float = 0.0
@@ -176,12 +179,12 @@ class StartTimes:
 
 NO_DELAYS = StartTimes()
 WITHOUT_LOAD = StartTimes(probe_retry_s=0.1)
-"""Used until the load starts, since nothing observes the delays before then."""
+"""Used until the load starts, because nothing measures the delays before then."""
 AS_ON_A_CLUSTER = StartTimes(sandbox_s=0.6, relist_s=1.0, program_s=1.5)
 """Medians measured on a single-node cluster with containerd and a local image.
 
-`program_s` is the time a program takes to import its modules under its CPU limit. On the embedded platform a program is
-a fork of a process that has already imported them.
+`program_s` is the time that a program takes to import its modules under its CPU limit. The embedded platform must
+simulate it, because its programs are forks of a process that has already imported the modules.
 """
 
 

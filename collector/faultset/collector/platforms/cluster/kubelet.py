@@ -1,4 +1,4 @@
-"""The kubelet: starts, restarts and stops the containers of pods and updates their status."""
+"""The kubelet model: starts, restarts and stops the containers of pods and updates their status."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class BackOff:
     Parameters
     ----------
     factor
-        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, reset after ten minutes
-        without an event.
+        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
+        minutes without an event.
     """
 
     def __init__(self, factor: float = 1.0):
@@ -66,14 +66,14 @@ class BackOff:
         self._entries: dict[str, _Entry] = {}
 
     def until_ns(self, key: str, event_ns: int) -> int:
-        """Return when the delay after the event at `event_ns` ends; `event_ns` without a delay."""
+        """Return when the delay after an event ends; `event_ns` itself if the key has no delay yet."""
         entry = self._entries.get(key)
         if entry is None or event_ns - entry.updated_ns > self._forget_ns:
             return event_ns
         return event_ns + entry.wait_ns
 
     def next(self, key: str, event_ns: int, now_ns: int) -> None:
-        """Record a retry after the event at `event_ns`; doubles the next delay."""
+        """Record a retry after an event, which doubles the next delay."""
         entry = self._entries.get(key)
         if entry is None or event_ns - entry.updated_ns > self._forget_ns:
             self._entries[key] = _Entry(self._first_ns, now_ns)
@@ -87,7 +87,7 @@ class BackOff:
 
 
 RESYNC_S = 10.0
-"""Interval at which the kubelet checks a waiting pod."""
+"""Interval at which the kubelet reports a waiting pod again."""
 
 
 class Images:
@@ -314,7 +314,7 @@ class Kubelet:
             commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))
 
     def _has_noticed(self, state: PodState, container: ContainerState) -> bool:
-        """Return whether a real kubelet would have noticed by now that a container must be started."""
+        """Return whether a real kubelet would already have noticed that it must start a container."""
         context, times = self._context, self._context.start_times
         completed = [other.finished_ns for other in state.containers.values() if other.completed and other.finished_ns]
         if container.finished_ns is not None:
@@ -363,12 +363,12 @@ class Kubelet:
             return
         try:
             env = environment(context.store, pod, spec, state.address)
-        except MissingReference as missing:
-            container.waiting = {"reason": "CreateContainerConfigError", "message": str(missing)}
+        except MissingReference as error:
+            container.waiting = {"reason": "CreateContainerConfigError", "message": str(error)}
             container.terminated_shown = False
             if context.now_ns >= container.reported_ns + context.scaled_ns(RESYNC_S):
                 container.reported_ns = context.now_ns
-                context.events.warning(pod, "Failed", f"Error: {missing}")
+                context.events.warning(pod, "Failed", f"Error: {error}")
             context.requeue(container.reported_ns + context.scaled_ns(RESYNC_S))
             return
         if pod["spec"].get("serviceAccountName") and context.api_socket is not None:

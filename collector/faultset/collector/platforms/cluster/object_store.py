@@ -1,4 +1,4 @@
-"""An in-memory object store that behaves like the Kubernetes API server for the kinds that applications use."""
+"""An in-memory object store that imitates the Kubernetes API server for the kinds that applications use."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _CHANGEABLE += ("persistentVolumeClaimRetentionPolicy", "minReadySeconds")
 
 
 class InvalidObject(PlatformError):
-    """The API server rejects an object; the message is that of Kubernetes."""
+    """The API server rejects an object; the message is the one that Kubernetes gives."""
 
 
 def check_object(resource: Object, before: Object | None = None) -> None:
@@ -105,12 +105,12 @@ def check_object(resource: Object, before: Object | None = None) -> None:
     Parameters
     ----------
     before
-        The object that it replaces, if any.
+        The object that `resource` replaces, if any.
     """
     errors = (
         list(_CHECKS[resource["kind"]](resource["spec"])) if resource["kind"] in _CHECKS and "spec" in resource else []
     )
-    if resource["kind"] == "StatefulSet" and before is not None and _fixed(resource) != _fixed(before):
+    if resource["kind"] == "StatefulSet" and before is not None and _fixed_fields(resource) != _fixed_fields(before):
         allowed = ", ".join(f"'{field}'" for field in _CHANGEABLE[:-1])
         errors.append(
             f"spec: Forbidden: updates to statefulset spec for fields other than {allowed} and '{_CHANGEABLE[-1]}' "
@@ -122,7 +122,7 @@ def check_object(resource: Object, before: Object | None = None) -> None:
         raise InvalidObject(f'{resource["kind"]}{group} "{resource["metadata"]["name"]}" is invalid: {message}')
 
 
-def _fixed(stateful_set: Object) -> dict[str, Any]:
+def _fixed_fields(stateful_set: Object) -> dict[str, Any]:
     return {key: value for key, value in stateful_set["spec"].items() if key not in _CHANGEABLE}
 
 
@@ -235,7 +235,7 @@ class ObjectStore:
         return deep_copy(self._require(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """Return copies of the objects of a kind that carry `labels`, oldest first."""
+        """Return copies of the objects of a kind with the labels, oldest first."""
         return [deep_copy(resource) for resource in self.each(kind, labels)]
 
     def find(self, kind: str, name: str) -> Object | None:
@@ -362,7 +362,6 @@ class ObjectStore:
             return current
         if resource.get("spec") != current.get("spec"):
             check_object(resource, current)
-        if resource.get("spec") != current.get("spec"):
             metadata["generation"] = current["metadata"]["generation"] + 1
         self._put(resource)
         return resource
@@ -402,7 +401,7 @@ def owner_uid(resource: Object) -> str | None:
 
 
 def owner_reference(owner: Object) -> dict[str, Any]:
-    """Return the owner reference to a controller for its dependents."""
+    """Return the `ownerReferences` entry for objects that `owner` controls."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

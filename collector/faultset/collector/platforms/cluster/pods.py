@@ -29,19 +29,19 @@ class MissingReference(Exception):
 
 
 def image_repository(image: str) -> tuple[str, str]:
-    """Split an image into repository and tag; removes `docker.io/`, the default tag is `latest`."""
+    """Split an image name into repository, without `docker.io/`, and tag, by default `latest`."""
     name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
     return name.removeprefix("docker.io/"), tag
 
 
 def is_known_image(image: str) -> bool:
-    """Return whether the node has an image; it has all builds of the application."""
+    """Return whether the node has an image: the pause image or any build of the application."""
     repository, tag = image_repository(image)
     return repository == PAUSE_REPOSITORY or (repository == APP_REPOSITORY and tag in TAGS)
 
 
 def definition(container: dict[str, Any]) -> str:
-    """Return a digest of the fields whose change restarts a container; limits change in place."""
+    """Return a digest of the fields whose change restarts a container; resources change in place."""
     fields = {key: value for key, value in container.items() if key != "resources"}
     return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
 
@@ -84,8 +84,8 @@ def _volume_files(store: ObjectStore, kind: str, name: str, volume: dict[str, An
     prefix = f'volume "{volume["name"]}" : '
     try:
         data = _read_texts(store, kind, name, is_optional=bool(source.get("optional")))
-    except MissingReference as missing:
-        raise MissingReference(f"{prefix}{missing}") from None
+    except MissingReference as error:
+        raise MissingReference(f"{prefix}{error}") from None
     if not source.get("items"):
         return data
     absent = [item["key"] for item in source["items"] if item["key"] not in data]
@@ -182,12 +182,12 @@ class ContainerState:
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and its readiness probe, if any, passes; for an init container, whether it succeeded."""
+        """Whether the container runs and passes its readiness probe, if any; an init container must have succeeded."""
         return self.completed or (self.running and (self.is_responding or not self.has_readiness_probe))
 
     @property
     def ended(self) -> bool:
-        """Whether it has no running process."""
+        """Whether the container has no running process."""
         return not (self.starting or self.running)
 
     def status(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class PodState:
 
     @property
     def ended(self) -> bool:
-        """Whether all its containers have ended."""
+        """Whether all containers of the pod have ended."""
         return all(container.ended for container in self.containers.values())
 
     def status(self, now_ns: int) -> dict[str, Any]:
@@ -313,19 +313,19 @@ class PodMounts:
                 for other in (*init_specs(state.pod), *state.pod["spec"]["containers"]):
                     mounts(context.store, state.pod, other)
             state.mounts[name] = mounts(context.store, state.pod, spec)
-        except MissingReference as missing:
+        except MissingReference as error:
             if name in state.mounts:
                 return True
             state.mount_wait_s = min(LONGEST_MOUNT_RETRY_S, 2 * state.mount_wait_s)
             state.mount_retry_ns = context.now_ns + context.scaled_ns(state.mount_wait_s)
             context.requeue(state.mount_retry_ns)
-            message = f"MountVolume.SetUp failed for {missing}"
+            message = f"MountVolume.SetUp failed for {error}"
             context.events.warning(state.pod, "FailedMount", message)
             return False
         return True
 
     def refresh(self, state: PodState) -> list[Command]:
-        """Return commands that update changed ConfigMaps and Secrets, about once a minute like a real kubelet."""
+        """Return commands that update mounted ConfigMaps and Secrets that changed; checks about once a minute."""
         context, commands = self._context, list[Command]()
         if context.now_ns >= state.refresh_at_ns:
             state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
@@ -432,7 +432,7 @@ class Probes:
 
 
 def read_probe(spec: Mapping[str, Any], purpose: Purpose) -> dict[str, Any] | None:
-    """Return a container's probe with defaults; None without a probe or if its type is not supported.
+    """Return a container's probe with defaults; None if it has none or its type is not supported.
 
     >>> read_probe({"readinessProbe": {"tcpSocket": {"port": 80}}}, "readiness")["periodSeconds"]
     10

@@ -1,4 +1,4 @@
-"""Assigns pods to the node and volumes to claims."""
+"""Assign pods to the node and volumes to claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREEMPTION = "preemption: 0/1 nodes are available: 1 Preemption is not helpful 
 
 
 class Scheduler:
-    """Assigns pods to the node; reports unschedulable pods at growing intervals."""
+    """Assigns pods to the node, and reports unschedulable pods at growing intervals."""
 
     def __init__(self) -> None:
         self._attempts: dict[str, tuple[str, int, float]] = {}
@@ -92,7 +92,7 @@ def _find_shortage(context: Context, node: Object, pod: Object) -> str | None:
 
 
 def _sum_requests(pod: Object, resource: str) -> float:
-    """Return a pod's request: the sum of its containers or the largest init container, whichever is more."""
+    """Return a pod's request: the sum over its containers or the largest init container, whichever is larger."""
     initial = (_read_request(container, resource) for container in pod["spec"].get("initContainers") or ())
     return max(sum(_read_request(container, resource) for container in pod["spec"]["containers"]), *initial, 0.0)
 
@@ -104,7 +104,7 @@ def _read_request(container: Mapping[str, Any], resource: str) -> float:
 
 RETRY_S = 15.0
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-"""Annotation of the StorageClass for claims that name no class."""
+"""Annotation of the StorageClass for claims without a class."""
 
 
 class ClaimController:
@@ -181,9 +181,7 @@ class ClaimController:
 
 def _phase(context: Context, volume: Object) -> str:
     reference = volume["spec"].get("claimRef")
-    if not reference:
-        return "Available"
-    if not reference.get("uid"):
+    if not reference or not reference.get("uid"):
         return "Available"
     claim = context.store.find("PersistentVolumeClaim", reference["name"])
     return "Bound" if claim is not None and claim["metadata"]["uid"] == reference["uid"] else "Released"

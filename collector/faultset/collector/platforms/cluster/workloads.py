@@ -158,7 +158,7 @@ _COUNTED = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def reconcile_replica_sets(context: Context) -> None:
-    """Create and delete pods until every ReplicaSet has its number of replicas."""
+    """Create and delete pods so that every ReplicaSet has its desired number."""
     for replica_set in context.store.each("ReplicaSet"):
         _release_and_adopt(context, replica_set)
         pods = [pod for pod in context.store.owned("Pod", replica_set) if is_active(pod)]
@@ -230,7 +230,7 @@ def reconcile_stateful_sets(context: Context) -> None:
 
 
 class _StatefulSetStep:
-    """Makes at most one change to the pods of a StatefulSet."""
+    """One reconciliation of a StatefulSet, which changes at most one pod."""
 
     def __init__(self, context: Context, stateful_set: Object):
         self._context, self._set = context, stateful_set
@@ -295,7 +295,7 @@ class _StatefulSetStep:
 
     def _create(self, ordinal: int) -> None:
         context, name = self._context, f"{self._name}-{ordinal}"
-        if context.store.find("Pod", name) is not None:  # a pod without this owner
+        if context.store.find("Pod", name) is not None:  # the pod belongs to another owner
             return
         spec = self._set["spec"]
         template = deep_copy(spec["template"])

@@ -1,4 +1,4 @@
-"""The platform on a cluster whose Chaos Mesh impairs pods."""
+"""The platform on a cluster where Chaos Mesh impairs pods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from faultset.collector.spec.app import AppSpec
 class ChaosMeshPlatform(KubernetesPlatform):
     """A `KubernetesPlatform` on which Chaos Mesh impairs, fails and kills pods.
 
-    Node agents, if allowed, still measure the load of the nodes. Experiments are created in the control namespace, so
-    that views contain nothing about them.
+    Node agents, if the cluster allows them, still measure the load of the nodes. Experiments are created in the control
+    namespace, which is not recorded.
     """
 
     selects_requests = False
@@ -34,7 +34,7 @@ class ChaosMeshPlatform(KubernetesPlatform):
         super().deploy()
 
     def fail(self, pod: str) -> str:
-        """Replace the pod's images with the pause image until the undo; return its name."""
+        """Replace the pod's images with the pause image until the undo; return the name of that image."""
         target = self.get("Pod", pod)
         with self.journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
             self._chaos_mesh.fail(target)
@@ -43,7 +43,7 @@ class ChaosMeshPlatform(KubernetesPlatform):
         return image
 
     def disturbance_evidence(self, pod: str) -> str | None:
-        """Return a sentence about what Chaos Mesh does to the pod now; None if it does nothing."""
+        """Return a sentence about the experiment that acts on the pod now; None if there is none."""
         target = self.find("Pod", pod)
         return None if target is None else self._chaos_mesh.evidence(target)
 

@@ -1,4 +1,4 @@
-"""Checks whether a cluster can run episodes."""
+"""Check whether a cluster can run episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from faultset.collector.platforms.hosts import Requirement
-from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
+from faultset.collector.platforms.kubernetes.chaos_mesh.installation import check_chaos_mesh
 from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.images import explain_missing_images, find_absent_images, required_images
 from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
@@ -28,7 +28,7 @@ from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 CORES_PER_EPISODE = 1.5
-"""An episode uses half a core, but several for some seconds at its start, when others must stay healthy."""
+"""An episode uses half a core, but several cores for some seconds at its start; other episodes must stay healthy."""
 MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
@@ -58,26 +58,26 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check, or only of the first if the cluster cannot be reached.
+    """Return the result of every check; if the cluster cannot be reached, only that of the first.
 
     Parameters
     ----------
     probe
-        Returns the capabilities that the cluster lacks; see `unsupported_needs`.
+        Calls `unsupported_needs` of the module `preflight`.
     """
-    rows = [_access(api)]
+    rows = [_check_access(api)]
     if rows[0].ok:
-        rows += _permissions(api)
-        rows += _prometheus(api, settings.prometheus_url)
-        rows.append(_jaeger(api, settings.jaeger_url))
-        rows.append(_images(api, settings.image))
-        rows.append(_capacity(api))
-        rows.append(_capabilities(probe))
-        rows += chaos_mesh_rows(api, needed=settings.injector == CHAOS_MESH)
+        rows += _check_permissions(api)
+        rows += _check_prometheus(api, settings.prometheus_url)
+        rows.append(_check_jaeger(api, settings.jaeger_url))
+        rows.append(_check_images(api, settings.image))
+        rows.append(_check_capacity(api))
+        rows.append(_check_capabilities(probe))
+        rows += check_chaos_mesh(api, needed=settings.injector == CHAOS_MESH)
     return rows
 
 
-def _access(api: Api) -> Requirement:
+def _check_access(api: Api) -> Requirement:
     durations, version = [], ""
     try:
         for _ in range(3):
@@ -87,16 +87,16 @@ def _access(api: Api) -> Requirement:
     except PlatformError as error:
         return Requirement("cluster", False, str(error), "correct the kubeconfig or choose another context")
     latency_s = statistics.median(durations)
-    answer = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
+    state = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
     return Requirement(
         "cluster",
         latency_s < SLOW_S,
-        answer,
+        state,
         "run the collector closer to the cluster, since faults must start on time",
     )
 
 
-def _permissions(api: Api) -> list[Requirement]:
+def _check_permissions(api: Api) -> list[Requirement]:
     try:
         refused: dict[Rule, list[str]] = {}
         for rule, resource, verbs in missing_permissions(api, (*ROLE_RULES, *OPERATOR_RULES)):
@@ -122,7 +122,7 @@ def _describe_rule(rule: Rule, refused: list[str] | None) -> str:
     return f"may not {', '.join(refused)}{consequence}"
 
 
-def _prometheus(api: Api, url: str | None) -> list[Requirement]:
+def _check_prometheus(api: Api, url: str | None) -> list[Requirement]:
     try:
         endpoint, choice = find_prometheus(api, url)
     except PlatformError as error:
@@ -132,21 +132,21 @@ def _prometheus(api: Api, url: str | None) -> list[Requirement]:
     reader = SampleReader(endpoint)
     return [
         Requirement("Prometheus", True, choice, ""),
-        _interval(endpoint),
-        _containers(reader),
-        _network(reader),
-        _series(
+        _check_interval(endpoint),
+        _check_containers(reader),
+        _check_network(reader),
+        _check_series(
             reader,
             "kube-state-metrics",
             "kube_pod_status_phase",
             "install kube-state-metrics and have Prometheus scrape it",
         ),
-        _pods_are_scraped(endpoint),
-        _native_histograms(endpoint, reader),
+        _check_pods(endpoint),
+        _check_native_histograms(endpoint, reader),
     ]
 
 
-def _interval(endpoint: Endpoint) -> Requirement:
+def _check_interval(endpoint: Endpoint) -> Requirement:
     targets = Targets()
     targets.update(endpoint)
     try:
@@ -161,27 +161,27 @@ def _interval(endpoint: Endpoint) -> Requirement:
     )
 
 
-def _containers(reader: SampleReader) -> Requirement:
+def _check_containers(reader: SampleReader) -> Requirement:
     cpu = "container_cpu_usage_seconds_total"
     remedy = "have Prometheus scrape /metrics/cadvisor of the kubelets"
-    row = _series(reader, "container metrics", f'{cpu}{{pod!="",container!="",container!="POD"}}', remedy)
+    row = _check_series(reader, "container metrics", f'{cpu}{{pod!="",container!="",container!="POD"}}', remedy)
     if row.ok:
         return row
-    pod_row = _series(reader, "container metrics", f'{cpu}{{pod!=""}}', remedy)
+    pod_row = _check_series(reader, "container metrics", f'{cpu}{{pod!=""}}', remedy)
     if pod_row.ok:
         note = " of pods but none of containers, since cAdvisor does not find the container runtime"
         return replace(pod_row, found=pod_row.found + note)
     return pod_row
 
 
-def _network(reader: SampleReader) -> Requirement:
+def _check_network(reader: SampleReader) -> Requirement:
     remedy = "set the kubelets' --containerd, since cAdvisor needs the container runtime for network metrics"
-    row = _series(reader, "network metrics", 'container_network_receive_bytes_total{pod!=""}', remedy)
+    row = _check_series(reader, "network metrics", 'container_network_receive_bytes_total{pod!=""}', remedy)
     note = "" if row.ok else "; episodes run, but without bytes, packets and drops of pods"
     return replace(row, found=row.found + note, needed=False)
 
 
-def _series(reader: SampleReader, check: str, selector: str, remedy: str) -> Requirement:
+def _check_series(reader: SampleReader, check: str, selector: str, remedy: str) -> Requirement:
     try:
         values = reader.instant(f"count({selector})")
     except PlatformError as error:
@@ -190,7 +190,7 @@ def _series(reader: SampleReader, check: str, selector: str, remedy: str) -> Req
     return Requirement(check, count > 0, f"{count} series" if count else "none", remedy)
 
 
-def _pods_are_scraped(endpoint: Endpoint) -> Requirement:
+def _check_pods(endpoint: Endpoint) -> Requirement:
     remedy = "add a scrape job for pods with the annotation prometheus.io/scrape, or collect with --install-telemetry"
     try:
         ok = _ANNOTATION in endpoint.get("/api/v1/status/config")["data"]["yaml"]
@@ -204,7 +204,7 @@ def _pods_are_scraped(endpoint: Endpoint) -> Requirement:
     )
 
 
-def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
+def _check_native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
     check, now_ns = "native histograms", time.time_ns()
     try:
         names = reader.families(['__name__!=""'], now_ns - _RECENT_NS, now_ns)
@@ -219,12 +219,12 @@ def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
     return Requirement(check, not gauges, state, "export current values as gauges", needed=False)
 
 
-def _jaeger(api: Api, url: str | None) -> Requirement:
+def _check_jaeger(api: Api, url: str | None) -> Requirement:
     remedy = "collect with --install-telemetry, or set --jaeger-url"
     return _run_check("Jaeger", lambda: (True, find_jaeger(api, url)[2]), remedy)
 
 
-def _images(api: Api, repository: str) -> Requirement:
+def _check_images(api: Api, repository: str) -> Requirement:
     try:
         required = required_images(repository)
         absent = find_absent_images(api.get("/api/v1/nodes")["items"], required)
@@ -235,7 +235,7 @@ def _images(api: Api, repository: str) -> Requirement:
     return Requirement("images", True, f"{len(required)} on every node", "")
 
 
-def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requirement:
+def _check_capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requirement:
     try:
         unsupported, privileged = probe()
     except PlatformError as error:
@@ -246,7 +246,7 @@ def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requireme
     return Requirement("access to pods", not unsupported, state, remedy, needed=False)
 
 
-def _capacity(api: Api) -> Requirement:
+def _check_capacity(api: Api) -> Requirement:
     def check_state() -> tuple[bool, str]:
         count = episode_capacity(api)
         return count >= 1, f"for {count_text(count, 'concurrent episode')}"

@@ -1,7 +1,6 @@
-"""Requests to a cluster's API server, with retries.
+"""Send requests to a cluster's API server, with retries.
 
-Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues. If the
-server still refuses, the error is one sentence.
+Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _Query = Mapping[str, str | int | bool | Sequence[str]]
 
 
 class NotFound(ObjectNotFound):
-    """The object, or the path, does not exist."""
+    """The object or the path does not exist."""
 
 
 class Conflict(PlatformError):
@@ -166,14 +165,14 @@ class Api:
             The server refuses, or was unreachable or busy for longer than `retry_timeout_s`.
         """
         retry_timeout_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
-        deadline, pause_s, renewed = time.monotonic() + retry_timeout_s, 0.25, False
+        deadline, pause_s, has_reconnected = time.monotonic() + retry_timeout_s, 0.25, False
         while True:
             try:
                 response = self._send(method, path, query, body, content_type, headers, timeout_s, stream=False)
                 return response.data
             except ApiException as error:
-                if error.status == 401 and not renewed:
-                    renewed = True
+                if error.status == 401 and not has_reconnected:
+                    has_reconnected = True
                     self._client = self._connect()
                     continue
                 wait_s = _retry_after_s(error) if error.status in (429, 500, 502, 503, 504) else None
@@ -267,7 +266,7 @@ class Api:
 
 def _comes_from_proxied_server(path: str, error: ApiException) -> bool:
     """Return whether a proxied server, not the API server itself, answered with the error."""
-    return "/proxy/" in path and not _status_of(error)
+    return "/proxy/" in path and not _parse_status(error)
 
 
 def _retry_after_s(error: ApiException) -> float:
@@ -277,7 +276,7 @@ def _retry_after_s(error: ApiException) -> float:
         return 0.0
 
 
-def _status_of(error: ApiException) -> dict[str, Any]:
+def _parse_status(error: ApiException) -> dict[str, Any]:
     try:
         status = json.loads(error.body or b"")
     except ValueError:
@@ -288,7 +287,7 @@ def _status_of(error: ApiException) -> dict[str, Any]:
 def build_refusal_error(error: ApiException, method: str, path: str) -> PlatformError:
     """Return the exception for a request that the server refused."""
     text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
-    message = str(_status_of(error).get("message") or " ".join(text.split())[:300] or error.reason)
+    message = str(_parse_status(error).get("message") or " ".join(text.split())[:300] or error.reason)
     match error.status:
         case 404:
             return NotFound(f"{method} {path}: {message}")
@@ -349,7 +348,7 @@ def build_path(kind: str, namespace: str, name: str | None = None, *, custom: Cu
     Parameters
     ----------
     custom
-        The application's custom resource, if it has one.
+        Custom resource of the application, if it has one.
     """
     if custom is not None and kind == custom.kind:
         path = f"/apis/{custom.api_version}/namespaces/{namespace}/{custom.plural}"
@@ -365,7 +364,7 @@ def build_path(kind: str, namespace: str, name: str | None = None, *, custom: Cu
 
 
 def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
-    """Return the `apiVersion` of a kind; the items of a list response lack it."""
+    """Return the `apiVersion` of a kind, which the items of a list response lack."""
     if custom is not None and kind == custom.kind:
         return custom.api_version
     root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
@@ -420,7 +419,7 @@ def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Se
                     yield output[-1]
             if time.monotonic() > deadline:
                 raise PlatformError(f"{description} did not end within {_TIMEOUT_S:g} s")
-        code = exit_code(response.read_channel(ERROR_CHANNEL), description)
+        code = parse_exit_code(response.read_channel(ERROR_CHANNEL), description)
     finally:
         response.close()
         if response.sock:
@@ -454,10 +453,10 @@ def _open_exec(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
         raise PlatformError(f"{description} could not be started: {' '.join(str(error).split())[:200]}") from None
 
 
-def exit_code(status: str, description: str) -> int:
+def parse_exit_code(status: str, description: str) -> int:
     """Return the exit code of a command from the API server's final status.
 
-    >>> exit_code('{"status": "Success"}', "ls in pod geo")
+    >>> parse_exit_code('{"status": "Success"}', "ls in pod geo")
     0
 
     Parameters

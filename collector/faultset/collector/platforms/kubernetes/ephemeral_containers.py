@@ -1,4 +1,4 @@
-"""Impairs pods through an ephemeral container in each pod, for clusters that forbid privileged pods.
+"""Impair pods through an ephemeral container in each pod, for clusters that forbid privileged pods.
 
 Every pod of every episode has the container, so that its presence reveals nothing. It needs the capability NET_ADMIN,
 which the Pod Security levels `baseline` and `restricted` forbid, so the application's namespace must have the level
@@ -58,14 +58,14 @@ class EphemeralImpairer(ProgramImpairer):
         for pod in targets:
             self._insert(pod)
         names = [pod["metadata"]["name"] for pod in targets]
-        if not poll_until(lambda: not self._missing(names), timeout_s=_START_TIMEOUT_S, pause_s=_POLL_S):
+        if not poll_until(lambda: not self._list_missing(names), timeout_s=_START_TIMEOUT_S, pause_s=_POLL_S):
             raise PlatformError(
                 f"the container {EPHEMERAL}, which impairs networks, did not start within {_START_TIMEOUT_S:g} s in "
-                f"{', '.join(self._missing(names))}"
+                f"{', '.join(self._list_missing(names))}"
             )
 
     def capabilities(self) -> NodeCapabilities:
-        """Return the capabilities of the first pod whose container runs."""
+        """Return the capabilities of the first pod in which the container runs."""
         for pod in self._pods():
             if _container_runs(pod):
                 return intersect_capabilities([self._ask(pod, "capabilities")])
@@ -77,7 +77,7 @@ class EphemeralImpairer(ProgramImpairer):
         super().impair(pod, impairment)
 
     def kill(self, pod: Object, container: str) -> None:
-        """Raise PlatformError: the kernel ignores SIGKILL to a container's main process from inside."""
+        """Raise PlatformError, because the kernel ignores SIGKILL from inside a container to its main process."""
         raise PlatformError(
             f"container {container} of pod {pod['metadata']['name']} cannot be killed without the node agent; "
             "allow privileged pods in the control namespace"
@@ -114,7 +114,7 @@ class EphemeralImpairer(ProgramImpairer):
         except NotFound:
             return
 
-    def _missing(self, names: Iterable[str]) -> list[str]:
+    def _list_missing(self, names: Iterable[str]) -> list[str]:
         running = {pod["metadata"]["name"] for pod in self._pods() if _container_runs(pod)}
         alive = {pod["metadata"]["name"] for pod in self._pods() if not pod["metadata"].get("deletionTimestamp")}
         return [name for name in names if name in alive and name not in running]

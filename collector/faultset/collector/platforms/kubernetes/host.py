@@ -29,7 +29,7 @@ class KubernetesHost:
     runs_deployed_apps: ClassVar[bool] = True
     deploys_operators: ClassVar[bool] = True
     original_store_kinds: ClassVar[frozenset[str]] = frozenset({"memcached", "postgresql"})
-    """Stores with a Debian package, which the image contains."""
+    """Stores whose original servers the image contains if it was built with `--stores`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class KubernetesHost:
             injector=injector,
             original_servers=dict(original_servers or {}),
         )
-        self._probed: tuple[dict[str, str], bool] | None = None
+        self._probe_result: tuple[dict[str, str], bool] | None = None
 
     @cached_property
     def api(self) -> Api:
@@ -101,18 +101,18 @@ class KubernetesHost:
     def _probe(self) -> tuple[dict[str, str], bool]:
         from faultset.collector.platforms.kubernetes.preflight import unsupported_needs
 
-        if self._probed is None:
+        if self._probe_result is None:
             unsupported, privileged = unsupported_needs(self.api, self._settings.image)
             self._settings = replace(self._settings, privileged=privileged)
             if self._settings.injector == CHAOS_MESH:
                 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import unsupported_by_chaos_mesh
 
                 unsupported = unsupported_by_chaos_mesh(self.api, unsupported)
-            self._probed = unsupported, privileged
-        return self._probed
+            self._probe_result = unsupported, privileged
+        return self._probe_result
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
-        """Return the names and versions of servers in the image; starts a pod briefly."""
+        """Return the names and versions of the servers in the image; starts a pod briefly."""
         from faultset.collector.platforms.kubernetes.preflight import installed_servers
 
         cached = self._settings.original_servers
@@ -145,7 +145,7 @@ class KubernetesHost:
         recover_episode(self.api, journal)
 
     def remove_orphans(self) -> list[str]:
-        """Remove namespaces of episodes without a recent heartbeat."""
+        """Remove the namespaces of episodes whose heartbeat has stopped."""
         from faultset.collector.platforms.kubernetes.recovery import remove_orphans
 
         return remove_orphans(self.api)
@@ -158,7 +158,7 @@ class KubernetesHost:
         return "installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them"
 
     def remove_telemetry(self) -> list[str]:
-        """Remove the servers of `install_telemetry`; return their names."""
+        """Remove the servers that `install_telemetry` installed; return their names."""
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
 
         return remove_telemetry(self.api)

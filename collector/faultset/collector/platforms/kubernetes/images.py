@@ -1,4 +1,4 @@
-"""The images that a cluster's nodes need."""
+"""Name the images that a cluster's nodes need, and find missing ones."""
 
 from __future__ import annotations
 

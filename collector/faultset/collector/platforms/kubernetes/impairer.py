@@ -1,4 +1,4 @@
-"""Impairs and kills pods on a cluster through the agent program."""
+"""Impair and kill pods on a cluster through the agent program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 RENEW_S = 8.0
 PROGRAM = ("python3", "-m", "faultset.collector.agent.program")
 EPHEMERAL = "network"
-"""Name of the container that impairs a pod from inside; views contain nothing about it."""
+"""Name of the container that impairs a pod from inside; the recorded telemetry omits it."""
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class NodeCapabilities:
     Attributes
     ----------
     reasons
-        Missing capability -> why it is missing.
+        Why each missing capability is missing.
     """
 
     loss: bool
@@ -57,14 +57,14 @@ def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabili
     nodes = list(answers)
     verbs = ("loss", "partition", "delay", "kill")
     reasons = {verb: reason for node in nodes for verb, reason in node.get("reasons", {}).items()}
-    can = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
+    supported = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
     return NodeCapabilities(
-        **can, reasons={verb: reasons.get(verb, "no node agent runs") for verb in verbs if not can[verb]}
+        **supported, reasons={verb: reasons.get(verb, "no node agent runs") for verb in verbs if not supported[verb]}
     )
 
 
 class Impairer(Protocol):
-    """Impairs and kills pods by agents on the nodes, a container in each pod, or Chaos Mesh."""
+    """A mechanism that impairs and kills pods: agents on the nodes, a container in each pod, or Chaos Mesh."""
 
     def start(self) -> None:
         """Start renewing leases."""
@@ -79,11 +79,11 @@ class Impairer(Protocol):
         ...
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid, if it has one."""
+        """End the impairment of a pod, given by name or uid, if it has one."""
         ...
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets were impaired so far; 0 without an impairment."""
+        """Return how many packets have been impaired so far; 0 without an impairment."""
         ...
 
     def kill(self, pod: Object, container: str) -> None:
@@ -120,7 +120,7 @@ class Renewal:
 
 
 class ProgramImpairer(ABC):
-    """Impairs pods with the program of `faultset.collector.agent`, which it calls by exec.
+    """Impairs pods by running the program of `faultset.collector.agent` with exec.
 
     Impairments end with this process: leases expire half a minute after the last renewal.
 
@@ -141,7 +141,7 @@ class ProgramImpairer(ABC):
 
     @abstractmethod
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Return the response of the program that can act on a pod; raise NotFound if the pod is gone."""
+        """Ask the program that is responsible for a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
         """Start renewing leases."""
@@ -158,7 +158,7 @@ class ProgramImpairer(ABC):
             self._impaired[get_uid(pod)] = (pod, impairment)
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid, if pod and impairment exist."""
+        """End the impairment of a pod, given by name or uid; do nothing if the pod or impairment is gone."""
         with self._lock:
             for uid, (target, _) in [*self._impaired.items()]:
                 if pod in (uid, target["metadata"]["name"]):
@@ -167,7 +167,7 @@ class ProgramImpairer(ABC):
                     del self._impaired[uid]
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets were impaired so far; 0 without an impairment."""
+        """Return how many packets have been impaired so far; 0 without an impairment."""
         return self._ask(pod, "packets", pod=get_uid(pod))["packets"]
 
     def renew(self) -> None:

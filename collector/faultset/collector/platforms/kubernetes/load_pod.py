@@ -1,4 +1,4 @@
-"""Runs the load of an episode in a pod of the control namespace."""
+"""Run the load of an episode in a pod of the control namespace."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LoadPod:
         options = {"app": SPEC_PATH, "target": target, "results": _RESULTS, "http": LOAD_PORT}
         argv = ["python3", "-m", "faultset.collector.load"]
         argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self._control.create(_pod(self._image, argv))
+        self._control.create(_build_pod(self._image, argv))
 
     def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
         """Start the load; raise PlatformError if it does not start."""
@@ -71,7 +71,7 @@ class LoadPod:
         self._running = True
 
     def step(self, factor: float) -> None:
-        """Change the rate of the load, if it runs."""
+        """Multiply the planned rate by `factor`, if the load runs."""
         if self._running:
             self._api.call("POST", self._path("/step"), body=encode(ChangeLoad(factor=factor)))
 
@@ -92,8 +92,8 @@ class LoadPod:
     def clock_offset_s(self) -> float:
         """Return how many seconds the clock of the load's node is ahead, to within half a round trip."""
         before_ns = time.time_ns()
-        theirs_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
-        return (theirs_ns - (before_ns + time.time_ns()) / 2) / 1e9
+        node_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
+        return (node_ns - (before_ns + time.time_ns()) / 2) / 1e9
 
     def check(self) -> None:
         """Raise PlatformError if the pod has ended, for example because it was evicted."""
@@ -108,13 +108,13 @@ class LoadPod:
     def _path(self, verb: str) -> str:
         return f"/api/v1/namespaces/{self._control.namespace}/pods/{NAME}:{LOAD_PORT}/proxy{verb}"
 
-    def _begin(self, order: BeginLoad) -> None:
+    def _begin(self, request: BeginLoad) -> None:
         deadline, last_error = time.monotonic() + _START_TIMEOUT_S, ""
         while True:
             pod = self._control.get("Pod", NAME)
             if pod.get("status", {}).get("phase") == "Running":
                 try:
-                    self._api.call("POST", self._path("/begin"), body=encode(order), retry_timeout_s=0)
+                    self._api.call("POST", self._path("/begin"), body=encode(request), retry_timeout_s=0)
                 except PlatformError as error:
                     last_error = f"; last error: {error}"
                 else:
@@ -139,7 +139,7 @@ class LoadRequests(RequestSource):
         return super().snapshot(start_ns, end_ns)
 
 
-def _pod(image: str, argv: list[str]) -> dict[str, Any]:
+def _build_pod(image: str, argv: list[str]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,4 +1,4 @@
-"""Adapts the manifests of an application to a shared cluster, and describes pods that are not ready."""
+"""Adapt the manifests of an application to a shared cluster, and describe pods that are not ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quant
 
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}
-"""Maximum resource requests of a component's pod; its limits are those of the application."""
+"""Maximum resource requests of a component's pod; the limits stay as in the application."""
 SURPLUS_PODS = 3
 """Maximum number of scheduled pods beyond the replicas of a component without volumes."""
 VOLUMES_PER_CLAIM = 2
@@ -40,7 +40,7 @@ def lacks_storage_class(api: Api, app: AppSpec) -> bool:
 def component_volumes(app: AppSpec) -> list[Object]:
     """Return volumes for the claims of the components' pods, named as in the application's manifests."""
     return [
-        _volume(app, app.services[name], number)
+        _build_volume(app, app.services[name], number)
         for name in app.components
         if _needs_volumes(app.services[name])
         for number in range(VOLUMES_PER_CLAIM * app.services[name].replicas)
@@ -56,7 +56,7 @@ def adapt_components(resource: Object, app: AppSpec, namespace: str, *, own_volu
     Parameters
     ----------
     own_volumes
-        Whether the components' claims use `component_volumes`, since the cluster does not provision volumes.
+        Whether the components use `component_volumes`, because the cluster does not provision volumes.
     """
     for name in app.components:
         service, component = app.services[name], resource["spec"][name]
@@ -79,7 +79,7 @@ def _storage_class(service: ServiceSpec) -> str:
     return f"{service.name}-storage"
 
 
-def _volume(app: AppSpec, service: ServiceSpec, number: int) -> Object:
+def _build_volume(app: AppSpec, service: ServiceSpec, number: int) -> Object:
     assert service.storage is not None
     name = f"{service.name}-{number}-pv"
     return {
@@ -118,8 +118,8 @@ def adapt_manifests(
 
     - Volumes, which have no namespace, get our label and a folder per namespace on the node.
     - Images come from the user's repository.
-    - Programs run as an ordinary user, except databases, since the kubelet creates their folders as root.
-    - The definition of a custom resource is omitted, since episodes share it.
+    - Programs run as an ordinary user. Databases do not, because the kubelet creates their folders as root.
+    - The definition of a custom resource is omitted, because episodes share it.
 
     Parameters
     ----------

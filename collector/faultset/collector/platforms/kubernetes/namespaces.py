@@ -37,7 +37,7 @@ class EpisodeNamespaces:
 
     @staticmethod
     def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
-        """Return random names, except for the namespace `deployed` of an application that already runs."""
+        """Draw random names; an application that already runs keeps its namespace `deployed`."""
         name = f"{app}-{secrets.token_hex(4)}"
         return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
@@ -130,7 +130,7 @@ _STEP_S = 0.05
 
 
 class Heartbeat:
-    """Renews the heartbeat of the namespaces in a thread; without it they count as abandoned.
+    """Renews the heartbeat of the namespaces in a thread; without a heartbeat they count as abandoned.
 
     Attributes
     ----------

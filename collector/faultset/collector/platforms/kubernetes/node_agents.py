@@ -1,4 +1,4 @@
-"""Deploys agents on the nodes of a cluster and sends them requests."""
+"""Deploy agents on the nodes of a cluster and send them requests."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[O
             "spec": {
                 "selector": {"matchLabels": dict(AGENT_LABELS)},
                 "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
-                "template": {"metadata": {"labels": dict(AGENT_LABELS)}, "spec": _pod(image, app_namespace)},
+                "template": {"metadata": {"labels": dict(AGENT_LABELS)}, "spec": _build_pod(image, app_namespace)},
             },
         },
     ]
 
 
-def _pod(image: str, app_namespace: str) -> dict[str, Any]:
+def _build_pod(image: str, app_namespace: str) -> dict[str, Any]:
     return {
         "hostPID": True,
         "automountServiceAccountToken": False,
@@ -111,14 +111,14 @@ class NodeAgents(ProgramImpairer):
         if daemon_set is None:
             return f"namespace {self._namespace} has no DaemonSet {AGENT_NAME}"
         status = daemon_set.get("status", {})
-        needed = status.get("desiredNumberScheduled", 0)
-        if not needed:
+        desired_count = status.get("desiredNumberScheduled", 0)
+        if not desired_count:
             return "no node agent is scheduled yet"
-        waiting = [describe_pod(pod) for pod in self._agent_pods() if not is_ready(pod)]
-        answering = status.get("numberReady", 0)
-        if answering < needed or waiting:
-            reasons = f" ({'; '.join(waiting)})" if waiting else ""
-            return f"{answering} of {needed} node agents are ready{reasons}"
+        unready = [describe_pod(pod) for pod in self._agent_pods() if not is_ready(pod)]
+        ready_count = status.get("numberReady", 0)
+        if ready_count < desired_count or unready:
+            reasons = f" ({'; '.join(unready)})" if unready else ""
+            return f"{ready_count} of {desired_count} node agents are ready{reasons}"
         return ""
 
     def capabilities(self) -> NodeCapabilities:
@@ -126,7 +126,7 @@ class NodeAgents(ProgramImpairer):
         return intersect_capabilities(self._ask_node(node, "capabilities") for node in self._nodes())
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid, if pod and impairment exist."""
+        """End the impairment of a pod, given by name or uid; do nothing if the pod or impairment is gone."""
         with self._lock:
             is_ours = any(pod in (uid, target["metadata"]["name"]) for uid, (target, _) in self._impaired.items())
             super().lift(pod)
@@ -134,7 +134,7 @@ class NodeAgents(ProgramImpairer):
             self._ask_node(node, "lift", pod=pod)
 
     def kill(self, pod: Object, container: str) -> None:
-        """Send SIGKILL to the main process of a container; raise PlatformError if it does not run."""
+        """Send SIGKILL to the main process of a container; raise PlatformError if the container is not running."""
         name = pod["metadata"]["name"]
         statuses = pod.get("status", {}).get("containerStatuses", [])
         identity = next((status.get("containerID") for status in statuses if status["name"] == container), None)
@@ -161,7 +161,7 @@ class NodeAgents(ProgramImpairer):
         )
 
     def clock_offset_s(self) -> float:
-        """Return how many seconds the clock of the worst node is ahead of the collector's."""
+        """Return how many seconds the clock of the worst node is ahead of the collector's clock."""
         offsets = [self._clock_offset_s(node) for node in self._nodes()]
         return max(offsets, key=abs, default=0.0)
 
@@ -190,10 +190,10 @@ class NodeAgents(ProgramImpairer):
         ]
 
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        return self._ask_node(_node_of(target), verb, brief=brief, **arguments)
+        return self._ask_node(_get_node(target), verb, brief=brief, **arguments)
 
     def _ask_node(self, node: str, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Send a request to the agent of a node; retry with its replacement if it is gone."""
+        """Send a request to the agent of a node; if the agent is gone, retry with its replacement."""
         deadline = time.monotonic() + (_RENEW_TIMEOUT_S if brief else self._api.retry_timeout_s)
         fresh = False
         while True:
@@ -211,7 +211,7 @@ class NodeAgents(ProgramImpairer):
             time.sleep(_PAUSE_S)
 
 
-def _node_of(pod: Object) -> str:
+def _get_node(pod: Object) -> str:
     node = pod["spec"].get("nodeName")
     if not node:
         raise PlatformError(f"pod {pod['metadata']['name']} has no node yet and cannot be impaired")

@@ -33,12 +33,13 @@ class Objects:
     """Reads and changes the objects of a namespace.
 
     Volumes have no namespace. In an application that we deploy, the names of volumes and storage classes therefore get
-    the namespace as a prefix, so that a claim cannot bind a volume of another episode. Callers use names without it.
+    the namespace as a prefix, so that a claim cannot bind a volume of another episode. Callers use names without the
+    prefix.
 
     Parameters
     ----------
     own_volumes
-        Whether to add that prefix.
+        Whether to add the prefix.
     names
         Names of objects by `(kind, service)`, for objects that are not named after their service.
     custom
@@ -124,26 +125,26 @@ class Objects:
         return self.api.stream(self._path(kind), query)
 
     def to_manifest(self, stored: Object) -> Object:
-        """Return an object of the cluster with the names of the manifests and without `managedFields`."""
+        """Convert an object of the cluster to a manifest: remove the prefix and `managedFields`."""
         stored.get("metadata", {}).pop("managedFields", None)
         if not self._prefix or stored["kind"] not in ("PersistentVolume", "PersistentVolumeClaim"):
             return stored
         return self._rename(stored, lambda name: name.removeprefix(self._prefix))
 
     def to_stored(self, manifest: Mapping[str, Any]) -> Object:
-        """Return an object of the manifests with its names in the cluster."""
+        """Convert a manifest to an object of the cluster: add the prefix to names."""
         if not self._prefix or manifest["kind"] not in ("PersistentVolume", "PersistentVolumeClaim"):
             return dict(manifest)
         return self._rename(manifest, lambda name: f"{self._prefix}{name}" if name else name)
 
     def _rename(self, resource: Mapping[str, Any], rename: Any) -> Object:
-        renamed = copy.deepcopy(dict(resource))
-        if renamed["kind"] == "PersistentVolume":
-            renamed["metadata"]["name"] = rename(renamed["metadata"]["name"])
+        result = copy.deepcopy(dict(resource))
+        if result["kind"] == "PersistentVolume":
+            result["metadata"]["name"] = rename(result["metadata"]["name"])
         for field in ("storageClassName", "volumeName"):
-            if renamed.get("spec", {}).get(field):
-                renamed["spec"][field] = rename(renamed["spec"][field])
-        return renamed
+            if result.get("spec", {}).get(field):
+                result["spec"][field] = rename(result["spec"][field])
+        return result
 
     def contains(self, stored: Mapping[str, Any]) -> bool:
         """Return whether an object belongs to this namespace; for volumes, the name or the claim decides."""
@@ -208,12 +209,12 @@ class SharedDefinition:
         return {} if self.name is None else {DEFINITION: self.name}
 
     def check(self) -> None:
-        """Raise PlatformError if the definition is not ours; its operator would act on our objects."""
+        """Raise PlatformError if the cluster's definition is not ours; its operator would act on our objects."""
         if self.name is not None:
-            self._refuse_others(self._api.find(build_path(KIND, "", self.name)))
+            self._check_owner(self._api.find(build_path(KIND, "", self.name)))
 
     def acquire(self, *, timeout_s: float = _TIMEOUT_S) -> None:
-        """Create the definition if needed, register the namespace as a user, and wait until it is served.
+        """Create the definition if needed, register the namespace as its user, and wait until the cluster serves it.
 
         Raises
         ------
@@ -227,9 +228,9 @@ class SharedDefinition:
             raise PlatformError(f"the cluster does not serve {name} after {timeout_s:g} s; check its status")
 
     def _acquire_step(self, definition: Object, name: str) -> bool:
-        """Take the next step; return whether the definition is acquired."""
+        """Take the next step towards `acquire`; return whether none is left."""
         current = self._api.find(build_path(KIND, "", name))
-        self._refuse_others(current)
+        self._check_owner(current)
         user = {f"{USER}{self._namespace}": "yes"}
         try:
             if current is None:
@@ -243,15 +244,15 @@ class SharedDefinition:
             else:
                 return _is_established(current) and _list_objects(self._api, current) is not None
         except (Conflict, NotFound):
-            pass  # another episode changed it first
+            pass  # another episode has changed the definition first
         return False
 
     def release(self) -> None:
-        """Remove the definition unless others use it; call after removing the namespace. May be called twice."""
+        """Remove the definition unless other namespaces use it; call this after removing our namespace."""
         if self.name is not None:
             remove_unused(self._api, self.name)
 
-    def _refuse_others(self, definition: Object | None) -> None:
+    def _check_owner(self, definition: Object | None) -> None:
         if definition is not None and not _is_ours(definition):
             kind = definition["spec"]["names"]["kind"]
             raise PlatformError(
@@ -262,7 +263,7 @@ class SharedDefinition:
 
 
 def remove_unused(api: Api, name: str) -> bool:
-    """Remove our definition if no namespace uses it and it has no objects; return whether it was removed."""
+    """Remove our definition if it has no users and no objects; return whether it was removed."""
     for _ in range(_REMOVALS):
         definition = api.find(build_path(KIND, "", name))
         if definition is None or not _is_ours(definition) or definition["metadata"].get("deletionTimestamp"):
@@ -295,7 +296,7 @@ def _is_established(definition: Object) -> bool:
 
 
 def _list_objects(api: Api, definition: Object) -> list[Object] | None:
-    """Return at most one object of the defined kind, of any namespace; None if the kind is not served."""
+    """Return at most one object of the defined kind, from any namespace; None if the kind is not served."""
     spec = definition["spec"]
     version = next(entry["name"] for entry in spec["versions"] if entry["served"])
     try:

@@ -1,4 +1,4 @@
-"""Permissions that episodes need on a cluster, and checks of the kubeconfig's user."""
+"""List the permissions that episodes need on a cluster, and check whether the kubeconfig's user has them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
     folder
         Folder for working files: received logs and request results.
     journal
-        Records every change and its undo before the change.
+        Records every change and its undo operations before the change is made.
     episode
         Id of the episode, used as a label to find its namespaces after a crash.
     """
@@ -226,7 +226,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         )
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return by table how many seconds its source's clock is ahead of the collector's."""
+        """Return by table how many seconds the clock of its source is ahead of the collector's clock."""
         offsets: dict[str, float] = {}
         metrics = self.sources["metrics"]
         if isinstance(metrics, PrometheusSource):
@@ -239,7 +239,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
     def teardown(self) -> None:
         """Delete the namespaces with their objects and volumes; may be called twice.
 
-        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits for it.
+        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits until it has.
         """
         self._heartbeat.stop()
         self._logs.stop()

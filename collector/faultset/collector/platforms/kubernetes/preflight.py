@@ -1,4 +1,4 @@
-"""Checks, before a campaign, which operations on pods a cluster allows."""
+"""Check before a campaign which operations on pods a cluster allows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Forbidden(PlatformError):
 def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
     """Return the capabilities that this cluster lacks, with the reasons, and whether the node agent may run.
 
-    Starts the agent briefly in a separate namespace. If that is forbidden, tests a container inside a pod instead.
+    Starts the agent briefly in a separate namespace. If the cluster forbids it, tests an ephemeral container instead.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
     Raises
     ------
     PlatformError
-        The image is missing, or the cluster forbids such containers.
+        The image is missing, or the cluster forbids ephemeral containers.
     """
     image = app_image(RUNTIME_TAG, repository)
     with _namespace(api) as name:
@@ -136,7 +136,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
 
 @contextlib.contextmanager
 def _namespace(api: Api) -> Iterator[str]:
-    """Create a temporary namespace; its removal is not awaited."""
+    """Create a temporary namespace; delete it afterwards without waiting for its removal."""
     name = f"check-{secrets.token_hex(4)}"
     create_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
     try:

@@ -27,7 +27,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def open_objects(api: Api, app: AppSpec, namespace: str) -> Objects:
-    """Return access to an application's objects by the names of its services."""
+    """Return the objects of an application, which callers refer to by the names of its services."""
     names = {(kind, service.name): name for service in app.services.values() for kind, name in service.objects.items()}
     custom = app.operator.resource if app.operator else None
     return Objects(api, namespace, own_volumes=app.deployed is None, names=names, custom=custom)
@@ -71,7 +71,7 @@ def check_deployed(objects: Objects, app: AppSpec) -> None:
 class AppObjects(JournaledObjects):
     """The journaled objects of an application in its namespace.
 
-    In a recovery, without a platform, impairments are not lifted; their leases have expired.
+    Recovery uses this class without a platform. It need not lift impairments, because their leases have expired.
     """
 
     undo_timeout_s = 60.0
@@ -118,20 +118,20 @@ class AppObjects(JournaledObjects):
         raise PlatformError("networks can only be impaired while their episode runs")
 
     def _lift(self, pod: str) -> None:
-        """Do nothing: the lease expires."""
+        """Do nothing, because the lease has expired."""
 
     def _is_of_app(self, pod: Object) -> bool:
         return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
 
 
 INJECTOR_NOTE = "injector"
-"""Journal note of an episode whose injector is not our agents."""
+"""Journal note of an episode with an injector other than our agents."""
 
 
 def recover_episode(api: Api, path: Path) -> None:
     """Remove the namespaces of an abandoned episode; if it did not deploy the application, undo its changes.
 
-    Impairments by agents end with their lease. Chaos Mesh experiments are removed first, since their finalizers
+    Impairments by agents end with their leases. Chaos Mesh experiments are removed first, because their finalizers
     would block the removal of the namespace.
     """
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Records objects, events and logs of a namespace as they happen; resumes after interruptions."""
+"""Record objects, events and logs of a namespace as they change; recording resumes after interruptions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ WATCHED = (
 )
 _IGNORED = {("ConfigMap", "kube-root-ca.crt")}
 CHAOS_MESH_GROUP = "chaos-mesh.org"
-"""API group whose events are excluded from views, since they name the fault."""
+"""API group whose events are not recorded, because they name the fault."""
 _PAUSE_S = 0.5
 
 
 class Watch:
-    """Watches the objects of a kind in a thread and reports every change, including those during an interruption.
+    """Watches the objects of a kind in a thread; changes during an interruption are reported after it.
 
     Calls `on_change(kind, name, object)`; the object is None after deletion.
     """
@@ -117,7 +117,7 @@ class Observer:
     label_key
         Label that names the workload of an object.
     services
-        Names of all workloads; an object without a valid label belongs to the workload of the same name.
+        Names of all workloads; an object without a valid label belongs to the workload with the same name, if any.
     pod_changed
         Called with every new state of a pod.
     """
@@ -133,7 +133,7 @@ class Observer:
         self._watches: list[Watch] = []
 
     def start(self) -> None:
-        """Start watching; existing objects are recorded now."""
+        """Record the existing objects and start watching."""
         custom = () if self._objects.custom is None else (self._objects.custom.kind,)
         self._watches = [Watch(self._objects, kind, self._object_changed) for kind in (*WATCHED, *custom)]
         self._watches.append(Watch(self._objects, "Event", self._event_changed))
@@ -223,7 +223,8 @@ class Observer:
 def _event_time_ns(event: Mapping[str, Any]) -> int:
     """Return when the event happened.
 
-    Most timestamps are whole seconds. The time of arrival is more precise if it is within that second or the next.
+    Most timestamps are whole seconds. If the event arrives within that second or the next, the time of its arrival is
+    more precise.
     """
     stamp = event_time(event)
     if stamp and "." in stamp:
@@ -239,9 +240,9 @@ _LOG_PAUSE_S = 0.3
 
 
 class LogStreams:
-    """Reads the logs of all containers of a namespace, with a thread and a connection for each.
+    """Reads the logs of all containers of a namespace, with one thread and connection per container.
 
-    Files are `<folder>/<pod>/<container>/<restart>.log`, with the container runtime's timestamps.
+    Writes files `<folder>/<pod>/<container>/<restart>.log` with the container runtime's timestamps.
     """
 
     def __init__(self, api: Api, namespace: str, folder: Path):
@@ -257,9 +258,9 @@ class LogStreams:
             for status in container_statuses(pod):
                 restart, state = status["restartCount"], status.get("state", {})
                 if status.get("lastState", {}).get("terminated"):
-                    # in a back-off the restart count is still that of the ended run
-                    ended = restart if "waiting" in state else restart - 1
-                    self._follow(name, status["name"], max(ended, 0), previous=True)
+                    # during a back-off, the restart count is still that of the run that has ended
+                    last_run = restart if "waiting" in state else restart - 1
+                    self._follow(name, status["name"], max(last_run, 0), previous=True)
                 if "running" in state or "terminated" in state:
                     self._follow(name, status["name"], restart, previous=False)
 
@@ -285,30 +286,30 @@ class _Stream:
     """Reads the log of one run of a container."""
 
     def __init__(
-        self, api: Api, namespace: str, pod: str, container: str, path: Path, ended: threading.Event, previous: bool
+        self, api: Api, namespace: str, pod: str, container: str, path: Path, stop: threading.Event, previous: bool
     ):
         self._api, self._container, self._path = api, container, path
         self._log_path = f"{build_path('Pod', namespace, pod)}/log"
-        self._ended, self._over = ended, threading.Event()
+        self._stop, self._run_ended = stop, threading.Event()
         self._last = ""
         self._previous = previous
         if previous:
-            self._over.set()
+            self._run_ended.set()
         self.thread = threading.Thread(target=self._read, name=f"logs-{pod}", daemon=True)
         self.thread.start()
 
     def finish(self) -> None:
         """Read the rest from the previous log, since the container has restarted."""
-        if not self._over.is_set():
+        if not self._run_ended.is_set():
             self._previous = True
-            self._over.set()
+            self._run_ended.set()
 
     def _read(self) -> None:
         with self._path.open("ab", buffering=0) as file:
-            while not self._ended.is_set():
-                was_over = self._over.is_set()
+            while not self._stop.is_set():
+                had_ended = self._run_ended.is_set()
                 query: dict[str, Any] = {"container": self._container, "timestamps": True}
-                query["previous" if was_over and self._previous else "follow"] = True
+                query["previous" if had_ended and self._previous else "follow"] = True
                 if self._last:
                     query["sinceTime"] = self._last
                 last_stamp = self._last
@@ -319,31 +320,30 @@ class _Stream:
                     return
                 except PlatformError:
                     # the container of this run has not started or is gone
-                    if was_over:
+                    if had_ended:
                         return
-                if was_over or self._is_gone():
+                if had_ended or self._is_gone():
                     return
-                self._ended.wait(_LOG_PAUSE_S)
+                self._stop.wait(_LOG_PAUSE_S)
 
     def _is_gone(self) -> bool:
-        """Return whether the pod is gone, and record whether the container's run has ended."""
+        """Return whether the pod is gone, and note whether the container's run has ended."""
         try:
             pod = self._api.get(self._log_path.removesuffix("/log"))
         except PlatformError:
-            return not self._ended.wait(_LOG_PAUSE_S) and self._over.is_set()
+            return not self._stop.wait(_LOG_PAUSE_S) and self._run_ended.is_set()
         for container in container_statuses(pod):
             if container["name"] == self._container:
                 if container["restartCount"] > int(self._path.stem):
                     self._previous = True
-                    self._over.set()
-                    return False
-                if "terminated" in container.get("state", {}):
-                    self._over.set()
-                    return False
+                    self._run_ended.set()
+                elif "terminated" in container.get("state", {}):
+                    self._run_ended.set()
+                return False
         return False
 
     def _write(self, file: Any, line: bytes, last_stamp: str) -> None:
-        """Append a line unless it was already read, since `sinceTime` has a resolution of one second."""
+        """Append a line unless it was already read; `sinceTime` has a resolution of one second."""
         stamp, space, text = line.partition(b" ")
         if not space or len(stamp) < 20 or stamp.decode(errors="replace") <= last_stamp:
             return

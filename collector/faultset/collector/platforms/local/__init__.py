@@ -1,1 +1,1 @@
-"""The embedded platform: applications as processes of this machine."""
+"""The embedded platform, which runs applications as processes on this machine."""

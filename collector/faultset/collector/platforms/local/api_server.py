@@ -1,4 +1,4 @@
-"""Serves the object store on a Unix socket, with the parts of the Kubernetes API that operators use."""
+"""Serve the object store on a Unix socket, through the parts of the Kubernetes API that operators use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_BODY = 4 << 20
 
 
 class _Target(NamedTuple):
-    """The kind, object or status that a path names."""
+    """The target of a request: a kind, one of its objects, or a subresource such as the object's status."""
 
     kind: str
     name: str | None
@@ -71,11 +71,11 @@ class ObjectApi:
         self._store, self._events = store, events
 
     def answer(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return status and document for a request."""
+        """Return the status code and the document that answer a request."""
         url = urlsplit(path)
         try:
             target = self._parse_path(url.path)
-            return self._answers()[method](target, dict(parse_qsl(url.query)), body)
+            return self._handlers()[method](target, dict(parse_qsl(url.query)), body)
         except _Refusal as error:
             return _build_status(error.status, error.reason, str(error))
         except ObjectNotFound as error:
@@ -87,7 +87,7 @@ class ObjectApi:
         except (KeyError, TypeError, AttributeError) as error:
             return _build_status(400, "BadRequest", f"the object is incomplete: {error!r}")
 
-    def _answers(self) -> dict[str, Callable[[_Target, Mapping[str, str], Any], tuple[int, Any]]]:
+    def _handlers(self) -> dict[str, Callable[[_Target, Mapping[str, str], Any], tuple[int, Any]]]:
         return {
             "GET": self._read, "POST": self._create, "PUT": self._replace, "PATCH": self._patch,
             "DELETE": self._delete,
@@ -108,17 +108,17 @@ class ObjectApi:
         return 201, self._store.create({key: value for key, value in body.items() if key != "status"})
 
     def _replace(self, target: _Target, query: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        current = self._store.get(target.kind, _required(target))
+        current = self._store.get(target.kind, _require_name(target))
         if target.subresource == "status":
             self._store.set_status(target.kind, current["metadata"]["name"], body.get("status", {}))
             return 200, self._store.get(target.kind, current["metadata"]["name"])
         return 200, self._store.apply(body)
 
     def _patch(self, target: _Target, query: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        return 200, self._store.patch(target.kind, _required(target), body)
+        return 200, self._store.patch(target.kind, _require_name(target), body)
 
     def _delete(self, target: _Target, query: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        self._store.delete(target.kind, _required(target))
+        self._store.delete(target.kind, _require_name(target))
         return _build_status(200, "Deleted", "")
 
     def _parse_path(self, path: str) -> _Target:
@@ -136,7 +136,7 @@ class ObjectApi:
         return _Target(kind, name, subresource)
 
     def _kinds(self) -> dict[tuple[str, str], str]:
-        """Return the kinds by API version and plural: built-in ones and custom resources in the store."""
+        """Return the kinds by API version and plural: built-in kinds and custom resources defined in the store."""
         kinds = {(entry.api_version, entry.plural): entry.kind for entry in KINDS}
         for definition in self._store.each("CustomResourceDefinition"):
             spec = definition["spec"]
@@ -177,7 +177,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def _required(target: _Target) -> str:
+def _require_name(target: _Target) -> str:
     if target.name is None:
         raise _Refusal(405, "MethodNotAllowed", "the request must name an object")
     return target.name

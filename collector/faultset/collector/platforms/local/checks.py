@@ -1,4 +1,4 @@
-"""Requirements of the embedded platform on this machine."""
+"""Check whether this machine meets the requirements of the embedded platform."""
 
 from __future__ import annotations
 
@@ -27,15 +27,25 @@ def episode_capacity() -> int:
 
 def check_machine() -> list[Requirement]:
     """Return the result of every check."""
-    return [_system(), _redis(), _original_stores(), _addresses(), _proc(), _memory(), _disk(), _cores(), _load()]
+    return [
+        _check_system(),
+        _check_redis(),
+        _list_original_stores(),
+        _check_addresses(),
+        _check_proc(),
+        _check_memory(),
+        _check_disk(),
+        _count_cores(),
+        _measure_load(),
+    ]
 
 
-def _system() -> Requirement:
+def _check_system() -> Requirement:
     ok = sys.platform == "linux"
     return Requirement("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
 
 
-def _redis() -> Requirement:
+def _check_redis() -> Requirement:
     from faultset.collector.runtime.stores.redis_driver import redis_programs
 
     try:
@@ -44,7 +54,7 @@ def _redis() -> Requirement:
         return Requirement("Redis server", False, "none", str(error))
 
 
-def _original_stores() -> Requirement:
+def _list_original_stores() -> Requirement:
     """List the servers that `--stores original` would use; they are optional."""
     from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 
@@ -52,7 +62,7 @@ def _original_stores() -> Requirement:
     return Requirement("original stores", True, ", ".join(locations), "")
 
 
-def _addresses() -> Requirement:
+def _check_addresses() -> Requirement:
     try:
         with socket.socket() as probe:
             probe.bind(("127.200.1.1", 0))
@@ -61,17 +71,17 @@ def _addresses() -> Requirement:
     return Requirement("addresses 127.0.0.0/8", True, "can be bound", "")
 
 
-def _proc() -> Requirement:
+def _check_proc() -> Requirement:
     ok = Path(f"/proc/{os.getpid()}/stat").exists()
     return Requirement("/proc", ok, "readable" if ok else "absent", "mount proc on /proc")
 
 
-def _memory() -> Requirement:
+def _check_memory() -> Requirement:
     free = psutil.virtual_memory().available // 2**20
     return Requirement("free memory", free >= MIN_MEMORY_MIB, f"{free} MiB", f"free at least {MIN_MEMORY_MIB} MiB")
 
 
-def _disk() -> Requirement:
+def _check_disk() -> Requirement:
     folder = tempfile.gettempdir()
     free = psutil.disk_usage(folder).free // 2**20
     return Requirement(
@@ -79,12 +89,12 @@ def _disk() -> Requirement:
     )
 
 
-def _cores() -> Requirement:
+def _count_cores() -> Requirement:
     cores = len(os.sched_getaffinity(0))
     return Requirement("cores", True, f"{cores}; collect runs up to {episode_capacity()} episodes concurrently", "")
 
 
-def _load() -> Requirement:
+def _measure_load() -> Requirement:
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     state = f"load average {load:.1f} over the last minute"
     if load > cores:

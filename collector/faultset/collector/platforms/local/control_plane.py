@@ -51,16 +51,16 @@ _MAX_ROUNDS = 100
 
 
 class ControlPlane:
-    """Starts the node, the relay and telemetry, and applies changes of objects to them.
+    """Starts the node, the relay and telemetry, and sends them changes of objects.
 
-    `lock` must be held to use `cluster`. The processes end with the program, even after SIGKILL.
+    Callers that use `cluster` must hold `lock`. The processes end with the program, even after SIGKILL.
 
     Parameters
     ----------
     root
         Folder for working files; files of an earlier run are removed.
     create_cluster
-        Creates the cluster for a block of addresses.
+        Creates the cluster, given its block of addresses.
     seed
         Seed of the relay.
     step_s
@@ -83,8 +83,8 @@ class ControlPlane:
         self.addresses = AddressBlock()
         self.cluster = create_cluster(self.addresses)
         self.impairments: dict[str, Impairment] = {}
-        self.packets_before: dict[str, int] = {}
-        self.acts_from_s: dict[str, float] = {}
+        self.initial_packets: dict[str, int] = {}
+        self.onset_s: dict[str, float] = {}
         self.jobs: dict[str, int | None] = {}
         self.worst_delay_s = 0.0
         self._seed, self._step_s, self._telemetry = seed, step_s, telemetry
@@ -105,7 +105,7 @@ class ControlPlane:
         self.clean(records=True)
         for name in ("bin", "logs", "processes"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        self._sockets = _socket_folder(self.root)
+        self._sockets = _create_socket_folder(self.root)
         api = self._sockets / "api" / "api.sock"
         self._api = ApiHttpServer(api, self.cluster.store, self.cluster.events, self.lock)
         self.cluster.context.api_socket = str(api)
@@ -129,7 +129,7 @@ class ControlPlane:
         self.addresses.release()
 
     def clean(self, *, records: bool = False) -> None:
-        """Remove the working files; logs and load results only if `records`."""
+        """Remove the working files, and with `records` also the logs and load results."""
         for name in (*_SCRATCH, *(_RECORDS if records else ())):
             path = self.root / name
             if path.is_dir() and not path.is_symlink():
@@ -176,7 +176,7 @@ class ControlPlane:
         return self._worker
 
     def settle(self) -> None:
-        """Run the controllers until nothing is due, and publish the result; needs `lock`."""
+        """Run the controllers until nothing is due, and publish the result; the caller must hold `lock`."""
         for _ in range(_MAX_ROUNDS):
             if not self.cluster.due:
                 break
@@ -187,7 +187,7 @@ class ControlPlane:
         self.publish()
 
     def publish(self) -> None:
-        """Send changes to the relay, telemetry and the containers; needs `lock`."""
+        """Send changes to the relay, telemetry and the containers; the caller must hold `lock`."""
         store = self.cluster.store
         if store.version == self._published_version:
             return
@@ -203,7 +203,7 @@ class ControlPlane:
             self._publish("state", state, lambda request: self.call("telemetry", request))
 
     def publish_routes(self) -> None:
-        """Send routes and impairments to the relay; needs `lock`."""
+        """Send routes and impairments to the relay; the caller must hold `lock`."""
         configuration = build_relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
         self._publish("routes", configuration, self._configure_relay)
 
@@ -239,7 +239,6 @@ class ControlPlane:
     def _start_processes(self) -> None:
         node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
         relay = self._launch("relay", f"{_PACKAGE}.relay.process:main", [self._seed])
-        started = [node, relay]
         if self._telemetry:
             folder = str(self.root / "telemetry")
             arguments = [
@@ -250,8 +249,8 @@ class ControlPlane:
                 self._step_s,
                 folder,
             ]
-            started.append(self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments))
-        for process in started:
+            self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments)
+        for process in self._processes:
             self._channels[process.name] = process.connect()
         for name in ("commands", "reports"):
             self._channels[name] = node.connect()
@@ -267,8 +266,8 @@ class ControlPlane:
         reports = self._channels["reports"].call(PollExits(timeout_s=timeout_s))
         self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
         with self.lock:
-            for answer in self.worker.prober.results():
-                self.cluster.handle(answer)
+            for result in self.worker.prober.results():
+                self.cluster.handle(result)
             for report in reports:
                 if isinstance(report, JobExited):
                     self.jobs[report.job] = report.exit_code
@@ -299,7 +298,7 @@ class ControlPlane:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _socket_folder(root: Path) -> Path:
+def _create_socket_folder(root: Path) -> Path:
     folder = root / "sockets"
     if len(os.fsencode(folder / "telemetry.sock")) > _LONGEST_SOCKET_PATH:
         return Path(tempfile.mkdtemp(prefix="faultset-"))
@@ -324,8 +323,8 @@ class PodNetworks:
         """Impair a pod, replacing an earlier impairment."""
         with self._plane.lock:
             self._plane.impairments[pod] = impairment
-            self._plane.packets_before[pod] = self._count(pod, impairment)
-            self._plane.acts_from_s[pod] = time.monotonic() + impairment.delay_s
+            self._plane.initial_packets[pod] = self._count(pod, impairment)
+            self._plane.onset_s[pod] = time.monotonic() + impairment.delay_s
             self._plane.publish_routes()
 
     def lift(self, pod: str) -> None:
@@ -335,15 +334,15 @@ class PodNetworks:
             self._plane.publish_routes()
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets were impaired since the impairment started; 0 without one."""
+        """Return how many packets have been impaired since the impairment started; 0 without an impairment."""
         with self._plane.lock:
             impairment = self._plane.impairments.get(pod)
             if impairment is None:
                 return 0
             packets = self._count(pod, impairment)
-            if time.monotonic() < self._plane.acts_from_s.get(pod, 0.0):
-                self._plane.packets_before[pod] = packets
-            return max(0, packets - self._plane.packets_before[pod])
+            if time.monotonic() < self._plane.onset_s.get(pod, 0.0):
+                self._plane.initial_packets[pod] = packets
+            return max(0, packets - self._plane.initial_packets[pod])
 
     def _count(self, pod: str, impairment: Impairment) -> int:
         if type(impairment) not in _COUNTERS:

@@ -14,7 +14,7 @@ from faultset.core.errors import PlatformError
 
 
 class LocalHost:
-    """This machine. Processes die with their collector, so nothing needs to be undone later."""
+    """This machine; all processes of an episode end with their collector, so nothing is left to undo."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = True
@@ -24,7 +24,7 @@ class LocalHost:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Empty: there is only one machine."""
+        """Return no settings, because there is only one machine."""
         return {}
 
     def requirements(self) -> list[Requirement]:
@@ -46,7 +46,7 @@ class LocalHost:
         return episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return nothing: this machine supports all capabilities."""
+        """Return an empty mapping, because this machine supports all capabilities."""
         return {}
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
@@ -64,11 +64,11 @@ class LocalHost:
         return LocalPlatform(app, folder, journal=journal, seed=seed, step_s=step_s)
 
     def await_removal(self, episodes: Collection[str]) -> None:
-        """Do nothing: teardown leaves nothing behind."""
+        """Do nothing, because teardown leaves nothing behind."""
 
     def undo_abandoned(self, journal: Path) -> None:
-        """Do nothing: the processes have died with their collector."""
+        """Do nothing, because the processes ended with their collector."""
 
     def remove_orphans(self) -> list[str]:
-        """Return nothing: processes never outlive their collector."""
+        """Return an empty list, because processes never outlive their collector."""
         return []

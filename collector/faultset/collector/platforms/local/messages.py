@@ -12,7 +12,7 @@ from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Ho
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerProcess(Message):
-    """The first process of a started container, or the reason of a failure."""
+    """The main process of a started container, or the reason why it did not start."""
 
     pid: int | None = None
     started_ns: int | None = None
@@ -61,7 +61,7 @@ class JobExited(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PollExits(Request[tuple[ContainerExited | JobExited, ...]]):
-    """Return ended containers and jobs; wait at most `timeout_s` if there are none."""
+    """Return the containers and jobs that have ended; wait up to `timeout_s` if there are none."""
 
     timeout_s: float
 
@@ -99,7 +99,7 @@ class ContainerSample(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSamples(Request[tuple[ContainerSample, ...]]):
-    """Return the last reading of all running containers, which are read at irregular times.
+    """Return the latest samples of all running containers, which the node reads at irregular times.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class RunJob(Request[int]):
 
 @dataclass(frozen=True, kw_only=True)
 class SignalJob(Request[bool]):
-    """Send a signal to a process outside pods; return whether it runs."""
+    """Send a signal to a process outside pods; return whether the process is running."""
 
     name: str
     signal: str
@@ -194,7 +194,7 @@ class ConfigureRelay(Request[RelayState]):
     pods
         Pod names by address.
     seed
-        Restarts the random draws if it differs from the current seed; None keeps it.
+        Seed of the random losses; the current seed or None continues the running sequence.
     """
 
     pods: dict[str, str]
@@ -217,7 +217,7 @@ class PodCounters(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadImpairedCounts(Request[dict[str, int]]):
-    """Return by pod how many requests or packets were impaired since it was first configured."""
+    """Return by pod how many requests or packets have been impaired since the pod was first configured."""
 
 
 @dataclass(frozen=True, kw_only=True)

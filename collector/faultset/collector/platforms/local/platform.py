@@ -1,4 +1,4 @@
-"""The embedded platform: an application as processes of this machine, controlled by Kubernetes objects."""
+"""The embedded platform: runs an application as processes on this machine, controlled by Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Load:
     app
         The application whose entry receives the requests.
     folder
-        Folder for its results and log.
+        Folder for the results and the log of the load.
     """
 
     def __init__(self, plane: ControlPlane, app: AppSpec, folder: Path):
@@ -144,15 +144,15 @@ class LocalPlatform(JournaledPlatform):
     app
         The application.
     folder
-        Folder for working files; `deploy` removes those of an earlier run, `teardown` removes all.
+        Folder for working files; `deploy` removes files of an earlier run.
     journal
-        Records every change and its undo before the change.
+        Records every change and its undo operations before the change is made.
     seed
         Seed of pod names and packet losses.
     step_s
         Interval of metrics in seconds.
     back_off_factor
-        Factor on the kubelet's back-off delays; 1 for those of a real cluster.
+        Multiplies the kubelet's back-off delays; with 1 they are those of a real cluster.
     telemetry
         Whether to collect metrics and spans.
     """

@@ -1,4 +1,4 @@
-"""Addresses, the relay's routes, scrape targets and state metrics, computed from the Kubernetes objects."""
+"""Allocate addresses, and compute the relay's routes, scrape targets and state metrics from Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _RELAYED_OFFSET = 100
 
 
 class AddressBlock:
-    """The addresses 127.A.0.0/16 of an episode, reserved by a socket that listens on the last one.
+    """The addresses 127.NUMBER.0.0/16 of an episode; a socket that listens on one of them reserves the block.
 
     Parameters
     ----------
     number
-        A; None for any free block.
+        Number of the block; None for any free block.
 
     Raises
     ------
     PlatformError
-        The block, or every block, is in use.
+        The block is in use, or all blocks are.
     """
 
     def __init__(self, number: int | None = None):
-        choices = [number] if number is not None else _shuffled_blocks()
+        choices = [number] if number is not None else _shuffle_blocks()
         for choice in choices:
             reservation = _reserve(choice)
             if reservation is not None:
@@ -95,7 +95,7 @@ class AddressBlock:
         return f"127.{self.number}.{1 + block}.{1 + last}"
 
     @staticmethod
-    def relayed(pod_address: str) -> str:
+    def relay_address(pod_address: str) -> str:
         """Return the address on which the relay forwards to a single pod."""
         first, number, block, last = pod_address.split(".")
         return f"{first}.{number}.{int(block) + _RELAYED_OFFSET}.{last}"
@@ -119,8 +119,8 @@ class AddressBlock:
         self._socket.close()
 
 
-def _shuffled_blocks() -> list[int]:
-    """Return the blocks in a different order in every process, so that a freed block is not reused at once."""
+def _shuffle_blocks() -> list[int]:
+    """Return the blocks in a random order, so that a freed block is rarely reused immediately."""
     blocks = list(range(FIRST_BLOCK, LAST_BLOCK + 1))
     random.Random(f"{os.getpid()} {os.times().elapsed}").shuffle(blocks)
     return blocks
@@ -151,7 +151,7 @@ def build_relay_configuration(
             name, address = pod["metadata"]["name"], pod["status"]["podIP"]
             target = RelayTarget(pod=name, ip=address, port=port)
             routes.append(
-                RelayRoute(name=f"metrics of {name}", ip=addresses.relayed(address), port=port, targets=(target,))
+                RelayRoute(name=f"metrics of {name}", ip=addresses.relay_address(address), port=port, targets=(target,))
             )
     return ConfigureRelay(
         pods={pod["status"]["podIP"]: pod["metadata"]["name"] for pod in _addressed_pods(store)},
@@ -187,7 +187,7 @@ def _pod_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
         ip = pod["status"]["podIP"]
         for port in service["spec"].get("ports", []):
             targets = (RelayTarget(pod=pod["metadata"]["name"], ip=ip, port=target_port(port, pod)),)
-            address, number = AddressBlock.relayed(ip), int(port["port"])
+            address, number = AddressBlock.relay_address(ip), int(port["port"])
             routes.append(RelayRoute(name=f"{name}:{number}", ip=address, port=number, targets=targets))
     return routes
 
@@ -207,7 +207,7 @@ def list_named_pods(store: ObjectStore, service: Object) -> Iterator[tuple[str, 
 def build_scrape_targets(
     store: ObjectStore, addresses: AddressBlock, service_of: Callable[[Mapping[str, Any]], str | None]
 ) -> tuple[ScrapeTarget, ...]:
-    """Return the pods that the telemetry process observes."""
+    """Return the pods of the application with the addresses of their metrics."""
     targets = []
     for pod in _addressed_pods(store):
         port = read_scrape_port(pod)
@@ -216,21 +216,21 @@ def build_scrape_targets(
                 pod=pod["metadata"]["name"],
                 service=service_of(pod),
                 container=pod["spec"]["containers"][0]["name"],
-                address=None if port is None else (addresses.relayed(pod["status"]["podIP"]), port),
+                address=None if port is None else (addresses.relay_address(pod["status"]["podIP"]), port),
             )
         )
     return tuple(targets)
 
 
 def build_hosts(store: ObjectStore) -> dict[str, str]:
-    """Return host name -> address of all Services and of the named pods of headless Services."""
+    """Return the addresses of all Services and of named pods of headless Services, by host name."""
     addresses: dict[str, str] = {}
     for service in store.each("Service"):
         name, address = service["metadata"]["name"], service["spec"].get("clusterIP")
         if address and address != HEADLESS:
             addresses[name] = address
         for pod_name, pod in list_named_pods(store, service):
-            addresses[pod_name] = AddressBlock.relayed(pod["status"]["podIP"])
+            addresses[pod_name] = AddressBlock.relay_address(pod["status"]["podIP"])
             addresses.setdefault(name, addresses[pod_name])
     return addresses
 
@@ -274,7 +274,7 @@ def build_state_samples(
 _Sample = tuple[str, str | None, str | None, dict[str, str], float]
 
 
-def _deployment(deployment: Object) -> Iterator[_Sample]:
+def _sample_deployment(deployment: Object) -> Iterator[_Sample]:
     labels = {"deployment": deployment["metadata"]["name"]}
     status = deployment.get("status", {})
     values = {
@@ -291,7 +291,7 @@ def _deployment(deployment: Object) -> Iterator[_Sample]:
         yield metric, None, None, labels, value
 
 
-def _stateful_set(stateful_set: Object) -> Iterator[_Sample]:
+def _sample_stateful_set(stateful_set: Object) -> Iterator[_Sample]:
     labels = {"statefulset": stateful_set["metadata"]["name"]}
     status = stateful_set.get("status", {})
     values = {
@@ -308,13 +308,13 @@ def _stateful_set(stateful_set: Object) -> Iterator[_Sample]:
         yield metric, None, None, labels, value
 
 
-def _replica_set(replica_set: Object) -> Iterator[_Sample]:
+def _sample_replica_set(replica_set: Object) -> Iterator[_Sample]:
     labels = {"replicaset": replica_set["metadata"]["name"]}
     yield "kube_replicaset_spec_replicas", None, None, labels, replica_set["spec"]["replicas"]
     yield "kube_replicaset_status_ready_replicas", None, None, labels, replica_set["status"].get("readyReplicas", 0)
 
 
-def _pod(pod: Object) -> Iterator[_Sample]:
+def _sample_pod(pod: Object) -> Iterator[_Sample]:
     name, status = pod["metadata"]["name"], pod.get("status", {})
     phase = status.get("phase", "Pending")
     for possible in POD_PHASES:
@@ -326,10 +326,10 @@ def _pod(pod: Object) -> Iterator[_Sample]:
     unschedulable = conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
     yield "kube_pod_status_unschedulable", name, None, {}, unschedulable
     for container in status.get("containerStatuses", []):
-        yield from _container(name, container)
+        yield from _sample_container(name, container)
 
 
-def _container(pod: str, status: dict[str, Any]) -> Iterator[_Sample]:
+def _sample_container(pod: str, status: dict[str, Any]) -> Iterator[_Sample]:
     name, state = status["name"], status["state"]
     yield "kube_pod_container_status_restarts_total", pod, name, {}, status["restartCount"]
     yield "kube_pod_container_status_ready", pod, name, {}, status["ready"]
@@ -346,21 +346,21 @@ def _container(pod: str, status: dict[str, Any]) -> Iterator[_Sample]:
         yield "kube_pod_container_status_last_terminated_exitcode", pod, name, {}, last["exitCode"]
 
 
-def _endpoints(endpoints: Object) -> Iterator[_Sample]:
+def _sample_endpoints(endpoints: Object) -> Iterator[_Sample]:
     subsets = endpoints.get("subsets") or []
     for ready, field in (("true", "addresses"), ("false", "notReadyAddresses")):
         count = sum(len(subset.get(field) or ()) for subset in subsets)
         yield "kube_endpoint_address", None, None, {"endpoint": endpoints["metadata"]["name"], "ready": ready}, count
 
 
-def _claim(claim: Object) -> Iterator[_Sample]:
+def _sample_claim(claim: Object) -> Iterator[_Sample]:
     phase = claim.get("status", {}).get("phase")
     for possible in CLAIM_PHASES:
         labels = {"persistentvolumeclaim": claim["metadata"]["name"], "phase": possible}
         yield "kube_persistentvolumeclaim_status_phase", None, None, labels, possible == phase
 
 
-def _volume(volume: Object) -> Iterator[_Sample]:
+def _sample_volume(volume: Object) -> Iterator[_Sample]:
     phase = volume.get("status", {}).get("phase")
     for possible in VOLUME_PHASES:
         labels = {"persistentvolume": volume["metadata"]["name"], "phase": possible}
@@ -368,11 +368,11 @@ def _volume(volume: Object) -> Iterator[_Sample]:
 
 
 _SAMPLES: dict[str, Callable[[Object], Iterator[_Sample]]] = {
-    "Deployment": _deployment,
-    "StatefulSet": _stateful_set,
-    "ReplicaSet": _replica_set,
-    "Pod": _pod,
-    "Endpoints": _endpoints,
-    "PersistentVolumeClaim": _claim,
-    "PersistentVolume": _volume,
+    "Deployment": _sample_deployment,
+    "StatefulSet": _sample_stateful_set,
+    "ReplicaSet": _sample_replica_set,
+    "Pod": _sample_pod,
+    "Endpoints": _sample_endpoints,
+    "PersistentVolumeClaim": _sample_claim,
+    "PersistentVolume": _sample_volume,
 }

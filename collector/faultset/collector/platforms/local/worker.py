@@ -1,4 +1,4 @@
-"""Executes the kubelet's commands: calls the node, probes containers and mounts folders."""
+"""Execute the kubelet's commands: call the node, probe containers and mount folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import queue
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from faultset.collector.platforms.cluster.context import (
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.cluster.pods import image_repository
 from faultset.collector.platforms.local.messages import SpawnContainer
-from faultset.collector.platforms.local.node.processes import PAUSE, search_path
+from faultset.collector.platforms.local.node.processes import PAUSE, build_search_path
 from faultset.collector.platforms.objects import container_statuses, is_ready
 from faultset.collector.runtime.environment import VARIABLE as MOUNTS
 from faultset.collector.spec.containers import DATA_PATH, PAUSE_REPOSITORY, SPEC_PATH
@@ -44,14 +44,14 @@ _PROBE_THREADS = 4
 
 
 class Prober:
-    """Probes containers in threads; `results` returns the results."""
+    """Probes containers in threads."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_PROBE_THREADS, thread_name_prefix="prober")
         self._results: queue.SimpleQueue[ProbeResult] = queue.SimpleQueue()
 
     def submit(self, probe: ProbeContainer) -> None:
-        """Probe a container once a thread is free."""
+        """Start a probe as soon as a thread is free."""
         self._pool.submit(self._probe, probe)
 
     def results(self) -> Iterator[ProbeResult]:
@@ -158,7 +158,7 @@ class Volumes:
     Parameters
     ----------
     root
-        Parent folder. Folders in `pods` are removed with their pods, those in `volumes` with the episode.
+        Parent folder. Folders in `pods` are removed with their pods, folders in `volumes` with the episode.
     """
 
     def __init__(self, root: Path):
@@ -197,7 +197,7 @@ class Volumes:
         Parameters
         ----------
         has_successor
-            Whether another pod of that name already uses its folder.
+            Whether another pod of the same name already uses the folder.
         """
         if not has_successor:
             shutil.rmtree(self._root / "pods" / pod, ignore_errors=True)
@@ -207,8 +207,7 @@ class Volumes:
         return self._root / "pods" / pod / container / "mounts" / path.strip("/")
 
 
-def _write_files(folder: Path, files: dict[str, str] | object) -> None:
-    assert isinstance(files, dict)
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in set(os.listdir(folder)) - set(files):
         (folder / name).unlink()
@@ -234,10 +233,10 @@ class Worker:
         self._volumes = Volumes(root)
         self._pods: dict[str, str] = {}
         self._starts: dict[tuple[str, str], int] = {}
-        inherited = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
-        self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in inherited}
+        names = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+        self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in names}
         self.environment |= {
-            "PATH": search_path(root / "bin"),
+            "PATH": build_search_path(root / "bin"),
             "PYTHONPATH": environment()["PYTHONPATH"],
             "PYTHONUNBUFFERED": "1",
             "FAULTSET_HOSTS": str(root / "hosts.json"),
@@ -261,7 +260,7 @@ class Worker:
         return None
 
     def log_file(self, pod: str, container: str) -> Path:
-        """Return the log of a container's last start; starts are counted across pods of the same name."""
+        """Return the log of a container's latest start, which is numbered across all pods of the same name."""
         return self._root / "logs" / pod / container / f"{max(0, self._starts.get((pod, container), 0) - 1)}.log"
 
     def _start(self, command: StartContainer) -> Report:

@@ -22,7 +22,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     path_of_experiment,
     remove_all,
 )
-from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, refused_samples
+from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, find_refused_samples
 from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
 from faultset.collector.platforms.kubernetes.client import Api, build_path
 from faultset.collector.platforms.kubernetes.images import app_image
@@ -80,8 +80,8 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(api: Api) -> Iterator[Bench]:
-    if missing := find_installation(api).missing:
-        pytest.skip(f"needs Chaos Mesh: {missing}")
+    if problem := find_installation(api).problem:
+        pytest.skip(f"needs Chaos Mesh: {problem}")
     name = f"chaos-{secrets.token_hex(3)}"
     made = Bench(api=api, app=name, control=f"{name}-control")
     for namespace in (made.app, made.control):
@@ -106,7 +106,7 @@ def impairer(bench: Bench) -> Iterator[ChaosMeshImpairer]:
 
 
 def test_every_experiment_would_be_taken(bench: Bench) -> None:
-    assert refused_samples(bench.api) == {}
+    assert find_refused_samples(bench.api) == {}
 
 
 def test_a_partition_lets_nothing_through_until_it_is_lifted(bench: Bench, impairer: ChaosMeshImpairer) -> None:

@@ -14,7 +14,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.installation import (
     NETEM,
     ROLE_RULES,
     SAMPLES,
-    chaos_mesh_rows,
+    check_chaos_mesh,
     check_installation,
     unsupported_by_chaos_mesh,
 )
@@ -31,7 +31,7 @@ def api(chaos_mesh: Any, connect: Callable[..., Api]) -> Api:
 
 def test_a_whole_chaos_mesh_lacks_nothing_and_is_not_touched(api: Api, chaos_mesh: Any) -> None:
     check_installation(api)
-    rows = {row.check: row for row in chaos_mesh_rows(api, needed=True)}
+    rows = {row.check: row for row in check_chaos_mesh(api, needed=True)}
     assert all(row.ok for row in rows.values()), rows
     assert rows["Chaos Mesh"].found == "3 kinds, 1 of 1 controllers and 1 of 1 daemons ready"
     assert rows["experiments of Chaos Mesh"].found == f"accepts {', '.join(SAMPLES)}"
@@ -41,8 +41,8 @@ def test_a_whole_chaos_mesh_lacks_nothing_and_is_not_touched(api: Api, chaos_mes
 
 def test_a_cluster_without_it_is_one_row_when_it_is_asked_for_and_none_otherwise(api: Api, chaos_mesh: Any) -> None:
     chaos_mesh.kinds = ()
-    assert chaos_mesh_rows(api, needed=False) == []
-    [row] = chaos_mesh_rows(api, needed=True)
+    assert check_chaos_mesh(api, needed=False) == []
+    [row] = check_chaos_mesh(api, needed=True)
     assert unmet([row]) == [row]
     assert "does not serve chaos-mesh.org" in row.found
     assert "omit --injector" in row.remedy
@@ -59,8 +59,8 @@ def test_a_user_who_may_not_look_is_told_so_only_when_it_is_asked_for(
         return chaos_mesh(method, path, params, body)
 
     api = connect(forbidden)
-    assert chaos_mesh_rows(api, needed=False) == []
-    [row] = chaos_mesh_rows(api, needed=True)
+    assert check_chaos_mesh(api, needed=False) == []
+    [row] = check_chaos_mesh(api, needed=True)
     assert "pods is forbidden" in row.found
     assert row.remedy == "allow the user to list pods"
 
@@ -71,7 +71,7 @@ def test_a_user_who_may_not_look_is_told_so_only_when_it_is_asked_for(
 )
 def test_pods_of_it_that_are_not_ready_are_said(api: Api, chaos_mesh: Any, unready: str, said: str) -> None:
     chaos_mesh.unready = (unready,)
-    [row] = chaos_mesh_rows(api, needed=False)
+    [row] = check_chaos_mesh(api, needed=False)
     assert said in row.found
     assert not row.ok
     assert unmet([row]) == []
@@ -90,7 +90,7 @@ def test_what_the_api_server_refuses_and_what_needs_netem_cannot_be_done(api: Ap
     assert found.keys() == {"course", *NETEM, "bandwidth", "pod-failure"}
     assert found["loss"] == "Chaos Mesh uses netem for loss, and this cluster cannot do delay: no netem"
     assert found["bandwidth"].startswith("Chaos Mesh refuses bandwidth: ")
-    row = chaos_mesh_rows(api, needed=True)[-1]
+    row = check_chaos_mesh(api, needed=True)[-1]
     assert (row.ok, row.needed) == (False, False)
     assert "not bandwidth: " in row.found
 

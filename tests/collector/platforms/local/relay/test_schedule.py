@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from faultset.collector.platforms.local.relay.pods import CLEAR, Flow, FlowStep, Link, packets
+from faultset.collector.platforms.local.relay.pods import CLEAR, Flow, FlowStep, Link, count_packets
 
 CUT = Link(cut=True)
 
@@ -40,7 +40,7 @@ def retries(flow: Flow, link: Link, count: int) -> list[float]:
 
 @pytest.mark.parametrize(("size", "count"), [(0, 1), (1, 1), (1448, 1), (1449, 2), (14480, 10)])
 def test_bytes_travel_in_packets_of_1448(size: int, count: int) -> None:
-    assert packets(size) == count
+    assert count_packets(size) == count
 
 
 def test_what_is_not_impaired_arrives_at_once() -> None:
@@ -123,10 +123,10 @@ def test_a_cut_receiver_cuts_the_road_but_its_loss_does_not() -> None:
 
 def test_the_share_of_lost_packets_is_the_probability() -> None:
     rng = Random(7)
-    lost = Link(loss=0.3).lost(rng, 20_000)
+    lost = Link(loss=0.3).draw_losses(rng, 20_000)
     assert 0.28 < lost / 20_000 < 0.32
-    assert Link(loss=1.0).lost(rng, 100) == 100
-    assert CLEAR.lost(rng, 100) == 0
+    assert Link(loss=1.0).draw_losses(rng, 100) == 100
+    assert CLEAR.draw_losses(rng, 100) == 0
 
 
 def test_nearly_nothing_passes_at_99_percent() -> None:

@@ -1,1 +1,1 @@
-"""Impairments by the cluster's Chaos Mesh."""
+"""Impair pods with the Chaos Mesh of a cluster."""

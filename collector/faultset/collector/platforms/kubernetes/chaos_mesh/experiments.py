@@ -18,7 +18,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 API_VERSION = "chaos-mesh.org/v1alpha1"
 RESOURCES = f"/apis/{API_VERSION}"
 PLURALS = {kind: kind.lower() for kind in ("PodChaos", "NetworkChaos", "HTTPChaos")}
-"""Kind of experiment -> name of its resource in the API."""
+"""Names of the API resources, by kind of experiment."""
 UNAVAILABLE = 503
 BURST_BYTES = 3200
 """Size of two Ethernet packets; a bucket smaller than one packet blocks all packets."""
@@ -27,15 +27,7 @@ QUEUE_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosExperiment:
-    """Effect of an experiment, without its pod and duration.
-
-    Attributes
-    ----------
-    kind
-        Kind of the experiment.
-    spec
-        Its specification.
-    """
+    """Kind and spec of an experiment, without its pod and duration."""
 
     kind: str
     spec: Mapping[str, Any]
@@ -191,10 +183,10 @@ def is_injected(experiment: Object) -> bool:
 def find_failure(experiment: Object) -> str:
     """Return Chaos Mesh's message for a failed injection or removal; empty if there is none.
 
-    Uses the newest failure event, otherwise the reasons of conditions.
+    Uses the newest failure event or, if there is none, the reasons of conditions.
     """
-    failed = [event for record in _records(experiment) for event in record.get("events") or () if _is_failure(event)]
-    newest = max(failed, key=lambda event: str(event.get("timestamp") or ""), default=None)
+    failures = [event for record in _records(experiment) for event in record.get("events") or () if _is_failure(event)]
+    newest = max(failures, key=lambda event: str(event.get("timestamp") or ""), default=None)
     if newest is not None:
         return _one_line(newest["message"])
     conditions = _status(experiment).get("conditions") or ()
@@ -204,8 +196,8 @@ def find_failure(experiment: Object) -> str:
 
 def disturbed_pods(experiment: Object) -> list[str]:
     """Return the names of the pods on which the experiment acts or may act."""
-    acting = [record["id"] for record in _records(experiment) if str(record.get("phase", "")).startswith("Injected")]
-    return sorted({identity.split("/")[1] for identity in acting if "/" in identity})
+    records = [record for record in _records(experiment) if str(record.get("phase", "")).startswith("Injected")]
+    return sorted({record["id"].split("/")[1] for record in records if "/" in record["id"]})
 
 
 def selected_pods(experiment: Object) -> Iterator[tuple[str, str]]:
@@ -247,7 +239,7 @@ def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT
     Raises
     ------
     PlatformError
-        Chaos Mesh refuses the experiment or does not inject it in time. It has then been removed again.
+        Chaos Mesh refuses the experiment or does not inject it in time; the experiment is removed again.
     """
     kind, namespace, name = experiment["kind"], experiment["metadata"]["namespace"], experiment["metadata"]["name"]
     api.post(path_of_experiment(kind, namespace), experiment)
@@ -262,8 +254,8 @@ def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT
 def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
     """Remove experiments and wait until their effect has ended; missing experiments are skipped.
 
-    Experiments that still exist after `timeout_s` lose their finalizers and their objects for single pods. Pods that
-    may still be disturbed are deleted, and their owners replace them.
+    If an experiment still exists after `timeout_s`, its finalizers and its objects for single pods are removed, and
+    pods that may still be disturbed are deleted, so that their owners replace them.
     """
     pending: list[str] = []
     for experiment in experiments:

@@ -1,4 +1,4 @@
-"""Checks whether a cluster has a working Chaos Mesh and which experiments it accepts."""
+"""Check whether a cluster has a working Chaos Mesh and which experiments it accepts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SAMPLES: Mapping[str, ChaosExperiment] = {
     "pod-kill": KILLED_POD,
     "pod-failure": FAILED_POD,
 }
-"""Capability or fault -> an experiment that needs it."""
+"""Sample experiments, by the capability or fault that needs them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Installation:
     kinds
         Kinds of Chaos Mesh that the API server serves.
     controllers, daemons
-        Numbers of ready pods and of all pods.
+        Number of ready pods, number of all pods.
     """
 
     kinds: frozenset[str] = frozenset()
@@ -91,8 +91,8 @@ class Installation:
         return f"{len(self.kinds)} kinds, {ready} of {controllers} controllers and {running} of {daemons} daemons ready"
 
     @property
-    def missing(self) -> str:
-        """A description of missing kinds or pods; empty if all exist."""
+    def problem(self) -> str:
+        """A description of missing kinds or pods that are not ready; empty if Chaos Mesh works."""
         if not self.kinds:
             return self.summary
         if absent := sorted(PLURALS.keys() - self.kinds):
@@ -121,12 +121,12 @@ def find_installation(api: Api) -> Installation:
 
 def check_installation(api: Api) -> None:
     """Raise PlatformError if Chaos Mesh does not work on the cluster."""
-    if missing := find_installation(api).missing:
-        raise PlatformError(f"Chaos Mesh does not work on the cluster: {missing}; {_INSTALL}")
+    if problem := find_installation(api).problem:
+        raise PlatformError(f"Chaos Mesh does not work on the cluster: {problem}; {_INSTALL}")
 
 
-def refused_samples(api: Api) -> dict[str, str]:
-    """Return the samples that the API server rejects in a dry run, with its message."""
+def find_refused_samples(api: Api) -> dict[str, str]:
+    """Return the API server's error messages for the samples that it rejects in a dry run, by sample."""
     refused: dict[str, str] = {}
     for name, experiment in SAMPLES.items():
         duration_s = None if experiment in (KILLED_POD, SAMPLES["kill"]) else 60.0
@@ -146,41 +146,42 @@ def unsupported_by_chaos_mesh(api: Api, unsupported_by_agent: Mapping[str, str])
     Parameters
     ----------
     unsupported_by_agent
-        Capabilities that the node agent lacks. A kernel without netem affects Chaos Mesh, too.
+        Capabilities that the node agent lacks, with the reasons. If the kernel lacks netem, Chaos Mesh cannot delay
+        packets either.
     """
     reasons = unsupported_by_agent
     unsupported = {need: reasons[need] for need in ("course", "resize") if need in reasons}
     if "delay" in reasons:
         unsupported |= {need: f"Chaos Mesh uses netem for {need}, and {reasons['delay']}" for need in NETEM}
-    refused = {name: f"Chaos Mesh refuses {name}: {message}" for name, message in refused_samples(api).items()}
+    refused = {name: f"Chaos Mesh refuses {name}: {message}" for name, message in find_refused_samples(api).items()}
     return {**unsupported, **refused}
 
 
-def chaos_mesh_rows(api: Api, *, needed: bool) -> list[Requirement]:
+def check_chaos_mesh(api: Api, *, needed: bool) -> list[Requirement]:
     """Check Chaos Mesh; return no rows if it is neither installed nor needed."""
     try:
         installation = find_installation(api)
         if not installation.kinds and not needed:
             return []
-        state = installation.missing or installation.summary
-        rows = [Requirement("Chaos Mesh", not installation.missing, state, _INSTALL, needed)]
-        return rows if installation.missing else [*rows, _permissions(api, needed), _experiments(api)]
+        state = installation.problem or installation.summary
+        rows = [Requirement("Chaos Mesh", not installation.problem, state, _INSTALL, needed)]
+        return rows if installation.problem else [*rows, _check_permissions(api, needed), _check_experiments(api)]
     except PlatformError as error:
         return [Requirement("Chaos Mesh", False, str(error), "allow the user to list pods", needed)] if needed else []
 
 
-def _permissions(api: Api, needed: bool) -> Requirement:
+def _check_permissions(api: Api, needed: bool) -> Requirement:
     refused = [f"{'/'.join(verbs)} {resource}" for _, resource, verbs in missing_permissions(api, ROLE_RULES)]
     state = f"may not {', '.join(refused)}" if refused else "all verbs"
     remedy = "grant the role of docs/how-to/chaos-mesh.md to the kubeconfig's user"
     return Requirement("may use Chaos Mesh", not refused, state, remedy, needed)
 
 
-def _experiments(api: Api) -> Requirement:
-    refused = refused_samples(api)
+def _check_experiments(api: Api) -> Requirement:
+    refused = find_refused_samples(api)
     accepted = ", ".join(name for name in SAMPLES if name not in refused)
     state = f"accepts {accepted or 'nothing'}" + "".join(f"; not {name}: {reason}" for name, reason in refused.items())
-    remedy = "install the kinds of the controller's release; faults that need the others are skipped"
+    remedy = "install the CRDs of the controller's release; faults that need a refused experiment are skipped"
     return Requirement("experiments of Chaos Mesh", not refused, state, remedy, needed=False)
 
 

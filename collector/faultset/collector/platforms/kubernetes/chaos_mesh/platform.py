@@ -1,4 +1,4 @@
-"""Impairs, fails and kills pods with Chaos Mesh."""
+"""Impair, fail and kill pods with Chaos Mesh."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from faultset.collector.platforms.objects import is_active
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LEASE_S = 420.0
-"""Duration of an experiment; a new one replaces it before it ends."""
+"""Duration of an experiment; shortly before its end, a new experiment replaces it."""
 RENEWED_AFTER_S = 360.0
 FAILURE_S = 3600.0
-"""Maximum duration of a pod failure. It is never renewed, since a second experiment would store the pause image as the
-original one."""
+"""Maximum duration of a pod failure. It is never renewed, because a second experiment would store the pause image as
+the original image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class ChaosMeshImpairer:
         return 0
 
     def evidence(self, pod: Object) -> str | None:
-        """Return a sentence about what Chaos Mesh does to a pod now; None if it does nothing."""
+        """Return a sentence about the experiment that acts on a pod now; None if there is none."""
         with self._lock:
             active = self._active.get(get_uid(pod))
         if active is None:
@@ -126,7 +126,7 @@ class ChaosMeshImpairer:
         return f"{self._describe(active)} is injected into {pod['metadata']['name']}"
 
     def renew(self) -> None:
-        """Replace experiments whose lease ends soon; remove those of deleted pods."""
+        """Replace experiments that end soon; remove experiments on deleted pods."""
         with self._lock:
             for uid, active in [*self._active.items()]:
                 if not self._is_running(active.pod):
@@ -139,7 +139,7 @@ class ChaosMeshImpairer:
         with self._lock:
             since_s = time.monotonic()
             duration_s = FAILURE_S if experiment is FAILED_POD else LEASE_S
-            injected = inject(self._api, self._manifest(pod, experiment, duration_s))
+            injected = inject(self._api, self._build_manifest(pod, experiment, duration_s))
             before = self._active.get(get_uid(pod))
             self._active[get_uid(pod)] = _Active(pod=pod, experiment=experiment, injected=injected, since_s=since_s)
             if before is not None:
@@ -148,9 +148,9 @@ class ChaosMeshImpairer:
     def _run_once(self, pod: Object, experiment: ChaosExperiment) -> None:
         """Run an experiment that acts once."""
         with self._lock:
-            remove(self._api, [inject(self._api, self._manifest(pod, experiment, None))])
+            remove(self._api, [inject(self._api, self._build_manifest(pod, experiment, None))])
 
-    def _manifest(self, pod: Object, experiment: ChaosExperiment, duration_s: float | None) -> Object:
+    def _build_manifest(self, pod: Object, experiment: ChaosExperiment, duration_s: float | None) -> Object:
         return build_manifest(
             experiment,
             name=f"experiment-{secrets.token_hex(4)}",

@@ -1,1 +1,1 @@
-"""Telemetry from a cluster's Prometheus and Jaeger."""
+"""Read telemetry from a cluster's Prometheus and Jaeger."""

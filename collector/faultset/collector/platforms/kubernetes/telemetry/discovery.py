@@ -1,4 +1,4 @@
-"""Finds the Prometheus, the Jaeger and the span receiver of a cluster."""
+"""Find the Prometheus, the Jaeger and the span receiver of a cluster."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
     Parameters
     ----------
     home
-        Namespace of the chosen Jaeger, which does not receive the spans of a Jaeger in another namespace.
+        Namespace of the chosen Jaeger. Receivers of a Jaeger in another namespace are excluded, because the chosen
+        Jaeger would not get the spans that they receive.
     """
     ports = [
         port
@@ -214,10 +215,11 @@ def discover(
     prometheus_url, jaeger_url
         A URL that the collector can reach, or NAMESPACE/SERVICE:PORT/PREFIX in the cluster; None to search. Credentials
         are in the URL, or in FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN as a bearer token.
+
     Raises
     ------
     PlatformError
-        No server was found; the message names the searched ones and the remedy.
+        No server was found; the message lists where the search looked and how to fix it.
     """
     services = _services(api)
     choices: list[str] = []
@@ -232,13 +234,13 @@ def discover(
 
 
 def find_prometheus(api: Api, url: str | None = None) -> tuple[Endpoint, str]:
-    """Return the chosen Prometheus and the reason; raise PlatformError if none answers."""
+    """Return the chosen Prometheus and the reason for the choice; raise PlatformError if none answers."""
     choices: list[str] = []
     return _choose_prometheus(api, _services(api), url, choices), choices[0]
 
 
 def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
-    """Return the chosen Jaeger, the URL for spans and the reasons; raise PlatformError if none answers."""
+    """Return the chosen Jaeger, the URL for spans and the reasons; raise PlatformError if no Jaeger answers."""
     choices: list[str] = []
     services = _services(api)
     jaeger = _choose_jaeger(api, services, url, choices)
@@ -257,31 +259,30 @@ def _services(api: Api) -> list[dict[str, Any]]:
 def _choose_prometheus(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
         return _use_address(api, services, _PROMETHEUS_SERVER, url, choices)
-    answering = _find_answering(api, services, _PROMETHEUS_SERVER)
-    with_containers = [endpoint for endpoint in answering if _has_containers(endpoint)]
-    chosen = (with_containers or answering)[0]
-    reason = "it has container metrics" if with_containers else "it answers, but has no container metrics"
-    choices.append(f"{chosen.name}: {reason}{_list_others(answering, chosen)}")
-    return chosen
+    candidates = _find_endpoints(api, services, _PROMETHEUS_SERVER)
+    preferred = [endpoint for endpoint in candidates if _has_containers(endpoint)]
+    choice = (preferred or candidates)[0]
+    reason = "it has container metrics" if preferred else "it answers, but has no container metrics"
+    choices.append(f"{choice.name}: {reason}{_list_others(candidates, choice)}")
+    return choice
 
 
 def _choose_jaeger(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
         return _use_address(api, services, _JAEGER_SERVER, url, choices)
-    answering = _find_answering(api, services, _JAEGER_SERVER)
-    chosen = answering[0]
-    choices.append(f"{chosen.name}: it answers{_list_others(answering, chosen)}")
-    return chosen
+    candidates = _find_endpoints(api, services, _JAEGER_SERVER)
+    choices.append(f"{candidates[0].name}: it answers{_list_others(candidates, candidates[0])}")
+    return candidates[0]
 
 
 def _use_address(api: Api, services: Services, server: _Server, url: str, choices: list[str]) -> Endpoint:
-    chosen = _open_address(api, services, url, server)
-    server.check(chosen)
-    choices.append(f"{chosen.name}, as configured")
-    return chosen
+    endpoint = _open_address(api, services, url, server)
+    server.check(endpoint)
+    choices.append(f"{endpoint.name}, as configured")
+    return endpoint
 
 
-def _find_answering(api: Api, services: Services, server: _Server) -> list[Endpoint]:
+def _find_endpoints(api: Api, services: Services, server: _Server) -> list[Endpoint]:
     """Return the servers that answer, at most one per Service; raise PlatformError if there is none."""
     ports = server.ports(services)
     endpoints: dict[tuple[str, str], Endpoint] = {}
@@ -289,9 +290,9 @@ def _find_answering(api: Api, services: Services, server: _Server) -> list[Endpo
         for prefix in server.prefixes:
             service = port.namespace, port.service
             if service not in endpoints and _answers(
-                server, _endpoint(api, port, server.kind, prefix, retry_timeout_s=0.0)
+                server, _open_port(api, port, server.kind, prefix, retry_timeout_s=0.0)
             ):
-                endpoints[service] = _endpoint(api, port, server.kind, prefix)
+                endpoints[service] = _open_port(api, port, server.kind, prefix)
     if not endpoints:
         raise PlatformError(
             f"no answering {server.kind} found among the cluster's {len(services)} Services "
@@ -310,7 +311,7 @@ def _answers(server: _Server, endpoint: Endpoint) -> bool:
 
 
 def _find_receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]) -> str:
-    """Return the URL for spans: Jaeger, its collector, or an OpenTelemetry collector near it."""
+    """Return the URL to which pods send spans: Jaeger, its collector, or an OpenTelemetry collector."""
     ports = receiver_ports(services, getattr(jaeger, "namespace", None))
     for port in ports:
         if _listens(api, port):
@@ -324,7 +325,7 @@ def _find_receiver(api: Api, services: Services, jaeger: Endpoint, choices: list
     )
 
 
-def _endpoint(api: Api, port: Port, kind: str, prefix: str, retry_timeout_s: float | None = None) -> ProxiedEndpoint:
+def _open_port(api: Api, port: Port, kind: str, prefix: str, retry_timeout_s: float | None = None) -> ProxiedEndpoint:
     return ProxiedEndpoint(
         api,
         kind=kind,
@@ -370,7 +371,7 @@ def _has_containers(endpoint: Endpoint) -> bool:
 
 
 def _listens(api: Api, port: Port) -> bool:
-    """Return whether the port speaks HTTP; a receiver rejects a GET request with a status."""
+    """Return whether an HTTP server listens on the port; a span receiver rejects a GET request with 400, 405 or 415."""
     path = f"/api/v1/namespaces/{port.namespace}/services/{port.service}:{port.port}/proxy/v1/traces"
     try:
         api.call("GET", path, retry_timeout_s=0.0, timeout_s=5.0)
@@ -381,6 +382,6 @@ def _listens(api: Api, port: Port) -> bool:
     return True
 
 
-def _list_others(answering: Sequence[Endpoint], chosen: Endpoint) -> str:
-    others = [endpoint.name.partition(" at ")[2] for endpoint in answering if endpoint is not chosen]
+def _list_others(candidates: Sequence[Endpoint], choice: Endpoint) -> str:
+    others = [endpoint.name.partition(" at ")[2] for endpoint in candidates if endpoint is not choice]
     return f"; also found: {', '.join(others)}" if others else ""

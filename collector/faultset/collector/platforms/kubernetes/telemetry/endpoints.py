@@ -98,7 +98,7 @@ class ProxiedEndpoint(Endpoint):
 
 
 class UrlEndpoint(Endpoint):
-    """A server at a URL from the user.
+    """A server at a URL that the user has given.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class UrlEndpoint(Endpoint):
     def body(self, path: str, params: Parameters | None = None) -> bytes:
         """Return the body of the response; raise TruncatedResponse or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
-        # a server that has never answered is more likely a wrong address than a restart
+        # a server that has never answered probably has a wrong address, so retries would only delay the error
         retry_timeout_s = (
             self._retry_timeout_s if self._has_answered else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
         )
@@ -161,7 +161,7 @@ class UrlEndpoint(Endpoint):
             except urllib3.exceptions.IncompleteRead as error:
                 raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path} ({error})") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                if _is_cut(error):
+                if _is_incomplete(error):
                     raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path}") from None
                 if time.monotonic() + pause_s > deadline:
                     raise PlatformError(
@@ -176,12 +176,12 @@ class UrlEndpoint(Endpoint):
                     or time.monotonic() + pause_s > deadline
                     or _is_query_error(response.data)
                 ):
-                    raise self._refusal(response, path)
+                    raise self._build_error(response, path)
                 wait_s = max(pause_s, _retry_after_s(response))
             time.sleep(wait_s)
             pause_s = min(2 * pause_s, 5.0)
 
-    def _refusal(self, response: Any, path: str) -> PlatformError:
+    def _build_error(self, response: Any, path: str) -> PlatformError:
         if response.status in (401, 403):
             return PlatformError(
                 f"{self.name} rejects the credentials ({response.status}); put user and password in the URL or a token "
@@ -192,14 +192,14 @@ class UrlEndpoint(Endpoint):
 
 
 def _retry_after_s(response: Any) -> float:
-    """Return how long the server asks to wait, at most 30 s."""
+    """Return the time that the server asks to wait, at most 30 s."""
     try:
         return min(float(response.headers.get("Retry-After", 0)), 30.0)
     except ValueError:
         return 0.0
 
 
-def _is_cut(error: BaseException) -> bool:
+def _is_incomplete(error: BaseException) -> bool:
     return isinstance(error, urllib3.exceptions.ProtocolError) and "IncompleteRead" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Reads the traces of a window from Jaeger's query API, in pages below its limit."""
+"""Read the traces of a window from Jaeger's query API, in pages below its limit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TracePager:
         reported_names = self._endpoint.get("/api/services").get("data") or []
         return list(dict.fromkeys([name for name in self._services if name in reported_names] + sorted(reported_names)))
 
-    def _filters_of(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
+    def _build_filters(self, service: str, start_us: int, end_us: int) -> Mapping[str, str] | None:
         """Return query filters for spans of the namespace; empty if processes do not report a namespace.
 
         None means that the service has no span of the namespace in the window.
@@ -93,22 +93,22 @@ class TracePager:
         Parameters
         ----------
         known_traces
-            Traces of earlier pages; extended by the new ones.
+            Traces of earlier pages; the new traces are added.
         filters
             Parameters of Jaeger's query API.
         step_us
-            Length of the first page; by default that of the page read last.
+            Length of the first page's window; by default that of the latest page.
 
         Raises
         ------
         PlatformError
             The server refuses, is unreachable, or has more traces in a microsecond than it returns.
         """
-        by_namespace = self._filters_of(service, start_us, end_us)
+        by_namespace = self._build_filters(service, start_us, end_us)
         if by_namespace is not None:
-            yield from self._pages_of(service, start_us, end_us, {**by_namespace, **filters}, known_traces, step_us)
+            yield from self._read_pages(service, start_us, end_us, {**by_namespace, **filters}, known_traces, step_us)
 
-    def _pages_of(
+    def _read_pages(
         self,
         service: str,
         start_us: int,

@@ -19,7 +19,7 @@ from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan, read_jaeger
 
 _TAIL_NS = 10_000_000_000
 _LONG_S = 5
-"""Minimum duration of a span that started before the tail and ended in or after its second half."""
+"""Minimum duration of a span that starts before the tail and ends in the second half of the tail or later."""
 _SETTLED_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
 _US = 1_000
@@ -29,7 +29,8 @@ class JaegerSource:
     """The source of spans: every span in Jaeger once, including those of incomplete traces.
 
     Several episodes may send spans of equally named services to one server. The namespace of a span decides whether it
-    belongs to the application, otherwise its pod, otherwise its service name. `notes` report the last case.
+    belongs to the application; without a namespace its pod decides, and without a pod its service name. `notes` reports
+    services whose spans were assigned by name only.
 
     Parameters
     ----------
@@ -40,9 +41,9 @@ class JaegerSource:
     services
         Names of the application's workloads, which are queried first, beginning with the entry.
     service_of_pod
-        Returns the workload of a pod, which may have been deleted; None for pods of others.
+        Returns the workload of a pod, which may have been deleted; None for pods of other applications.
     service_of_reported
-        Returns the workload of a service name that a process reports; None for services of others.
+        Returns the workload of a service name that a process reports; None for services of other applications.
     """
 
     table = "spans"
@@ -71,12 +72,12 @@ class JaegerSource:
 
         The next snapshot of `[start_ns, end_ns)` reads only the rest, or everything if the thread failed.
         """
-        reading = CollectedSpans(start_ns, end_ns)
+        spans = CollectedSpans(start_ns, end_ns)
         until_ns = max(start_ns, healthy_until_ns - _TAIL_NS)
-        self._early = EarlyReading(reading, until_ns, lambda: self._read(reading, start_ns, until_ns))
+        self._early = EarlyReading(spans, until_ns, lambda: self._read(spans, start_ns, until_ns))
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the spans that started in `[start_ns, end_ns)` in order of their start, to the microsecond.
+        """Yield the spans that started in `[start_ns, end_ns)`, ordered by start time in microseconds.
 
         Processes send spans a second or more after their end. The last seconds of a recent window are therefore read
         repeatedly, until no new spans arrive or a timeout passes.
@@ -86,19 +87,19 @@ class JaegerSource:
         PlatformError
             The server refuses, is unreachable, or has more traces in a microsecond than it returns.
         """
-        reading, read_ns = self._finish_early_reading(start_ns, end_ns)
+        spans, read_ns = self._finish_early_reading(start_ns, end_ns)
         tail_ns = max(read_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
-        self._read(reading, read_ns, tail_ns)
+        self._read(spans, read_ns, tail_ns)
         deadline = time.monotonic() + _TIMEOUT_S
         before = -1
         while tail_ns < end_ns:
-            self._read(reading, tail_ns, end_ns)
-            if len(reading.store) == before or time.monotonic() > deadline:
+            self._read(spans, tail_ns, end_ns)
+            if len(spans.store) == before or time.monotonic() > deadline:
                 break
-            before = len(reading.store)
+            before = len(spans.store)
             self._sleep(_PAUSE_S)
-        self.notes = reading.sentences()
-        table = self._with_services(reading.store.window(start_ns, end_ns).table({}))
+        self.notes = spans.build_notes()
+        table = self._fill_services(spans.store.window(start_ns, end_ns).table({}))
         yield from table.to_batches(max_chunksize=65_536)
 
     def close(self) -> None:
@@ -107,15 +108,15 @@ class JaegerSource:
     def _finish_early_reading(self, start_ns: int, end_ns: int) -> tuple[CollectedSpans, int]:
         """Return the spans that were read in advance, and the time up to which they are complete."""
         early, self._early = self._early, None
-        if early is None or (early.reading.start_ns, early.reading.end_ns) != (start_ns, end_ns) or not early.wait():
+        if early is None or (early.spans.start_ns, early.spans.end_ns) != (start_ns, end_ns) or not early.wait():
             return CollectedSpans(start_ns, end_ns), start_ns
         # long spans may have been sent after the early reading
-        long = {"minDuration": f"{_LONG_S}s"}
-        self._read(early.reading, start_ns, early.until_ns, long, step_us=(early.until_ns - start_ns) // _US + 1)
-        return early.reading, early.until_ns
+        filters = {"minDuration": f"{_LONG_S}s"}
+        self._read(early.spans, start_ns, early.until_ns, filters, step_us=(early.until_ns - start_ns) // _US + 1)
+        return early.spans, early.until_ns
 
-    def _with_services(self, table: pa.Table) -> pa.Table:
-        """Fill in the workload of the pod, otherwise that of the reported service name."""
+    def _fill_services(self, table: pa.Table) -> pa.Table:
+        """Fill in the workload of each span's pod or, without a pod, of its reported service name."""
         owners = pc.call_function(
             "coalesce",
             [
@@ -128,21 +129,21 @@ class JaegerSource:
 
     def _read(
         self,
-        reading: CollectedSpans,
+        spans: CollectedSpans,
         start_ns: int,
         end_ns: int,
         filters: Mapping[str, str] = MappingProxyType({}),
         *,
         step_us: int | None = None,
     ) -> None:
-        """Read the traces with a span in the window, with filters of Jaeger's query API."""
+        """Read the traces with a span in the window that match filters of Jaeger's query API."""
         start_us, end_us = start_ns // _US, -(-end_ns // _US)
         if start_us >= end_us:
             return
-        for page in read_ahead(self._pager.pages(start_us, end_us, reading.known_traces, filters, step_us)):
-            for span in read_jaeger_spans(reading.new_or_grown(page)):
+        for page in read_ahead(self._pager.pages(start_us, end_us, spans.known_traces, filters, step_us)):
+            for span in read_jaeger_spans(spans.select_changed(page)):
                 if self._is_ours(span):
-                    reading.add(span, self._pod(span))
+                    spans.add(span, self._choose_pod(span))
 
     def _is_ours(self, span: ReceivedSpan) -> bool:
         if span.namespace is not None:
@@ -151,7 +152,7 @@ class JaegerSource:
             return any(self._service_of_pod(pod) is not None for pod in span.pods)
         return self._service_of_reported(span.row.reported_service) is not None
 
-    def _pod(self, span: ReceivedSpan) -> str | None:
+    def _choose_pod(self, span: ReceivedSpan) -> str | None:
         candidates = (pod for pod in span.pods if self._service_of_pod(pod) is not None)
         return next(candidates, span.pods[0] if span.pods else None)
 

@@ -1,4 +1,4 @@
-"""Parses responses of Jaeger and collects their spans without duplicates."""
+"""Parse responses of Jaeger and collect their spans without duplicates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
 
 PATH = "/api/traces"
-# cannot match inside a JSON string, whose quotes are escaped
+# start of a trace; cannot match inside a JSON string, because quotes are escaped there
 _BEGIN = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 
 Traces = Sequence[Mapping[str, Any]]
@@ -31,8 +31,8 @@ class KnownTraces:
     def new_traces(self, body: bytes, name: str, *, fewer_than: int) -> tuple[int, Traces]:
         """Return the number of traces in a response, and the new ones.
 
-        The last trace always counts as new, as do all traces of a server whose JSON is formatted differently. A
-        response with too many traces is not parsed, since callers request it again in smaller windows.
+        The last trace always counts as new. If a server formats its JSON differently from Jaeger, all its traces do. A
+        response with too many traces is not parsed, because callers request it again in smaller windows.
 
         Parameters
         ----------
@@ -41,7 +41,7 @@ class KnownTraces:
         name
             Name of the server for messages.
         fewer_than
-            If the response has this many traces or more, none is returned.
+            If the response has at least this many traces, none is returned.
 
         Raises
         ------
@@ -87,8 +87,8 @@ class CollectedSpans:
         self._unidentified: set[str] = set()
         self._shifted = 0
 
-    def new_or_grown(self, traces: Traces) -> Iterator[Mapping[str, Any]]:
-        """Yield the traces that are new or have grown."""
+    def select_changed(self, traces: Traces) -> Iterator[Mapping[str, Any]]:
+        """Yield the traces that are new or have more spans than before."""
         for trace in traces:
             name, size = trace.get("traceID", ""), len(trace.get("spans") or ())
             if self._sizes.get(name, 0) < size:
@@ -96,7 +96,7 @@ class CollectedSpans:
                 yield trace
 
     def add(self, span: ReceivedSpan, pod: str | None) -> None:
-        """Add a span of the application, unless it was already added."""
+        """Add a span of the application, unless it is outside the window or was already added."""
         row = span.row
         key = (row.trace_id, row.span_id)
         if key in self._seen or not self.start_ns <= row.start_ns < self.end_ns:
@@ -107,7 +107,7 @@ class CollectedSpans:
             self._unidentified.add(row.reported_service)
         self._shifted += span.is_shifted
 
-    def sentences(self) -> tuple[str, ...]:
+    def build_notes(self) -> tuple[str, ...]:
         """Return sentences about spans without pod and namespace, and about times that Jaeger changed."""
         result = []
         if self._unidentified:
@@ -125,8 +125,8 @@ class CollectedSpans:
 class EarlyReading:
     """A part of a snapshot that a thread reads in advance."""
 
-    def __init__(self, reading: CollectedSpans, until_ns: int, read: Callable[[], None]):
-        self.reading, self.until_ns = reading, until_ns
+    def __init__(self, spans: CollectedSpans, until_ns: int, read: Callable[[], None]):
+        self.spans, self.until_ns = spans, until_ns
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=[read], name="early-reading", daemon=True)
         self._thread.start()

@@ -1,7 +1,7 @@
-"""Reads raw samples of a Prometheus server with range selectors.
+"""Read raw samples of a Prometheus server with range selectors.
 
 `query_range` resamples to a grid and repeats a deleted pod's last value for five minutes. A range selector returns the
-samples as scraped, with their times and without staleness markers.
+samples as they were scraped, with their times and without staleness markers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def match_any(names: Iterable[str]) -> str:
 
 
 class SampleReader:
-    """Reads all samples of a window in responses below the server's limits."""
+    """Reads all samples of a window with queries whose responses stay below the server's limits."""
 
     def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
         self._endpoint = endpoint
@@ -91,7 +91,7 @@ class SampleReader:
         return self._convert_histograms([series for series in joined if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of a batch of `batch_families`, one response after another in order of time."""
+        """Yield the samples of one batch from `batch_families` in order of time, piece by piece."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
@@ -110,7 +110,7 @@ class SampleReader:
         return converted
 
     def exemplars(self, matcher: str, start_ns: int, end_ns: int) -> list[tuple[Labels, list[Exemplar]]]:
-        """Return the exemplars in `[start_ns, end_ns)` by the labels of their series; none if the server keeps none."""
+        """Return the exemplars in `[start_ns, end_ns)` with the labels of their series."""
         params = {"query": f"{{{matcher}}}", "start": _seconds(start_ns // _MS), "end": _seconds(-(-end_ns // _MS))}
         result = []
         for series in self._data("/api/v1/query_exemplars", params) or ():
@@ -196,14 +196,14 @@ def parse_series(data: Any) -> list[RawSeries]:
 
 
 def _count_samples(series: RawSeries) -> int:
-    """Return the number of samples that count towards a server's limit; each bucket counts."""
+    """Return how much a series counts towards the server's sample limit, where each bucket counts as a sample."""
     if not series.is_histogram:
         return len(series.times)
     return sum(2 + len(item.get("buckets") or ()) if isinstance(item, Mapping) else 1 for item in series.values)
 
 
 def is_too_big(error: PlatformError) -> bool:
-    """Return whether a smaller request may succeed."""
+    """Return whether the response was too large, so that a smaller request may succeed."""
     text = str(error).lower()
     return isinstance(error, TruncatedResponse) or any(phrase in text for phrase in _TOO_BIG)
 
@@ -215,7 +215,7 @@ def _result(data: Any, kind: str) -> list[Any]:
 
 
 def batch_families(families: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield metrics in groups that fit into one selector."""
+    """Yield metric names in groups that fit into one selector."""
     batch: list[str] = []
     size = 0
     for family in families:
@@ -233,13 +233,11 @@ def _seconds(milliseconds: int) -> str:
 
 
 _DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
-
-
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 
 
 def duration_s(text: str) -> float:
-    """Return a duration in Prometheus notation in seconds.
+    """Parse a duration in Prometheus notation and return it in seconds.
 
     >>> duration_s("1m30s")
     90.0
@@ -249,7 +247,7 @@ def duration_s(text: str) -> float:
 
 @dataclass(kw_only=True)
 class Targets:
-    """Scrape targets, including former ones, and the labels that scraping adds to their series."""
+    """Current and former scrape targets, with the labels that scraping adds to their series."""
 
     labels: dict[tuple[str, str], Labels] = field(default_factory=dict)
     """Labels by job and instance."""
@@ -298,7 +296,7 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; if it has none, types follow from metric names."""
+    """Read the types of metrics from a server; without an answer, they are inferred from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

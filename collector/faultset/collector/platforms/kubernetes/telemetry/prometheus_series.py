@@ -1,4 +1,4 @@
-"""Converts series of a Prometheus server to rows of the metrics table."""
+"""Convert series of a Prometheus server to rows of the metrics table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_SIGNAL = re.compile(
     r"|kube_namespace_.+|kube_pod_restart_policy|kube_(configmap|secret)_.*|.+_metadata_resource_version"
     r"|kube_pod_spec_volumes_.+|.+_created|kube_pod_nodeselectors|kube_service_.+|kube_networkpolicy_.+"
 )
-"""Rules, alerts and descriptive metrics, whose value is constant or a creation time."""
+"""Recording rules, alerts, and metrics that hold a description, a constant or a creation time."""
 _EXCEPTIONS = frozenset({"kube_pod_created"})
 
 _KINDS = {
@@ -47,7 +47,7 @@ _KINDS = {
     "resourcequota": "ResourceQuota",
     "statefulset": "StatefulSet",
 }
-"""Label that kube-state-metrics uses -> kind of the object."""
+"""Kinds of objects by the label that kube-state-metrics uses for them."""
 
 
 def carries_signal(metric: str) -> bool:
@@ -61,12 +61,12 @@ def carries_signal(metric: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSeries:
-    """A series of the server with the name of its row.
+    """A series of the server with the key of its rows in the metrics table.
 
     Attributes
     ----------
     split
-        Labels that distinguish series whose values are summed under one name.
+        Label values that distinguish series with the same key; their values are summed.
     rank
         Preference among series of the same measurement; lower is better.
     """
@@ -78,12 +78,12 @@ class NamedSeries:
 
 
 class Naming:
-    """Names the series of a namespace.
+    """Assigns the series of a namespace to keys of the metrics table.
 
     Parameters
     ----------
     service_of_pod
-        Returns the workload of a pod, which may have been deleted; None for pods of others.
+        Returns the workload of a pod, which may have been deleted; None for pods of other applications.
     service_of_object
         Returns the workload of an object by kind and name.
     """
@@ -99,21 +99,21 @@ class Naming:
         self._service_of_pod, self._service_of_object = service_of_pod, service_of_object
 
     def name_series(self, all_raw: Iterable[RawSeries], targets: Targets, types: MetricTypes) -> list[NamedSeries]:
-        """Return the named series; of several series of the same measurement only the best."""
+        """Return the series with their keys; of several series for the same measurement, only the best."""
         result = []
         for raw in all_raw:
             metric = raw.labels.get("__name__", "")
             if metric.startswith("container_"):
-                named = self._name_container(metric, raw, types)
+                entry = self._name_container(metric, raw, types)
             elif metric.startswith("kube_"):
-                named = self._name_state(metric, raw, targets, types)
+                entry = self._name_state(metric, raw, targets, types)
             else:
-                named = self._name_pod(metric, raw, targets, types)
-            if named is not None:
-                result.append(named)
+                entry = self._name_pod(metric, raw, targets, types)
+            if entry is not None:
+                result.append(entry)
         return _fill_containers(_select_best(result))
 
-    def volume(self, name: str) -> str:
+    def strip_prefix(self, name: str) -> str:
         """Return the name of a volume without the prefix of its namespace."""
         return name.removeprefix(f"{self._namespace}-")
 
@@ -177,7 +177,7 @@ class Naming:
             if is_volume:
                 if name is None or not self.owns_volume(name):
                     return None
-                name = row_labels[kind] = self.volume(name)
+                name = row_labels[kind] = self.strip_prefix(name)
             if name is not None and kind in _KINDS:
                 service = self._service_of_object(_KINDS[kind], name)
         split = tuple(row_labels.pop(name) for name in sorted(_SUMMED_LABELS & row_labels.keys()))
@@ -218,7 +218,7 @@ _ABSENT = ""
 
 
 def _restore_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the exporter's labels, undoing the prefix `exported_` that scraping adds on a conflict."""
+    """Return the exporter's labels without the prefix `exported_`, which scraping adds on a conflict."""
     restored = {name: value for name, value in labels.items() if not name.startswith("exported_")}
     for name, value in labels.items():
         if name.startswith("exported_"):
@@ -237,41 +237,38 @@ def _added_labels(labels: Mapping[str, str], targets: Targets) -> Mapping[str, s
     return dict.fromkeys(targets.names.get(job, ()))
 
 
-def _select_best(all_named: list[NamedSeries]) -> list[NamedSeries]:
+def _select_best(entries: list[NamedSeries]) -> list[NamedSeries]:
     """Return the series of the best rank for each metric and pod."""
     ranks: dict[tuple[str, str | None], int] = {}
-    for named in all_named:
-        key = (named.series.metric, named.series.pod)
-        ranks[key] = min(ranks.get(key, named.rank), named.rank)
+    for entry in entries:
+        key = (entry.series.metric, entry.series.pod)
+        ranks[key] = min(ranks.get(key, entry.rank), entry.rank)
     return [
-        named
-        for named in all_named
-        if named.series.pod is None or named.rank == ranks[named.series.metric, named.series.pod]
+        entry
+        for entry in entries
+        if entry.series.pod is None or entry.rank == ranks[entry.series.metric, entry.series.pod]
     ]
 
 
-def _fill_containers(all_named: list[NamedSeries]) -> list[NamedSeries]:
+def _fill_containers(entries: list[NamedSeries]) -> list[NamedSeries]:
     """Set the container of a pod's application metrics if the pod has only one container."""
     containers: dict[str, set[str]] = {}
-    for named in all_named:
-        if named.series.pod is not None and named.series.container is not None:
-            containers.setdefault(named.series.pod, set()).add(named.series.container)
+    for entry in entries:
+        if entry.series.pod is not None and entry.series.container is not None:
+            containers.setdefault(entry.series.pod, set()).add(entry.series.container)
     result = []
-    for named in all_named:
-        pod, metric = named.series.pod, named.series.metric
-        if pod and named.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
+    for entry in entries:
+        pod, metric = entry.series.pod, entry.series.metric
+        if pod and entry.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
             names = containers.get(pod, set())
             if len(names) == 1:
-                named = NamedSeries(series=named.series._replace(container=next(iter(names))), raw=named.raw)
-        result.append(named)
+                entry = NamedSeries(series=entry.series._replace(container=next(iter(names))), raw=entry.raw)
+        result.append(entry)
     return result
 
 
 Times = npt.NDArray[np.int64]
-
-
 Values = npt.NDArray[np.float64]
-
 
 ENDPOINT_EXISTS = "kube_endpoint_info"
 """Metric that exists for every Endpoints object, even without addresses."""
@@ -279,18 +276,18 @@ ENDPOINT_EXISTS = "kube_endpoint_info"
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The samples of a row name in order of time."""
+    """The samples of one key of the metrics table, in order of time."""
 
     series: SeriesKey
     times: Times
     values: Values
 
 
-def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
-    """Return one entry per name: merge copies of a series and sum split values."""
+def merge_series(entries: Iterable[NamedSeries]) -> list[Samples]:
+    """Return one entry per key: merge copies of a series and sum split values."""
     groups: dict[SeriesKey, dict[tuple[str, ...], list[NamedSeries]]] = {}
-    for named in all_named:
-        groups.setdefault(named.series, {}).setdefault(named.split, []).append(named)
+    for entry in entries:
+        groups.setdefault(entry.series, {}).setdefault(entry.split, []).append(entry)
     result = []
     for series, splits in groups.items():
         pieces = [_merge_copies(copies) for copies in splits.values()]
@@ -302,11 +299,11 @@ def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
 def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     """Return the samples of copies of a series; where copies overlap, the one that started last wins.
 
-    Reasons are that the old series of a restarted container remains for a moment, or that it has two scrapers.
+    Copies exist if the old series of a restarted container remains for a moment, or if two jobs scrape a container.
     """
     if len(copies) == 1:
         return copies[0].raw.times, copies[0].raw.values
-    raws = [named.raw for named in copies]
+    raws = [entry.raw for entry in copies]
     ordered = sorted(raws, key=lambda raw: (raw.times[0], raw.times[-1], sorted(raw.labels.items())))
     times, values = ordered[-1].times, ordered[-1].values
     for older in reversed(ordered[:-1]):
@@ -328,34 +325,32 @@ def _sum_pieces(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
 def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
     """Add zeros for states that kube-state-metrics omits while they do not hold.
 
-    It has a reason series only for the current reason of a container, and none for a Service without addresses.
+    kube-state-metrics reports only the current reason of a container, and no addresses of a Service without any.
     """
     by_metric: dict[str, dict[SeriesKey, Samples]] = {}
     for samples in all_samples:
         by_metric.setdefault(samples.series.metric, {})[samples.series] = samples
-    for rule in (_addresses, _waiting, _terminated, _unschedulable):
+    for rule in (_list_addresses, _list_waiting, _list_terminated, _list_unschedulable):
         for series, times in rule(by_metric):
             family = by_metric.setdefault(series.metric, {})
-            present = family.get(series)
-            if present is None:
+            existing = family.get(series)
+            if existing is None:
                 family[series] = Samples(series=series, times=times, values=np.zeros(len(times)))
                 continue
-            missing = np.setdiff1d(times, present.times, assume_unique=True)
-            all_times = np.concatenate([present.times, missing])
+            missing = np.setdiff1d(times, existing.times, assume_unique=True)
+            all_times = np.concatenate([existing.times, missing])
             order = np.argsort(all_times, kind="stable")
-            values = np.concatenate([present.values, np.zeros(len(missing))])
+            values = np.concatenate([existing.values, np.zeros(len(missing))])
             family[series] = Samples(series=series, times=all_times[order], values=values[order])
     by_metric.pop(ENDPOINT_EXISTS, None)
     return [samples for family in by_metric.values() for samples in family.values()]
 
 
 _ByMetric = dict[str, dict[SeriesKey, Samples]]
-
-
 _Absent = Iterator[tuple[SeriesKey, Times]]
 
 
-def _addresses(by_metric: _ByMetric) -> _Absent:
+def _list_addresses(by_metric: _ByMetric) -> _Absent:
     for series, samples in by_metric.get(ENDPOINT_EXISTS, {}).items():
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):
@@ -363,24 +358,24 @@ def _addresses(by_metric: _ByMetric) -> _Absent:
             yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), samples.times
 
 
-def _waiting(by_metric: _ByMetric) -> _Absent:
-    yield from _reasons(by_metric, "kube_pod_container_status_waiting", "_reason", WAITING_REASONS)
+def _list_waiting(by_metric: _ByMetric) -> _Absent:
+    metric = "kube_pod_container_status_waiting_reason"
+    yield from _list_reasons(by_metric, "kube_pod_container_status_waiting", metric, WAITING_REASONS)
 
 
-def _terminated(by_metric: _ByMetric) -> _Absent:
+def _list_terminated(by_metric: _ByMetric) -> _Absent:
     metric = "kube_pod_container_status_last_terminated_reason"
-    yield from _reasons(by_metric, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
+    yield from _list_reasons(by_metric, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
 
 
-def _reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
-    name = base + metric if metric.startswith("_") else metric
+def _list_reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
     for series, samples in by_metric.get(base, {}).items():
         for reason in reasons:
             labels = canonical_labels({"reason": reason})
-            yield series._replace(metric=name, labels=labels, kind="gauge"), samples.times
+            yield series._replace(metric=metric, labels=labels, kind="gauge"), samples.times
 
 
-def _unschedulable(by_metric: _ByMetric) -> _Absent:
+def _list_unschedulable(by_metric: _ByMetric) -> _Absent:
     running = canonical_labels({"phase": "Running"})
     for series, samples in by_metric.get("kube_pod_status_phase", {}).items():
         if series.labels == running:

@@ -51,7 +51,7 @@ class PrometheusSource:
     service_of_object
         Returns the workload of an object by kind and name.
     pods_seen
-        Returns the names of all pods, including deleted ones; `notes` list those without samples.
+        Returns the names of all pods, including deleted ones; `notes` names the pods without samples.
     """
 
     table = "metrics"
@@ -85,7 +85,8 @@ class PrometheusSource:
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `[start_ns, end_ns)` in order of time.
 
-        Exporters set timestamps some time before the scrape, so the snapshot of a recent window waits first.
+        Exporters set timestamps some time before the scrape. A snapshot of a recent window therefore waits until late
+        samples have arrived.
 
         Raises
         ------
@@ -109,8 +110,8 @@ class PrometheusSource:
     def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
         """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`.
 
-        Some exemplars appear only in the next scrape, so reading a recent window waits first. The wait is shorter than
-        the time that added sources may take.
+        Some exemplars appear only in the next scrape, so this method waits if the window is recent. The wait is shorter
+        than the timeout of added sources.
         """
         self._await_samples(end_ns, late_s=2.0, at_most_s=_EXEMPLAR_WAIT_S)
         self._targets.update(self._endpoint)
@@ -120,14 +121,14 @@ class PrometheusSource:
             matcher = f"{label}={quote(self._namespace)}"
             for labels, exemplars in self._reader.exemplars(matcher, start_ns, end_ns):
                 raw = RawSeries(labels=labels, times=np.empty(0, np.int64), values=np.empty(0))
-                for named in self._naming.name_series([raw], self._targets, types):
-                    rows += [_exemplar_row(named.series, exemplar) for exemplar in exemplars]
+                for entry in self._naming.name_series([raw], self._targets, types):
+                    rows += [_build_exemplar_row(entry.series, exemplar) for exemplar in exemplars]
         yield from sorted(rows, key=lambda row: row["time"])
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
         """Return the recent samples of a pod's metric in order of time.
 
-        If several series match, it returns the one with the newest sample.
+        If several series match, returns the one with the newest sample.
 
         Returns
         -------
@@ -135,8 +136,8 @@ class PrometheusSource:
             time (nanoseconds, UTC) and value.
         """
         selector = f"{metric}{{{self._namespace_matcher()},pod={quote(pod)}}}"
-        named = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
-        samples = merge_series(named)
+        entries = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
+        samples = merge_series(entries)
         if not samples:
             return _RECENT.empty_table()
         best = max(samples, key=lambda item: (item.times[-1], len(item.times)))
@@ -155,7 +156,7 @@ class PrometheusSource:
         return f"namespace={quote(self._namespace)}"
 
     def _read_namespace(self, start_ns: int, end_ns: int, types: MetricTypes) -> list[RawSeries]:
-        """Return the series of the namespace, including those whose namespace label was renamed by scraping."""
+        """Return the series of the namespace, including series whose namespace label was renamed during scraping."""
         series: list[RawSeries] = []
         for label in ("namespace", "exported_namespace"):
             matcher = f"{label}={quote(self._namespace)}"
@@ -170,15 +171,13 @@ class PrometheusSource:
     def _read_volumes(self, start_ns: int, end_ns: int) -> list[RawSeries]:
         """Return the series of the application's volumes, which have no namespace."""
         family = "kube_persistentvolume_status_phase"
-        phases = self._reader.instant(f"count by (persistentvolume) (last_over_time({family}[{self._age(start_ns)}]))")
+        age = f"{max(1, round((time.time_ns() - start_ns) / 1e6))}ms"
+        phases = self._reader.instant(f"count by (persistentvolume) (last_over_time({family}[{age}]))")
         names = sorted({labels["persistentvolume"] for labels, _ in phases if "persistentvolume" in labels})
         volumes = [name for name in names if self._naming.owns_volume(name)]
         if not volumes:
             return []
         return self._reader.series(f"persistentvolume=~{match_any(volumes)}", [family], start_ns, end_ns)
-
-    def _age(self, start_ns: int) -> str:
-        return f"{max(1, round((time.time_ns() - start_ns) / 1e6))}ms"
 
     def _await_samples(self, end_ns: int, *, late_s: float = _LATE_S, at_most_s: float = float("inf")) -> None:
         delay_s = min(self.interval_s + late_s, at_most_s)
@@ -187,7 +186,7 @@ class PrometheusSource:
             time.sleep(min(wait_s, delay_s))
 
 
-def _exemplar_row(series: SeriesKey, exemplar: Exemplar) -> dict[str, Any]:
+def _build_exemplar_row(series: SeriesKey, exemplar: Exemplar) -> dict[str, Any]:
     return {
         "time": exemplar.time_ns,
         "service": series.service,

@@ -1,4 +1,4 @@
-"""Installs a small Prometheus, Jaeger and kube-state-metrics in a separate namespace."""
+"""Install a small Prometheus, Jaeger and kube-state-metrics in a separate namespace."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stack_objects(namespace: str, images: StackImages, components: Sequence[str]
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     ]
     for component in components:
-        for manifest in _manifest(component):
+        for manifest in _load_manifests(component):
             metadata = manifest["metadata"]
             metadata["labels"] = {**metadata.get("labels", {}), **labels}
             if manifest["kind"] in _CLUSTER_WIDE:
@@ -106,7 +106,7 @@ def install_telemetry(
 
 
 def remove_telemetry(api: Api, *, namespace: str = NAMESPACE) -> list[str]:
-    """Remove the objects of `install_telemetry`, by their label; return their names.
+    """Remove the objects that `install_telemetry` created, by their label; return their names.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def remove_telemetry(api: Api, *, namespace: str = NAMESPACE) -> list[str]:
     return [*removed, f"Namespace {namespace}"]
 
 
-def _manifest(component: str) -> Iterator[dict[str, Any]]:
+def _load_manifests(component: str) -> Iterator[dict[str, Any]]:
     text = (
         files("faultset.collector.platforms.kubernetes.telemetry")
         .joinpath("stack", f"{component}.yaml")

@@ -1,4 +1,4 @@
-"""Creates the telemetry sources of an episode on a cluster."""
+"""Create the telemetry sources of an episode on a cluster."""
 
 from __future__ import annotations
 

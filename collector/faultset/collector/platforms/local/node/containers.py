@@ -91,9 +91,9 @@ class Container:
     Parameters
     ----------
     request
-        The request that started it.
+        The request that started the container.
     pid
-        Main process and process group.
+        Id of the main process and of its process group.
     oom_events
         How often earlier containers of that name were killed for exceeding their memory limit.
     """
@@ -130,7 +130,7 @@ class Container:
                 send(os.kill, pid, number)
 
     def exists(self) -> bool:
-        """Return whether any of its processes exists."""
+        """Return whether any process of the container exists."""
         return send(os.killpg, self.pid, 0) or any(send(os.kill, pid, 0) for pid in self.members)
 
     def _has_left(self, pid: int) -> bool:
@@ -150,27 +150,24 @@ class Container:
         for pid in self._clocks.keys() - set(members):
             self._ended_clocks_ns += self._clocks.pop(pid)
 
-    def quick_cpu_s(self, clock: Callable[[int], int]) -> float:
+    def read_cpu_s(self) -> float:
         """Return the CPU seconds of all processes so far, from their process clocks; never decreases."""
         for pid in self.members:
-            used_ns = clock(pid)
-            if used_ns < self._clocks.get(pid, 0):
-                used_ns = self._clocks[pid]
-            self._clocks[pid] = used_ns
+            self._clocks[pid] = max(read_cpu_ns(pid), self._clocks.get(pid, 0))
         return (self._ended_clocks_ns + sum(self._clocks.values())) / 1e9
 
-    def resident(self) -> int:
-        """Return the resident memory of all members in bytes."""
+    def read_resident_bytes(self) -> int:
+        """Return the resident memory of all processes in bytes."""
         return sum(read_resident_bytes(pid)[0] for pid in self.members)
 
     def read_usage(self) -> None:
         """Read the resource usage now."""
-        self.read_ns, self.usage = time.time_ns(), self._samples()
+        self.read_ns, self.usage = time.time_ns(), self._read_samples()
 
-    def _samples(self) -> list[tuple[str, dict[str, str], str, float]]:
+    def _read_samples(self) -> list[tuple[str, dict[str, str], str, float]]:
         """Return `(metric, labels, kind, value)` with cAdvisor's metric names."""
         uses = {pid: use for pid in self.members if (use := read_process_use(pid)) is not None}
-        self._count_disk(uses)
+        self._update_disk_bytes(uses)
         resident = sum(use.resident for use in uses.values())
         anonymous = sum(use.anonymous for use in uses.values())
         user = self._ended_user_s + sum(use.user_s for use in uses.values())
@@ -187,8 +184,8 @@ class Container:
             ("container_threads", {}, "gauge", sum(use.threads for use in uses.values())),
             ("container_processes", {}, "gauge", len(uses)),
             ("container_file_descriptors", {}, "gauge", sum(use.descriptors for use in uses.values())),
-            ("container_fs_reads_bytes_total", {}, "counter", self._disk_total(0)),
-            ("container_fs_writes_bytes_total", {}, "counter", self._disk_total(1)),
+            ("container_fs_reads_bytes_total", {}, "counter", self._sum_disk_bytes(0)),
+            ("container_fs_writes_bytes_total", {}, "counter", self._sum_disk_bytes(1)),
             ("container_start_time_seconds", {}, "gauge", self.started_ns / 1e9),
             ("container_oom_events_total", {}, "counter", self.oom_events),
             ("container_spec_memory_limit_bytes", {}, "gauge", self.memory_limit or 0),
@@ -213,14 +210,14 @@ class Container:
         self._highest[name] = max(self._highest.get(name, 0.0), value)
         return self._highest[name]
 
-    def _count_disk(self, uses: Mapping[int, ProcessUse]) -> None:
+    def _update_disk_bytes(self, uses: Mapping[int, ProcessUse]) -> None:
         for pid in [pid for pid in self._disk if pid not in uses]:
             read, written = self._disk.pop(pid)
             self._ended_disk[0] += read
             self._ended_disk[1] += written
         self._disk |= {pid: (use.read_bytes, use.written_bytes) for pid, use in uses.items()}
 
-    def _disk_total(self, direction: int) -> float:
+    def _sum_disk_bytes(self, direction: int) -> float:
         return float(self._ended_disk[direction] + sum(values[direction] for values in self._disk.values()))
 
 
@@ -231,7 +228,7 @@ _NEAR_LIMIT = 0.5
 
 
 class Limiter:
-    """Enforces the limits of a node's containers; the node calls `run` again within `timeout_s`.
+    """Enforces the limits of a node's containers; the node must call `run` within `timeout_s`.
 
     Parameters
     ----------
@@ -257,11 +254,11 @@ class Limiter:
         else:
             for container in self._containers.values():
                 if container.quota.is_near_limit:
-                    _apply(container, container.quota.check(now, container.quick_cpu_s(read_cpu_ns)))
+                    _suspend_or_resume(container, container.quota.check(now, container.read_cpu_s()))
         self._next_at = self._period_at
         for container in self._containers.values():
             if container.quota.is_near_limit and not container.quota.stopped:
-                check_s = container.quota.next_check_s(container.quick_cpu_s(read_cpu_ns))
+                check_s = container.quota.next_check_s(container.read_cpu_s())
                 if check_s is not None:
                     self._next_at = min(self._next_at, now + check_s)
 
@@ -287,7 +284,7 @@ class Limiter:
         ):
             self.find_members()
         for container in self._containers.values():
-            _apply(container, container.quota.begin(now, container.quick_cpu_s(read_cpu_ns)))
+            _suspend_or_resume(container, container.quota.begin(now, container.read_cpu_s()))
         if self._periods % _NEAR_LIMIT_EVERY == 0:
             check_all = self._periods % _MEMORY_EVERY == 0
             self._check_memory(
@@ -299,7 +296,7 @@ class Limiter:
             limit = container.memory_limit
             if limit is None or container.oom_detail or container.exit_code is not None:
                 continue
-            resident = container.resident()
+            resident = container.read_resident_bytes()
             container.near_memory_limit = resident > _NEAR_LIMIT * limit
             if resident > limit:
                 container.oom_events += 1
@@ -311,7 +308,7 @@ class Limiter:
                 container.signal(signal.SIGKILL)
 
 
-def _apply(container: Container, stop: bool | None) -> None:
+def _suspend_or_resume(container: Container, stop: bool | None) -> None:
     if stop is not None:
         container.signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
@@ -322,8 +319,8 @@ _READ = 1 << 16
 class Housekeeping:
     """Reads the resource usage of a node's containers at irregular times, as cAdvisor does.
 
-    Each container is read at different times. The pause after a reading is drawn from one to two intervals, as in
-    cAdvisor's `jitter`; the interval is half the time between two requests.
+    After each reading, a container is read again after a random pause of one to two intervals, like the `jitter` of
+    cAdvisor. The interval is half the time between two requests.
 
     Parameters
     ----------
@@ -347,7 +344,7 @@ class Housekeeping:
         self._next_at = min((container.next_reading_at for container in self._containers.values()), default=math.inf)
 
     def readings(self, request: ReadSamples) -> tuple[ContainerSample, ...]:
-        """Return the last reading of each container; new containers are read at once."""
+        """Return the latest samples of each container; new containers are read immediately."""
         self._interval_s, self._next_at = request.interval_s / 2, 0.0
         self.run(time.monotonic())
         return tuple(
@@ -383,7 +380,7 @@ class Outputs:
         self._pipes: dict[int, tuple[Container, str]] = {}
 
     def open(self, container: Container, *, stdout: int, stderr: int) -> None:
-        """Read file descriptors into the container's log until they end or `close` is called."""
+        """Copy the output of file descriptors to the container's log until they end or `close` is called."""
         for stream, descriptor in (("stdout", stdout), ("stderr", stderr)):
             os.set_blocking(descriptor, False)
             self._pipes[descriptor] = (container, stream)
@@ -428,7 +425,7 @@ class Reports:
         self._reports.append(report)
 
     def poll(self, request: PollExits) -> DeferredAnswer[tuple[ContainerExited | JobExited, ...]]:
-        """Answer with the reports since the last poll, once there is one."""
+        """Return a response that contains the reports since the last poll, once there are any."""
         reply = DeferredAnswer(request)
         self._polls.append((time.monotonic() + request.timeout_s, reply))
         self.answer(time.monotonic())

@@ -1,7 +1,7 @@
 """The node of the embedded platform: starts containers, enforces their limits and reports their end.
 
-It has one thread and one selector loop, without asyncio or gRPC, so that it can fork safely. It imports programs before
-the first fork, so a container starts in milliseconds and shares the memory of their modules.
+It has one thread and one selector loop, without asyncio or gRPC, so that it can fork safely. The launcher has already
+imported the containers' programs, so a container starts in milliseconds and shares the memory of their modules.
 """
 
 from __future__ import annotations
@@ -102,22 +102,22 @@ class Node:
         kill_descendants(self._table)
 
     def spawn(self, request: SpawnContainer) -> ContainerProcess:
-        """Start a container; return its first process or the reason of a failure."""
+        """Start a container; return its main process, or the reason why it did not start."""
         argv = request.argv
-        program = self._program(argv, request.env)
+        program = self._find_program(argv, request.env)
         if program is None:
             return ContainerProcess(error=f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH')
         out, err = os.pipe(), os.pipe()
         env = {**request.env, MARK: container_mark(request)}
-        ends = (out[1], err[1])
-        pid = spawn(program, argv, group=0, output=ends, env=env, folder=request.folder, delay_s=request.program_s)
+        output = (out[1], err[1])
+        pid = spawn(program, argv, group=0, output=output, env=env, folder=request.folder, delay_s=request.program_s)
         container = Container(request, pid, oom_events=self._limiter.oom_events(request.uid, request.container))
         self._containers[(request.uid, request.container)] = self._by_group[pid] = container
         self._outputs.open(container, stdout=out[0], stderr=err[0])
         return ContainerProcess(pid=pid, started_ns=container.started_ns)
 
     def signal(self, request: SignalContainer) -> bool:
-        """Send a signal to a container or only its main process; return whether it runs."""
+        """Send a signal to a container or only to its main process; return whether the container is running."""
         container = self._containers.get((request.uid, request.container))
         if container is None:
             return False
@@ -129,14 +129,14 @@ class Node:
         return True
 
     def limit(self, request: LimitContainer) -> bool:
-        """Change the limits of a running container; return whether it runs."""
+        """Change the limits of a container; return whether the container is running."""
         container = self._containers.get((request.uid, request.container))
         if container is not None:
             container.quota.limit, container.memory_limit = request.cpu_limit, request.memory_limit
         return container is not None
 
     def execute(self, request: Execute) -> DeferredAnswer[ExecutionResult]:
-        """Run a command in a container; the response is resolved when it ends."""
+        """Run a command in a container; the response is sent when the command ends."""
         reply = DeferredAnswer(request)
         container = self._containers.get((request.uid, request.container))
         if container is None or container.exit_code is not None:
@@ -146,18 +146,19 @@ class Node:
         if program is None:
             reply.fail(f'exec: "{request.argv[0]}": executable file not found in $PATH')
             return reply
-        output = os.pipe()
-        env, ends = {**container.env, MARK: container.mark}, (output[1], output[1])
-        pid = spawn(program, request.argv, group=container.pid, output=ends, env=env, folder=container.folder)
+        reader, writer = os.pipe()
+        env = {**container.env, MARK: container.mark}
+        output = (writer, writer)
+        pid = spawn(program, request.argv, group=container.pid, output=output, env=env, folder=container.folder)
         container.members.append(pid)
         deadline = time.monotonic() + request.timeout_s
         self._executions[pid] = Execution(
-            pid, container, reply, deadline=deadline, output=output[0], selector=self._selector
+            pid, container, reply, deadline=deadline, output=reader, selector=self._selector
         )
         return reply
 
     def run_job(self, request: RunJob) -> int:
-        """Start a process outside pods, such as the load; its end is reported by name."""
+        """Start a process outside pods, such as the load; return its process id."""
         output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
             lambda arguments: call_function(request.function, [arguments]),
@@ -171,18 +172,18 @@ class Node:
         return pid
 
     def signal_job(self, request: SignalJob) -> bool:
-        """Send a signal to a process outside pods; return whether it runs."""
+        """Send a signal to a process outside pods; return whether the process is running."""
         pids = [pid for pid, job in self._jobs.items() if job == request.name]
         for pid in pids:
             send(os.kill, pid, getattr(signal, f"SIG{request.signal}"))
         return bool(pids)
 
     def shut_down(self, request: ShutDown) -> bool:
-        """Leave the loop, after which all processes are killed."""
+        """End the loop; `serve` then kills all processes."""
         self._stopping = True
         return True
 
-    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Any:
+    def _find_program(self, argv: Sequence[str], env: Mapping[str, str]) -> Any:
         if not argv:
             return None
         if argv[0] in PROGRAMS:
@@ -212,7 +213,7 @@ class Node:
             container.signal(signal.SIGKILL)
 
     def _finish_containers(self) -> None:
-        """Report containers whose last process has ended, so that their addresses are free again."""
+        """Report containers whose last process has ended; only then are their addresses free again."""
         for key, container in list(self._containers.items()):
             if container.exit_code is None or container.exists():
                 continue

@@ -1,4 +1,4 @@
-"""Starts the processes of containers, runs commands in them and reaps children."""
+"""Run commands in containers, reap child processes, and create the programs that containers can run."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Reaper:
     selector
         Selector of the node's event loop.
     on_exit
-        Called for each ended child.
+        Called for each child that has ended.
     on_done
-        Called after a round of `on_exit` calls.
+        Called after `on_exit` has been called for all of them.
     """
 
     def __init__(
@@ -91,20 +91,20 @@ def kill_descendants(table: ProcessTable) -> None:
 
 
 class Execution:
-    """A command in a container; answered when its process ends, even if background processes remain.
+    """A command that runs in a container; it counts as ended even if background processes remain.
 
     Parameters
     ----------
     pid
-        Its process.
+        Process id of the command.
     container
-        The container in which it runs.
+        The container in which the command runs.
     reply
-        Resolved with its result.
+        Response to the request for the command.
     deadline
-        When it is killed, in monotonic seconds.
+        Monotonic time in seconds at which the command is killed.
     output
-        File descriptor of its output; closed here.
+        File descriptor of the command's output; closed here.
     selector
         Selector of the node's event loop.
     """
@@ -125,13 +125,13 @@ class Execution:
         selector.register(output, selectors.EVENT_READ, lambda _: self._capture())
 
     def finish(self, code: int) -> None:
-        """Answer with the exit code and the output so far."""
+        """Send the exit code and the output so far as response."""
         self._capture()
         self._close()
         self._reply.resolve(ExecutionResult(code=code, output=self._text.decode(errors="replace")))
 
     def fail(self, reason: str) -> None:
-        """Answer with an error."""
+        """Send an error as response."""
         self._close()
         self._reply.fail(reason)
 
@@ -169,7 +169,7 @@ SCRIPTS: dict[str, str] = {
     **PROGRAMS,
     "faultset-work": "faultset.collector.runtime.background.work:main",
 }
-"""Programs that `exec` finds in a container in addition to those of the system."""
+"""Programs that `exec` can run in a container, in addition to the system's programs."""
 
 PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done')
 
@@ -198,8 +198,8 @@ def write_scripts(folder: Path, redis: Mapping[str, str]) -> None:
         link.symlink_to(path)
 
 
-def search_path(folder: Path) -> str:
-    """Return the PATH of containers."""
+def build_search_path(folder: Path) -> str:
+    """Return the PATH of containers; `folder` contains our scripts."""
     return os.pathsep.join([str(folder), "/usr/local/bin", "/usr/bin", "/bin"])
 
 

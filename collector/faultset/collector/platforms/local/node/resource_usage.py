@@ -1,4 +1,4 @@
-"""CPU and memory usage of containers from /proc, and CPU quotas without privileges.
+"""Read the CPU and memory usage of containers from /proc, and enforce CPU quotas without privileges.
 
 Quotas have periods of 100 ms, like the kernel's CFS bandwidth control. A container that has used up its quota is
 suspended with SIGSTOP until the period ends. Usage beyond the quota is deducted from later periods, so that the mean
@@ -27,7 +27,7 @@ class Quota:
     limit
         Cores that the container may use; None for no limit.
     cores
-        Cores of the machine; a limit of at least as many is not enforced.
+        Cores of the machine; a limit equal to or above this number is not enforced.
     """
 
     limit: float | None
@@ -42,7 +42,7 @@ class Quota:
     _stopped_at: float = 0.0
 
     def begin(self, now: float, used_s: float) -> bool | None:
-        """Start the next period; return True to stop the container, False to continue it, or None.
+        """Start the next period; return True to stop the container, False to continue it, None to leave it.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Quota:
         return self._stop(now) if self._balance <= 0 else self._resume(now)
 
     def check(self, now: float, used_s: float) -> bool | None:
-        """Check usage within a period; return True to stop the container, or None."""
+        """Check usage within a period; return True to stop the container, None to leave it."""
         if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
@@ -134,8 +134,8 @@ class ProcessTable:
         """
         members: dict[int, list[int]] = {group: [] for group in groups}
         by_mark = {mark: group for group, mark in groups.items()}
-        present = _processes()
-        for pid in present:
+        pids = _list_processes()
+        for pid in pids:
             try:
                 group = os.getpgid(pid)
             except OSError:
@@ -148,26 +148,26 @@ class ProcessTable:
                     members[by_mark[mark]].append(pid)
                 else:
                     self._foreign.add(pid)
-        self._foreign &= set(present)
+        self._foreign &= set(pids)
         return members
 
     def descendants(self) -> list[int]:
         """Return all descendants of the root process."""
-        return [pid for pid in _processes() if pid != self._root and self._is_ours(pid)]
+        return [pid for pid in _list_processes() if pid != self._root and self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
         while pid > 1:
-            pid = _parent(pid)
+            pid = _read_parent(pid)
             if pid == self._root:
                 return True
         return False
 
 
-def _processes() -> list[int]:
+def _list_processes() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
-def _parent(pid: int) -> int:
+def _read_parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -199,7 +199,7 @@ def read_resident_bytes(pid: int) -> tuple[int, int]:
 def find_leftover_processes(folder: Path) -> list[int]:
     """Return the processes of containers whose working folder is below `folder`."""
     pids = []
-    for pid in _processes():
+    for pid in _list_processes():
         try:
             inside = Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(folder)
         except OSError:
@@ -225,7 +225,7 @@ class ProcessUse:
 
 
 def read_process_use(pid: int) -> ProcessUse | None:
-    """Return the usage of a process and its ended children; None if it has ended."""
+    """Return the usage of a process and of its ended children; None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -235,7 +235,7 @@ def read_process_use(pid: int) -> ProcessUse | None:
         return None
     user, system, user_ended, system_ended = (int(value) * _TICK_S for value in fields[11:15])
     resident, anonymous = read_resident_bytes(pid)
-    read_bytes, written_bytes = _disk_bytes(pid)
+    read_bytes, written_bytes = _read_disk_bytes(pid)
     try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
@@ -253,7 +253,7 @@ def read_process_use(pid: int) -> ProcessUse | None:
     )
 
 
-def _disk_bytes(pid: int) -> tuple[int, int]:
+def _read_disk_bytes(pid: int) -> tuple[int, int]:
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             values = dict(line.split(b": ") for line in file.read().splitlines())

@@ -1,7 +1,7 @@
 """A connection from a client to a pod, made of two kernel connections.
 
-The kernel accepts the client's connection immediately. With an impairment `connect` therefore returns early, and the
-delay appears in the first response. A client that gives up earlier never reaches the target.
+The kernel accepts the client's connection immediately. With an impairment, the client's `connect` therefore returns
+early, and the delay appears in the first response. A client that gives up before then never reaches the target.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from faultset.collector.platforms.local.relay.pods import (
     FlowStep,
     Link,
     Pod,
-    drop,
-    packets,
+    count_drops,
+    count_packets,
 )
 
 HELD_BYTES = 256 * 1024
-"""Maximum bytes in flight from one end, like the size of a socket buffer."""
+"""Maximum number of bytes in flight from one end, like the size of a socket buffer."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -47,7 +47,7 @@ class _Pause(enum.IntFlag):
 
 
 class End(asyncio.Protocol):
-    """The socket at one end; data that arrives was sent by `pod` and goes to `other`."""
+    """The socket at one end of the connection; data received from `pod` is forwarded to the end `other`."""
 
     __slots__ = (
         "_delayed", "_flow", "_held", "_held_bytes", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
@@ -89,12 +89,12 @@ class End(asyncio.Protocol):
 
     def start(self) -> None:
         """Start forwarding once both ends exist."""
-        early = self._on_early_close is not None
+        was_buffering = self._on_early_close is not None
         self._on_early_close = None
-        if early:
-            sent, self._held = self._held, deque()
+        if was_buffering:
+            items, self._held = self._held, deque()
             self._held_bytes = 0
-            for item in sent:
+            for item in items:
                 self._send(item)
             if self._held_bytes < HELD_BYTES:
                 self._resume(_Pause.HELD)
@@ -133,7 +133,7 @@ class End(asyncio.Protocol):
         self._send(data)
 
     def _apply_rules(self, data: bytes) -> bool:
-        """Impair a request of a client if a rule applies; return whether the data was handled."""
+        """Impair a client's request if a rule applies; return False if the data must still be sent."""
         if self._delayed is not None:
             self._delayed.append(data)
             return True
@@ -143,7 +143,7 @@ class End(asyncio.Protocol):
         for rule in pod.rules:
             if not rule.applies_to(self.pod.name, data, self._rng, self._loop.time()):
                 continue
-            pod.disturbed += 1
+            pod.impaired_count += 1
             match rule.impairment:
                 case Hold(latency_s=latency_s):
                     self._delayed = [data]
@@ -207,13 +207,13 @@ class End(asyncio.Protocol):
         other = self.other
         if self._flow is None:
             if self.pod.link is CLEAR and other.pod.link is CLEAR:
-                self._count(FlowStep(passed=packets(size)))
+                self._count(FlowStep(passed=count_packets(size)))
                 self._deliver(item)
                 return
             self._flow = Flow(self._rng)
         self._hold(item, size)
         now_s = self._loop.time()
-        self._count(self._flow.send(now_s, packets(size), self._link(), self.pod.queue_s(now_s, size)))
+        self._count(self._flow.send(now_s, count_packets(size), self._link(), self.pod.queue_s(now_s, size)))
         self._advance()
 
     def _hold(self, item: bytes | _Close, size: int) -> None:
@@ -252,7 +252,7 @@ class End(asyncio.Protocol):
         size = len(item) if isinstance(item, bytes) else 0
         self.pod.transmit_bytes += size
         other.pod.receive_bytes += size
-        other.pod.receive_packets += packets(size)
+        other.pod.receive_packets += count_packets(size)
         if other.lost:
             return
         if isinstance(item, bytes):
@@ -264,7 +264,7 @@ class End(asyncio.Protocol):
             try:
                 other.transport.write_eof()
             except OSError:
-                # a closed end is no longer read, so its reset is noticed only here
+                # an end that has sent its last data is not read any more, so a reset is only noticed when writing
                 other.lost = True
                 other.transport.abort()
                 other._close_other()
@@ -279,7 +279,7 @@ class End(asyncio.Protocol):
     def _count(self, step: FlowStep) -> None:
         self.pod.transmit_packets += step.passed
         if step.lost:
-            drop(self.pod, self.other.pod, step.lost)
+            count_drops(self.pod, self.other.pod, step.lost)
 
     def _forget(self) -> None:
         self._held.clear()
@@ -323,11 +323,11 @@ class Connection:
         self._client.other, self._target.other = self._target, self._client
         self._task: asyncio.Task[None] | None = None
 
-    async def run(self, accepted: socket.socket, client_ip: str, address: tuple[str, int]) -> bool:
+    async def run(self, client_socket: socket.socket, client_ip: str, address: tuple[str, int]) -> bool:
         """Set up the connection; return False if the target refused it."""
         self._task = asyncio.current_task()
         client = self._client
-        await self._loop.connect_accepted_socket(lambda: client, accepted)
+        await self._loop.connect_accepted_socket(lambda: client, client_socket)
         try:
             if (
                 client.pod.link is not CLEAR or self._target.pod.link is not CLEAR
@@ -357,17 +357,17 @@ class Connection:
             self._task.cancel()
 
     async def _await_handshake(self) -> bool:
-        """Wait until a connection attempt gets through both ways; return False if none does."""
+        """Wait until a connection attempt succeeds in both directions; return False if none does."""
         client, target = self._client.pod, self._target.pod
         self._client.await_set_up(self._give_up)
         for wait_s in SET_UP_RETRIES_S:
             forward, backward = client.link.towards(target.link), target.link.towards(client.link)
-            if forward.lost(self._rng, 1):
-                drop(client, target, 1)
-            elif backward.lost(self._rng, 1):
+            if forward.draw_losses(self._rng, 1):
+                count_drops(client, target, 1)
+            elif backward.draw_losses(self._rng, 1):
                 client.transmit_packets += 1
                 target.receive_packets += 1
-                drop(target, client, 1)
+                count_drops(target, client, 1)
             else:
                 await asyncio.sleep(forward.travel_s(self._rng) + backward.travel_s(self._rng))
                 return True

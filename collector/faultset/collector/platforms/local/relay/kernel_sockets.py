@@ -1,4 +1,4 @@
-"""TCP sockets in the kernel (inet_diag, open to every user), and sockets that ignore packets."""
+"""Look up TCP sockets in the kernel, report refused connections, and make sockets ignore packets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DESTROYED_SOCKETS = 1
 _HEADER = struct.Struct("=IHHII")
 _ERROR = struct.Struct("=i")
 
-# linux/inet_diag.h: a request, and the positions in a message about a socket, which begins with the header
+# linux/inet_diag.h: a request, and offsets in a message about a socket, counted from the start of its header
 _TCP_LISTEN = 10
 _ALL_STATES = 0xFFFFFFFF
 _SELECTION = struct.Struct("=BBBBI")
@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 class ListeningSockets:
     """Looks up listening TCP sockets by address.
 
-    A look-up in the kernel's socket table (inet_diag, open to every user) takes microseconds and is invisible to the
-    listening process. If the kernel does not support it, a short connection is made instead.
+    A look-up in the kernel's socket table (inet_diag, available to every user) takes microseconds and is invisible to
+    the listening process. If the kernel does not support it, a short connection is made instead.
     """
 
     def __init__(self, *, silent: bool = True):
@@ -110,7 +110,7 @@ def _build_request(ip: str, port: int) -> bytes:
 
 
 class RefusedConnections:
-    """Reports connections that the kernel has refused, when the client closes the socket.
+    """Reports each connection that the kernel has refused, once the client closes its socket.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class RefusedConnections:
         self._ips: frozenset[str] = frozenset()
 
     def watch(self, ips: Collection[str]) -> None:
-        """Replace the addresses whose refusals are reported; a kernel without such reports sends none."""
+        """Replace the addresses whose refusals are reported; if the kernel does not support it, log a warning."""
         if self._ips == frozenset(ips):
             return
         self._ips = frozenset(ips)
@@ -150,9 +150,9 @@ class RefusedConnections:
     def _receive(self) -> None:
         try:
             while self._netlink is not None:
-                refused = _read_refusal(self._netlink.recv(1 << 12))
-                if refused is not None:
-                    self._report(*refused)
+                refusal = _read_refusal(self._netlink.recv(1 << 12))
+                if refusal is not None:
+                    self._report(*refusal)
         except OSError:
             return  # nothing more to read, or reports were lost
 
@@ -165,7 +165,7 @@ class RefusedConnections:
 
 
 def _read_refusal(message: bytes) -> tuple[str, Address] | None:
-    """Return client and target of a destroyed socket; None unless it was answered and never connected."""
+    """Return the client and target of a destroyed socket; None unless the target refused the connection."""
     _, port = _PORTS.unpack_from(message, _PORTS_OFFSET)
     client, target = (socket.inet_ntoa(message[at : at + 4]) for at in (_CLIENT_OFFSET, _TARGET_OFFSET))
     at = _ATTRIBUTES_OFFSET

@@ -12,7 +12,7 @@ from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Ho
 from faultset.collector.platforms.local.messages import PodCounters
 
 PACKET_BYTES = 1448
-"""Payload of a packet: an Ethernet frame without IP and TCP headers and the timestamp option."""
+"""Payload of an Ethernet frame: 1500 bytes minus IP and TCP headers with the timestamp option."""
 
 FIRST_RETRY_S = 0.2
 LAST_RETRY_S = 120.0
@@ -29,7 +29,7 @@ class Link:
     Attributes
     ----------
     loss
-        Probability that a packet is lost; packets are independent.
+        Probability that a packet is lost, independently of other packets.
     latency_s, jitter_s
         Delay of a packet, uniform in `latency_s` plus or minus `jitter_s`.
     cut
@@ -48,7 +48,7 @@ class Link:
         """Return the link to a receiver, which is cut if the receiver's link is cut."""
         return replace(self, cut=True) if receiver.cut and not self.cut else self
 
-    def lost(self, rng: Random, packets: int) -> int:
+    def draw_losses(self, rng: Random, packets: int) -> int:
         """Draw how many of `packets` are lost."""
         if self.cut:
             return packets
@@ -65,8 +65,8 @@ class Link:
 CLEAR = Link()
 
 
-def packets(size: int) -> int:
-    """Return how many packets carry `size` bytes; a close without data still takes one."""
+def count_packets(size: int) -> int:
+    """Return how many packets carry `size` bytes; closing a connection takes one packet, too."""
     return -(-size // PACKET_BYTES) or 1
 
 
@@ -89,9 +89,9 @@ class FlowStep:
 class Flow:
     """One direction of a connection: chunks that were sent and have not arrived yet, in order.
 
-    Packets of a chunk are lost independently. After a timeout all missing packets are sent again; the timeout doubles
-    until the first chunk is complete. A chunk arrives once it is complete, its travel time has passed and all earlier
-    chunks have arrived.
+    Each packet of a chunk may be lost. After a timeout all missing packets are sent again; the timeout doubles until
+    the first chunk is complete. A chunk arrives once it is complete, its travel time has passed and all earlier chunks
+    have arrived.
     """
 
     __slots__ = ("_chunks", "_last_arrival_s", "_retry_at_s", "_retry_s", "_rng")
@@ -146,7 +146,7 @@ class Flow:
         return FlowStep(passed=passed, lost=lost, delivered=delivered)
 
     def _transmit(self, chunk: _Chunk, now_s: float, link: Link) -> int:
-        chunk.missing = link.lost(self._rng, chunk.missing)
+        chunk.missing = link.draw_losses(self._rng, chunk.missing)
         if not chunk.missing:
             chunk.arrival_s = max(now_s + chunk.queued_s + link.travel_s(self._rng), self._last_arrival_s)
             self._last_arrival_s = chunk.arrival_s
@@ -168,16 +168,16 @@ class RequestRule:
     Attributes
     ----------
     impairment
-        The affected share over time, caller and path.
+        Selects requests by caller, path and a share that may vary over time.
     start_s
-        Start on the same clock as `now_s` of `applies_to`.
+        Start of the impairment, on the clock of `now_s` in `applies_to`.
     """
 
     impairment: Abort | Hold | Reset
     start_s: float = 0.0
 
     def applies_to(self, caller: str, data: bytes, rng: Random, now_s: float) -> bool:
-        """Return whether data starts a request that the rule selects at random.
+        """Return whether data starts a request that the rule impairs; draws at random by the rule's share.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class RequestRule:
 
 
 def owners(pod: str) -> tuple[str, str]:
-    """Return the Deployment or StatefulSet that may own a pod, by the pod's name.
+    """Return the names that the owner of a pod has if it is a Deployment, and if it is a StatefulSet.
 
     >>> owners("user-timeline-5d4f7-abcde")
     ('user-timeline', 'user-timeline-5d4f7')
@@ -209,13 +209,13 @@ COUNTERS = tuple(field.name for field in fields(PodCounters))
 class Pod:
     """The network state and counters of a pod."""
 
-    __slots__ = (*COUNTERS, "busy_until_s", "disturbed", "link", "name", "rules")
+    __slots__ = (*COUNTERS, "busy_until_s", "impaired_count", "link", "name", "rules")
 
     def __init__(self, name: str):
         self.name = name
         self.link = CLEAR
         self.rules: tuple[RequestRule, ...] = ()
-        self.disturbed = 0
+        self.impaired_count = 0
         self.busy_until_s = 0.0
         self.receive_bytes = self.transmit_bytes = 0
         self.receive_packets = self.transmit_packets = 0
@@ -226,7 +226,7 @@ class Pod:
         if not self.link.bytes_per_s:
             return 0.0
         self.busy_until_s = max(self.busy_until_s, now_s) + size / self.link.bytes_per_s
-        self.disturbed += 1
+        self.impaired_count += 1
         return self.busy_until_s - now_s
 
     def counters(self) -> PodCounters:
@@ -246,7 +246,7 @@ def build_rules(
     )
 
 
-def drop(sender: Pod, receiver: Pod, packets: int) -> None:
+def count_drops(sender: Pod, receiver: Pod, packets: int) -> None:
     """Count lost packets at the sender, or at the receiver if only its link is cut."""
     if sender.link.cut or sender.link.loss:
         sender.transmit_packets_dropped += packets
@@ -255,15 +255,15 @@ def drop(sender: Pod, receiver: Pod, packets: int) -> None:
 
 
 def combine_impairments(impairments: Iterable[tuple[Impairment, float]]) -> Link:
-    """Combine a pod's impairments and their ages in seconds; delays add up, losses are independent."""
-    passing, latency_s, jitter_s, cut, bytes_per_s = 1.0, 0.0, 0.0, False, 0.0
+    """Combine a pod's impairments, given with their ages in seconds; delays add up, losses are independent."""
+    pass_share, latency_s, jitter_s, cut, bytes_per_s = 1.0, 0.0, 0.0, False, 0.0
     for impairment, age_s in impairments:
         intensity = impairment.intensity_at(age_s)
         if not intensity:
             continue
         match impairment:
             case Loss():
-                passing *= 1.0 - intensity * impairment.probability
+                pass_share *= 1.0 - intensity * impairment.probability
             case Delay():
                 latency_s += intensity * impairment.latency_s
                 jitter_s += intensity * impairment.jitter_s
@@ -273,5 +273,5 @@ def combine_impairments(impairments: Iterable[tuple[Impairment, float]]) -> Link
                 bytes_per_s = min(bytes_per_s or impairment.bytes_per_s, impairment.bytes_per_s)
             case _:
                 continue
-    link = Link(loss=1.0 - passing, latency_s=latency_s, jitter_s=jitter_s, cut=cut, bytes_per_s=bytes_per_s)
+    link = Link(loss=1.0 - pass_share, latency_s=latency_s, jitter_s=jitter_s, cut=cut, bytes_per_s=bytes_per_s)
     return CLEAR if link == CLEAR else link

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Answer(enum.Enum):
-    """How an address answers attempts to connect."""
+    """How an address responds to attempts to connect."""
 
     ACCEPT = enum.auto()
     REFUSE = enum.auto()
@@ -45,7 +45,7 @@ class _Answer(enum.Enum):
 
 
 class Forward:
-    """Listens on an address while a target accepts connections; otherwise the kernel refuses them.
+    """Forwards connections to an address while one of its targets accepts them; otherwise the kernel refuses them.
 
     An address without targets can also ignore connections for some time.
     """
@@ -78,10 +78,10 @@ class Forward:
 
     @property
     def listening(self) -> bool:
-        """Whether it accepts connections."""
+        """Whether the address accepts connections."""
         return self._answer is _Answer.ACCEPT
 
-    def retarget(self, targets: tuple[RelayTarget, ...]) -> None:
+    def set_targets(self, targets: tuple[RelayTarget, ...]) -> None:
         """Change the targets of new connections; open connections are kept."""
         if targets != self._targets:
             self._targets = targets
@@ -89,7 +89,7 @@ class Forward:
             self.probe()
 
     def ignore(self, until_s: float) -> None:
-        """Ignore connections until a time of the event loop, or until there are targets."""
+        """Ignore connections until a time on the event loop's clock, or until there are targets."""
         self._ignore_until_s = max(self._ignore_until_s, until_s)
         self._adjust()
 
@@ -157,24 +157,24 @@ class Forward:
             if self._listener is None:
                 return
             try:
-                accepted, (client_ip, _) = self._listener.accept()
+                client_socket, (client_ip, _) = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 logger.error("cannot accept a connection to %s: %s", self.name, error)
                 self._stop_listening()
                 return
-            accepted.setblocking(False)
+            client_socket.setblocking(False)
             self._next += 1
             target = self._targets[self._next % len(self._targets)]
-            task = self._loop.create_task(self._connect(accepted, client_ip, target))
+            task = self._loop.create_task(self._connect(client_socket, client_ip, target))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, accepted: socket.socket, client_ip: str, target: RelayTarget) -> None:
+    async def _connect(self, client_socket: socket.socket, client_ip: str, target: RelayTarget) -> None:
         client, pod = self._by_ip(client_ip), self._by_name(target.pod)
         connection = Connection(self._loop, self._rng, client, pod, on_target_end=self.probe)
-        if not await connection.run(accepted, client_ip, (target.ip, target.port)):
+        if not await connection.run(client_socket, client_ip, (target.ip, target.port)):
             self._accepting.discard(target)
             self._adjust()
 
@@ -183,11 +183,11 @@ PROBE_INTERVAL_S = 0.05
 """How often the targets of addresses without a listener are probed."""
 
 LISTENING_PROBE_ROUNDS = 5
-"""Listening addresses are probed only once in this many rounds, since their connections notice failures earlier."""
+"""Rounds between two probes of a listening address; its connections usually notice a failure earlier."""
 
 
 class Relay:
-    """The forwarded addresses and the pods of one episode. Needs a running event loop."""
+    """The forwarded addresses and the pods of one episode; needs a running event loop."""
 
     def __init__(self, seed: int = 0):
         self._rng = Random(seed)
@@ -223,7 +223,7 @@ class Relay:
         for address in self._forwards.keys() - routes.keys():
             self._forwards.pop(address).close()
         for address, route in routes.items():
-            self._forward(route.name, address).retarget(route.targets)
+            self._forward(route.name, address).set_targets(route.targets)
         self._refusals.watch([address for address, route in routes.items() if not route.targets])
         return self._state()
 
@@ -232,8 +232,8 @@ class Relay:
         return {name: pod.counters() for name, pod in self._pods.items()}
 
     def impaired_counts(self, request: ReadImpairedCounts) -> dict[str, int]:
-        """Return by pod how many requests or packets were impaired."""
-        return {name: pod.disturbed for name, pod in self._pods.items()}
+        """Return by pod how many requests or packets have been impaired."""
+        return {name: pod.impaired_count for name, pod in self._pods.items()}
 
     async def close(self) -> None:
         """Stop listening and probing."""

@@ -1,11 +1,11 @@
-"""Refusals of Services without endpoints, at the rate at which Linux refuses connections on a cluster.
+"""Limit how often connections to Services without endpoints are refused, as Linux does on a cluster.
 
-There, kube-proxy rejects an attempt by an ICMP message. Linux limits these messages for each client and ignores further
-attempts, which the client's kernel repeats after 1, 2, 3, 4, 5, 7, 11 s and so on.
+On a cluster, kube-proxy refuses a connection with an ICMP message. Linux limits these messages per client; beyond the
+limit it ignores attempts to connect, which the client's kernel repeats after 1, 2, 3, 4, 5, 7, 11 s and so on.
 
-Here, the kernel refuses attempts at an address without a listener and reports each one. A listener that drops packets
-ignores attempts, and the client's kernel repeats them as on a cluster. All clients of a Service are ignored while one
-of them has no token, because a listener ignores all or none.
+On the embedded platform, the kernel refuses connections to an address without a listener, and reports each refusal. To
+ignore attempts, the relay opens a listener that drops all packets. It cannot drop only the packets of one client, so
+all clients of a Service are ignored while one of them has reached its limit.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from collections.abc import Callable, Collection
 from faultset.collector.platforms.local.relay.kernel_sockets import Address, RefusedConnections
 
 ICMP_INTERVAL_S = 1.0
-"""Time in which a client earns a message: Linux' `icmp_ratelimit`."""
+"""Time after which a client may receive another message (`icmp_ratelimit` in Linux)."""
 
 ICMP_BURST = 6
-"""Messages that a client may save up: Linux' `XRLIM_BURST_FACTOR`.
+"""Maximum number of messages in a burst (`XRLIM_BURST_FACTOR` in Linux).
 
-The limit for all clients together, 1000 messages per second, is not imitated.
+The limit for all clients together, 1000 messages per second, is not simulated.
 """
 
 
 class TokenBucket:
-    """Linux' limit of ICMP messages to one address (`inet_peer_xrlim_allow`); starts full.
+    """The limit of ICMP messages to one address, as in Linux (`inet_peer_xrlim_allow`); starts full.
 
     Parameters
     ----------
     now_s
         Current time on any clock.
     interval_s
-        Time in which a token is earned.
+        Time after which a token is added.
     burst
         Maximum number of tokens.
     """
@@ -44,16 +44,16 @@ class TokenBucket:
         self._saved_s, self._updated_s = self._limit_s, now_s
 
     def take(self, now_s: float) -> None:
-        """Take a token; if there is none, take the next one in advance."""
+        """Take a token; if none is left, borrow the next one."""
         self._saved_s = self._saved_at(now_s) - self._interval_s
         self._updated_s = now_s
 
     def ready_s(self, now_s: float) -> float:
-        """Return when a token is free, `now_s` or later."""
+        """Return the time from which a token is available; `now_s` if one is available now."""
         return now_s + max(0.0, self._interval_s - self._saved_at(now_s))
 
     def is_full(self, now_s: float) -> bool:
-        """Return whether no more tokens can be saved up."""
+        """Return whether the bucket has the maximum number of tokens."""
         return self._saved_at(now_s) >= self._limit_s
 
     def _saved_at(self, now_s: float) -> float:
@@ -88,7 +88,7 @@ class RefusalLimit:
         self._refused.watch({ip for ip, _ in self._addresses})
 
     def count_refusal(self, client_ip: str, address: Address) -> None:
-        """Count a refused attempt; without a token, all addresses that the client tries ignore attempts."""
+        """Count a refused attempt; if the client has no token left, all addresses that it has tried ignore attempts."""
         if address not in self._addresses:
             return
         now_s = self._clock()
@@ -97,9 +97,9 @@ class RefusalLimit:
         self._clients[address].add(client_ip)
         ready_s = bucket.ready_s(now_s)
         if ready_s > now_s:
-            for used, clients in self._clients.items():
+            for tried_address, clients in self._clients.items():
                 if client_ip in clients:
-                    self._ignore(used, ready_s)
+                    self._ignore(tried_address, ready_s)
 
     def close(self) -> None:
         """Stop counting."""

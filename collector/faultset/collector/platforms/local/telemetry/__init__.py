@@ -1,5 +1,5 @@
-"""The telemetry process of the embedded platform, which takes the role of Prometheus and Jaeger.
+"""The telemetry process of the embedded platform, which replaces Prometheus and Jaeger.
 
-It scrapes all pods, the node and the relay at a fixed interval, receives spans, keeps both in memory and writes a
-requested time window as Arrow files.
+It scrapes all pods, the node and the relay at a fixed interval and receives spans. It keeps everything in memory and
+writes a time window to Arrow files on request.
 """

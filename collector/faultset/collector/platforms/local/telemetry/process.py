@@ -69,7 +69,7 @@ _BATCH_ROWS = 1 << 16
 
 
 class TelemetryServer:
-    """Handles the requests of the telemetry process. Needs a running event loop."""
+    """Handles the requests of the telemetry process; needs a running event loop."""
 
     def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path, salt: float):
         self._metrics = MetricStore()
@@ -182,9 +182,9 @@ def main(
     Parameters
     ----------
     socket_path
-        Socket for requests; exists once spans are received.
+        Socket for requests; exists once the process can receive spans.
     node_socket, relay_socket
-        Sockets of the node and the relay. Without them, or until they exist, their samples are missing.
+        Sockets of the node and the relay. Until a socket exists, the samples of its process are missing.
     otlp_ip, otlp_port
         Address that receives spans.
     interval_s

@@ -1,7 +1,7 @@
-"""Scrapes all targets at a fixed interval, each at a fixed offset within the interval, as Prometheus does.
+"""Scrape all targets at a fixed interval, each at a fixed offset within the interval, as Prometheus does.
 
-The offset follows from the target's name. Samples have the time of their scrape, except samples of containers, which
-have the time at which the node read them.
+The offset is derived from the target's name. A sample's time is the time of the scrape; for containers it is the time
+at which the node read the sample.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class ScrapedPod:
-    """The scraper's state of a pod."""
+    """A pod with the state that the scraper keeps for it."""
 
     pod: str
     service: str | None
@@ -60,7 +60,7 @@ class ScrapeHealth:
 class Scraper:
     """Fills a store with samples of the pods, the node, the relay and object states.
 
-    A pod that does not answer within the interval has no samples except `up`, which is 0.
+    A pod that does not respond in time has only the sample `up`, with value 0.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Scraper:
         self.health = ScrapeHealth()
 
     def configure(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Replace the list of pods; the state of pods that remain is kept."""
+        """Replace the list of pods; pods that were in the list before keep their state."""
         before, self._pods = self._pods, {}
         for target in targets:
             name = target.pod
@@ -101,7 +101,7 @@ class Scraper:
         self._ended_ns = {name: ended_ns for name, ended_ns in ended.items() if name not in self._pods}
 
     def discard(self, before_ns: int) -> None:
-        """Remove the samples before a time, and the series of pods that ended two intervals or more before it."""
+        """Remove the samples before a time, and the series of pods that ended at least two intervals before it."""
         last_ns = before_ns - round(2 * self._interval_s * 1e9)
         ended = {name for name, ended_ns in self._ended_ns.items() if ended_ns < last_ns}
         self._series_numbers = {key: number for key, number in self._series_numbers.items() if key[0] not in ended}

@@ -16,7 +16,7 @@ TABLES = ("metrics", "spans")
 
 @dataclass(frozen=True, kw_only=True)
 class ScrapeTarget(Message):
-    """A pod that telemetry observes; `address` serves its metrics, if it has any."""
+    """A pod of the application; `address` is where it serves metrics, None if it does not."""
 
     pod: str
     service: str | None

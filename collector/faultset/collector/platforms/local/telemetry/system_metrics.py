@@ -1,4 +1,4 @@
-"""Metrics of this machine under the names of Prometheus' node_exporter, so that methods can see a busy host."""
+"""Sample metrics of this machine, named as by Prometheus' node_exporter, so that methods can detect a busy host."""
 
 from __future__ import annotations
 
