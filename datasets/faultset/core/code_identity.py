@@ -24,7 +24,7 @@ _SKIPPED = ("__pycache__", ".git", ".venv")
 
 
 def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
-    """Return the distribution of a module: that of its plug-in, or else the one that installed the module."""
+    """Return the distribution of a plug-in if the module belongs to it, else the one that installed the module."""
     top = module.partition(".")[0]
     name = None
     if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:
@@ -32,14 +32,14 @@ def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Dis
     elif top == OWN:
         name = OWN
     elif _is_shared(Path(str(sys.modules[module].__file__))):
-        name = next(iter(_owners().get(top, ())), None)
+        name = next(iter(_read_owners().get(top, ())), None)
     if name is None:
         return None
     return find_distribution(name)
 
 
 @functools.cache
-def _owners() -> dict[str, list[str]]:
+def _read_owners() -> dict[str, list[str]]:
     return {name: list(owners) for name, owners in metadata.packages_distributions().items()}
 
 
@@ -93,7 +93,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
-    """Return a function that finds a top-level module in a folder, only of the distribution if the folder is shared."""
+    """Return a function that finds a top-level module in a folder; in a shared one, only those of the distribution."""
     allowed: set[str] | None = None
     if _is_shared(root):
         files = (distribution.files or ()) if distribution is not None else ()
@@ -193,8 +193,8 @@ class CodeIdentity:
 def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
     """Identify the code of a module, class, function or object.
 
-    The identity of an extension covers its package, or its file, and the neighbours that it imports. The identity of
-    faultset's code covers the module and its imports from faultset.
+    The identity of an extension covers its package or file and the neighbouring modules that it imports. The identity
+    of faultset's code covers the module and its imports from faultset.
 
     Parameters
     ----------
@@ -288,15 +288,15 @@ def _content_at(path: str, changed_ns: int, size: int) -> bytes:
 
 
 def _source_or_bytecode(thing: Any) -> bytes:
-    """Return the source, or else the byte code, of code without a file, such as a class of a notebook."""
+    """Return the source, or else the byte code, of code without a file, such as a class defined in a notebook."""
     thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
         return inspect.getsource(thing).encode()
     except (OSError, TypeError):
-        return repr(list(_codes(thing))).encode()
+        return repr(list(_list_bytecode(thing))).encode()
 
 
-def _codes(thing: Any) -> Iterator[tuple[Any, ...]]:
+def _list_bytecode(thing: Any) -> Iterator[tuple[Any, ...]]:
     members = vars(thing).values() if isinstance(thing, type) else [thing]
     for member in members:
         code = getattr(member, "__code__", None)
