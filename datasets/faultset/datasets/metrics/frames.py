@@ -160,7 +160,7 @@ def _average_gaps(values: Array, sampled: Array) -> Array:
 
 
 def _positions(sampled: Array, side: Literal["last", "next"]) -> Array:
-    """Return the step of the last sample at or before each step, or of the next at or after it, or -1."""
+    """Return, for each step, the step of the last sample up to it or of the next one from it on; -1 without one."""
     steps = np.arange(sampled.shape[1])
     if side == "last":
         return np.maximum.accumulate(np.where(sampled, steps, -1), axis=1)

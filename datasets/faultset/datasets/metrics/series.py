@@ -93,7 +93,7 @@ def increases(series: Series) -> tuple[Array, Array]:
 
 
 def _births(series: Series) -> Iterator[tuple[int, int]]:
-    """Yield each series that appears later than another label set of its metric, and the previous time of that one."""
+    """Yield each series that appears later than another one of its family, with the time of the scrape before it."""
     families: dict[tuple[str | None, ...], list[int]] = {}
     words = series.words
     for number, family in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):

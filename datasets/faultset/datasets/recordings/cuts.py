@@ -63,7 +63,7 @@ class CutLengths:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Window of an episode, and its incident; None without a fault."""
+    """Window of an episode to cut; `incident` is None for an episode without a fault."""
 
     start_ns: int
     end_ns: int
@@ -91,11 +91,11 @@ def write_cuts(
     recordings
         Recordings with their truth; at least one.
     lengths, healthy, out
-        See `Recording.episodes`; `healthy` is for each recording.
+        See `Recording.episodes`; `healthy` applies to each recording.
     hashes
         Hashes of the recordings' files, which identify the cuts in the cache.
     """
-    from faultset.core.locks import new_folder  # needs psutil, which reading does without
+    from faultset.core.locks import new_folder  # imports psutil, which reading does not need
 
     views = [view for view, _ in recordings]
     key = _key(views, lengths, healthy, hashes)
@@ -142,9 +142,9 @@ def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]
         if before is None:
             continue
         last_ns = incident.recover_start_ns or bounds[incident.incident][1]
-        starts = [others for name, others in bounds.items() if name != incident.incident]
-        last_ns = min([last_ns, *(start_ns for start_ns, _ in starts if start_ns >= onset_ns)])
-        if any(start_ns < onset_ns < end_ns for start_ns, end_ns in starts):
+        other_bounds = [pair for name, pair in bounds.items() if name != incident.incident]
+        last_ns = min([last_ns, *(start_ns for start_ns, _ in other_bounds if start_ns >= onset_ns)])
+        if any(start_ns < onset_ns < end_ns for start_ns, end_ns in other_bounds):
             continue
         if any(void.overlaps(onset_ns, last_ns) for void in truth.void_stretches):
             continue
@@ -163,7 +163,7 @@ def _healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | No
 def _draw_start(
     rng: np.random.Generator, lengths: CutLengths, onset_ns: int, earliest_ns: int, latest_ns: int
 ) -> int | None:
-    """Draw the start of a view as in collected episodes; if that does not fit, the latest start that does.
+    """Draw the start of a view as in collected episodes; if the range is empty, return the latest possible start.
 
     Returns
     -------
@@ -227,8 +227,8 @@ def cut_view(
     root
         Folder of the dataset that gets the episode, for instance a temporary folder.
     start_ns, end_ns, reference_end_ns
-        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. Nothing that became
-        known after `end_ns` is in the view.
+        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. The view contains only
+        data that was available at `end_ns`.
     episode
         Id of the episode; derived from the window by default.
 
