@@ -206,7 +206,7 @@ def _most_text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size in bytes of a text column in which equal texts are stored repeatedly."""
+    """Return the size in bytes that a text column has without a dictionary."""
     if not pa.types.is_dictionary(column.type):
         return pc.sum(pc.binary_length(column)).as_py() or 0
     total = 0
@@ -275,7 +275,7 @@ def check_episode_files(
     """Check files of an episode; raise DataError for the first wrong one.
 
     The checks cover the kind of file, recorded size, hash and row count, schema, nulls, UTF-8, order, times inside the
-    view, JSON inside tables, and the consistency of context and label. Methods can read files that pass without errors.
+    view, JSON inside tables, and the consistency of context and label. Files that pass can be read without errors.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def check_episode_files(
     episode
         Id of the episode; by default the name of the folder.
     names
-        The files in `records` to check, by default all; to check any file, include the context.
+        The files in `records` to check, by default all. The context must always be among them.
 
     Raises
     ------
@@ -336,7 +336,7 @@ def content_problems(
     """
     context = read_context(folder)
     if context.episode != episode:
-        yield CONTEXT_FILE, "context", f"is of episode {context.episode}"
+        yield CONTEXT_FILE, "context", f"belongs to episode {context.episode}"
         return
     catalogue_with(context.metric_roles)
     names = episode_files(context.tables) if names is None else names

@@ -6,9 +6,9 @@ journal (arguments, undo operations, state) or the fault's parameters. Texts tha
 
 These occurrences are not leaks:
 
-- a fault's name in a column that contains it in views of other faults too, if possible of the same application
+- a fault's name in a column that also contains it in views of other faults (of the same application, if there are any)
 - any other text that occurs anywhere in views of other faults
-- a text of a ConfigMap, or an earlier state of an object, from before the injection
+- a text that a ConfigMap or the state of an object contained before the injection
 - a number at a position where otherwise equal texts have many different numbers
 
 In imported datasets, findings are warnings, because the source cannot be changed, and names of metrics are ignored

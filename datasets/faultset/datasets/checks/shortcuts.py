@@ -85,12 +85,12 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     Parameters
     ----------
     dataset
-        Version of a dataset. Only episodes with the verdict `manifest` and without a fault are used, and cuts of
-        recordings to which the same applies.
+        Version of a dataset. Episodes and cuts of recordings are used if their verdict is `manifest` or they have no
+        fault.
     seed
         Seed of folds and forests.
     progress
-        Called with the number of read and of all episodes and recordings.
+        Called with the number of episodes and recordings that were read, and of all.
 
     Returns
     -------
@@ -142,7 +142,7 @@ _WHERE_PRESENT = ("image tags", "rollout timing")
 
 
 def _is_used(label: Label) -> bool:
-    """Return whether clients noticed the fault of an episode, or it has none."""
+    """Return whether clients noticed the fault of an episode, or whether it has none."""
     return label.fault is None or label.verdict == "manifest"
 
 

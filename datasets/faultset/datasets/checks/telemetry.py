@@ -213,9 +213,9 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
     services
         Episode -> number of its services.
     """
-    empty = sorted(episode for episode, of_episode in gaps.items() if of_episode.no_samples)
-    coarse = sorted(episode for episode, of_episode in gaps.items() if of_episode.coarse_step)
-    silent = sorted(episode for episode, of_episode in gaps.items() if of_episode.without_metrics)
+    empty = sorted(episode for episode, gap in gaps.items() if gap.no_samples)
+    coarse = sorted(episode for episode, gap in gaps.items() if gap.coarse_step)
+    silent = sorted(episode for episode, gap in gaps.items() if gap.without_metrics)
     consequence = "methods that compare metrics with the reference cannot answer there"
     messages = []
     if empty:
@@ -239,7 +239,7 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
 
 def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
     """Describe the missing data in the metrics of episodes."""
-    gaps = {episode: of_episode for episode, view in views.items() if (of_episode := reference_gaps(view))}
+    gaps = {episode: gap for episode, view in views.items() if (gap := reference_gaps(view))}
     return gap_messages(gaps, {episode: len(views[episode].services) for episode in gaps})
 
 
@@ -254,7 +254,7 @@ def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
 
 
 def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
-    """Return why an episode has no usable data in any of the tables; None if one is usable, or without tables.
+    """Return why none of the tables has usable data; None if one has, or if no table is given.
 
     Metrics, spans, logs and requests need rows in the reference. The step of metrics must also be shorter than the
     reference. Other tables need any row.

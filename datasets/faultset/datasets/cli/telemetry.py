@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.telemetry.reports import TelemetryReport
 
 _MAX_LISTED = 12
-"""Lines of a list to show."""
+"""Maximum number of lines per list."""
 _TABLES = ("metrics", "spans", "logs", "events", "objects")
 
 

@@ -194,7 +194,7 @@ def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
     if not as_json:
         leaks = [shortcut.properties for shortcut in shortcuts if shortcut.leaks]
         names = ", ".join(dict.fromkeys(leaks))
-        click.echo(f"Leaks: {names}." if leaks else "No property that must not leak scores above chance.")
+        click.echo(f"Leaks: {names}." if leaks else "No leaks.")
 
 
 @command()

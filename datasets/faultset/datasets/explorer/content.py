@@ -20,7 +20,7 @@ _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start
 
 
 def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
-    """Return the row of an episode in the list; reads only context, label and the version."""
+    """Return the row of an episode in the list; reads only its context and label."""
     context = episode.context
     row: dict[str, Any] = {
         "id": episode.id,

@@ -92,10 +92,10 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     calls = service_calls(view)
     ends = calls["edge"].str.split("->", n=1, expand=True).reindex(columns=[0, 1])
     calls = calls.assign(caller=ends[0], service=ends[1])
-    answers = _answers(view)
-    seen = set(calls["service"].dropna())
+    served = _read_server_spans(view)
+    callees = set(calls["service"].dropna())
     rows = pd.concat(
-        [calls[["service", "end", "seconds", "failed"]], answers[~answers["service"].isin(seen)]], ignore_index=True
+        [calls[["service", "end", "seconds", "failed"]], served[~served["service"].isin(callees)]], ignore_index=True
     )
     rows["step"] = grid.cells(rows["end"].to_numpy(dtype=np.int64))
     groups = dict(iter(rows.groupby("service")))
@@ -118,7 +118,7 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     }
 
 
-def _answers(view: EpisodeView) -> pd.DataFrame:
+def _read_server_spans(view: EpisodeView) -> pd.DataFrame:
     table = read_table(view, "spans", _SPANS)
     text = {
         name: table[name].cast(pa.string()).to_numpy(zero_copy_only=False) for name in ("service", "kind", "status")
@@ -220,9 +220,6 @@ def arrange_in_layers(
     return positions
 
 
-_RATED = {"counter": "/s"}
-
-
 def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return levels and rates, one line per service and metric; a constant line is a single value.
 
@@ -242,7 +239,7 @@ def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
         if row is None:
             unit = "s" if plain.endswith("_mean") else "/s" if plain.endswith("_rate") else ""
         else:
-            unit = ("" if row.unit == "1" else row.unit) + _RATED.get(row.kind, "")
+            unit = ("" if row.unit == "1" else row.unit) + ("/s" if row.kind == "counter" else "")
         # a rate has no value in its first step
         constant = len(samples) >= len(column) - 1 and not np.isnan(column[-1]) and (samples == samples[0]).all()
         lines.append(

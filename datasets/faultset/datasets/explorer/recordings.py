@@ -128,11 +128,12 @@ class _Lanes:
         order = np.argsort(cells[finite], kind="stable")
         cells, values = cells[finite][order], values[finite][order]
         steps, starts = np.unique(cells, return_index=True)
-        for step, of_step in zip(steps.tolist(), np.split(values, starts[1:]), strict=True) if len(steps) else ():
+        groups = np.split(values, starts[1:]) if len(steps) else ()
+        for step, group in zip(steps.tolist(), groups, strict=True):
             for what, share in shares.items():
                 row = self._row(owner, what)
                 # a step that two chunks share keeps the larger of their values
-                row[step] = max(row[step], float(np.quantile(of_step, share)))
+                row[step] = max(row[step], float(np.quantile(group, share)))
 
     def clients(self) -> dict[str, Any] | None:
         """Return the requests of clients per step; None if there are none."""

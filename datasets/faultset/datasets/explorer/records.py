@@ -168,7 +168,7 @@ def _text(value: Any) -> str:
 
 
 MAX_TRACES = 30
-"""Number of failing traces, and of slow ones."""
+"""Maximum number of failing traces, and of slow ones."""
 MAX_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",

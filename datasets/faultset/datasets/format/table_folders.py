@@ -123,7 +123,7 @@ class TableFolderWriter:
         return rows
 
     def write_missing_tables(self) -> None:
-        """Write empty files for the other tables: all episodes, and all chunks of a recording, have the same files."""
+        """Write empty files for tables without rows; all episodes, and all chunks of a recording, have equal files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 
@@ -255,7 +255,7 @@ def _conform(table: str, expected: pa.Schema, batch: pa.RecordBatch | pa.Table) 
         columns.append(column)
     conformed = pa.Table.from_arrays(columns, schema=expected)
     try:
-        # readers pass foreign text on without decoding it; it may not be UTF-8
+        # importers pass external text on without decoding it, so it may not be UTF-8
         conformed.validate(full=True)
     except pa.ArrowInvalid as error:
         reason = first_line(error)
