@@ -52,7 +52,7 @@ def list_identity_files(
     if top == OWN:
         yield from _list_imported_files(module.__name__, within or OWN)
         return
-    root = _import_root(module, path)
+    root = _find_import_root(module, path)
     for unit in list_units(module, distribution):
         yield from files_below(unit, root) if unit.is_dir() else [(unit.name, unit)]
 
@@ -60,8 +60,8 @@ def list_identity_files(
 def list_units(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
     """Yield the package or file of a module, then its neighbours that it imports, directly or indirectly."""
     path = Path(str(module.__file__))
-    root = _import_root(module, path)
-    find_neighbour = _neighbour_finder(root, distribution)
+    root = _find_import_root(module, path)
+    find_neighbour = _build_neighbour_finder(root, distribution)
     waiting, seen = [path if root == path.parent else root / module.__name__.partition(".")[0]], set()
     while waiting:
         unit = waiting.pop()
@@ -72,11 +72,11 @@ def list_units(module: ModuleType, distribution: metadata.Distribution | None) -
         files = [file for _, file in files_below(unit, root)] if unit.is_dir() else [unit]
         for file in files:
             if file.suffix == ".py":
-                neighbours = (find_neighbour(name.partition(".")[0]) for name, _ in _imports(file))
+                neighbours = (find_neighbour(name.partition(".")[0]) for name, _ in _read_imports(file))
                 waiting += [neighbour for neighbour in neighbours if neighbour is not None]
 
 
-def _import_root(module: ModuleType, path: Path) -> Path:
+def _find_import_root(module: ModuleType, path: Path) -> Path:
     """Return the folder of `sys.path` that a module was imported from; for a script, its folder."""
     if module.__name__ == "__main__":
         return path.parent
@@ -92,7 +92,7 @@ def _is_shared(path: Path) -> bool:
     )
 
 
-def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
+def _build_neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
     """Return a function that finds a top-level module in a folder; in a shared one, only those of the distribution."""
     allowed: set[str] | None = None
     if _is_shared(root):
@@ -131,21 +131,21 @@ def _list_imported_files(module: str, within: str) -> Iterator[tuple[str, Path]]
         if file is None:
             continue
         yield f"{name.replace('.', '/')}.py", Path(file)
-        for imported, names in _imports(Path(file)):
+        for imported, names in _read_imports(Path(file)):
             candidates = (imported, *(f"{imported}.{attribute}" for attribute in names))
             waiting += [module for module in candidates if module == within or module.startswith(f"{within}.")]
 
 
-def _imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _read_imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the modules that a file imports by absolute name, each with the imported attributes."""
     try:
-        return _imports_at(str(file), file.stat().st_mtime_ns)
+        return _read_imports_at(str(file), file.stat().st_mtime_ns)
     except OSError:
         return ()
 
 
 @functools.lru_cache(maxsize=4096)
-def _imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _read_imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
     imports = []
     for source, names, modules in _IMPORT.findall(Path(path).read_text(encoding="utf-8", errors="replace")):
         if source and not source.startswith("."):
@@ -205,17 +205,17 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
     within
         For code of faultset: the package whose imports are followed.
     """
-    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_module_name(thing))
+    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_get_module_name(thing))
     path = getattr(module, "__file__", None)
-    bound = _arguments(thing)
+    bound = _describe_arguments(thing)
     if module is None or path is None or not os.path.isfile(path):
-        source = _source_or_bytecode(thing)
-        return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", source), ("arguments", bound)]))
+        source = _read_source_or_bytecode(thing)
+        return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest([("", source), ("arguments", bound)]))
     distribution = find_module_distribution(module.__name__, plugin)
     files = dict(list_identity_files(module, distribution, within))
-    content = [(name, _content(path)) for name, path in sorted(files.items())]
+    content = [(name, _hash_content(path)) for name, path in sorted(files.items())]
     owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
-    return CodeIdentity(distribution=owner, digest=_digest([*content, ("arguments", bound)]))
+    return CodeIdentity(distribution=owner, digest=_compute_digest([*content, ("arguments", bound)]))
 
 
 def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
@@ -227,7 +227,7 @@ def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
 
 def code_paths(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     """Return the packages and files of an extension; none if it was not defined in a file."""
-    module = sys.modules.get(_module_name(thing))
+    module = sys.modules.get(_get_module_name(thing))
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
         return ()
@@ -239,31 +239,31 @@ def path_identity(path: Path) -> CodeIdentity:
     path = Path(path)
     files = files_below(path, path.parent) if path.is_dir() else [(path.name, path)]
     # the name of the file or folder itself is not part of its identity
-    content = [(name.partition("/")[2], _content(file)) for name, file in sorted(files)]
-    return CodeIdentity(distribution=UNINSTALLED, digest=_digest(content))
+    content = [(name.partition("/")[2], _hash_content(file)) for name, file in sorted(files)]
+    return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest(content))
 
 
 def own_digest() -> str:
     """Hash every installed file of faultset, in its current state."""
     folders = [Path(folder) for folder in sys.modules[OWN].__path__]
     files = [file for folder in folders if folder.is_dir() for file in files_below(folder, folder.parent)]
-    return _digest((name, _content(path)) for name, path in sorted(files))
+    return _compute_digest((name, _hash_content(path)) for name, path in sorted(files))
 
 
-def _module_name(thing: Any) -> str:
+def _get_module_name(thing: Any) -> str:
     if isinstance(thing, functools.partial):
-        return _module_name(thing.func)
+        return _get_module_name(thing.func)
     name = getattr(thing, "__module__", None)
     return name if isinstance(name, str) else type(thing).__module__
 
 
-def _arguments(thing: Any) -> bytes:
+def _describe_arguments(thing: Any) -> bytes:
     if not isinstance(thing, functools.partial):
         return b""
-    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _arguments(thing.func)
+    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _describe_arguments(thing.func)
 
 
-def _digest(content: Iterable[tuple[str, bytes]]) -> str:
+def _compute_digest(content: Iterable[tuple[str, bytes]]) -> str:
     total = hashlib.sha256()
     for name, data in content:
         if data or name:
@@ -272,22 +272,22 @@ def _digest(content: Iterable[tuple[str, bytes]]) -> str:
     return total.hexdigest()[:12]
 
 
-def _content(path: Path) -> bytes:
+def _hash_content(path: Path) -> bytes:
     """Return the hash of a file's content, cached until the file changes."""
     try:
         stat = path.stat()
-        return _content_at(str(path), stat.st_mtime_ns, stat.st_size)
+        return _hash_content_at(str(path), stat.st_mtime_ns, stat.st_size)
     except OSError:
         return b"unreadable"
 
 
 @functools.lru_cache(maxsize=4096)
-def _content_at(path: str, changed_ns: int, size: int) -> bytes:
+def _hash_content_at(path: str, changed_ns: int, size: int) -> bytes:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _source_or_bytecode(thing: Any) -> bytes:
+def _read_source_or_bytecode(thing: Any) -> bytes:
     """Return the source, or else the byte code, of code without a file, such as a class defined in a notebook."""
     thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
@@ -301,9 +301,9 @@ def _list_bytecode(thing: Any) -> Iterator[tuple[Any, ...]]:
     for member in members:
         code = getattr(member, "__code__", None)
         if isinstance(code, CodeType):
-            yield _plain_code(code)
+            yield _simplify_code(code)
 
 
-def _plain_code(code: CodeType) -> tuple[Any, ...]:
-    constants = [_plain_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+def _simplify_code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_simplify_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
     return code.co_code.hex(), code.co_names, constants

@@ -89,20 +89,20 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
             groups[summary.context.app].append(recording)
         sides = _deal_recordings(groups, seed)
         pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
-        splits["by-recording"] = _build("recording", pairs)
+        splits["by-recording"] = _build_split("recording", pairs)
         apps = sorted(groups, key=lambda name: compute_shuffle_key(name, seed))
         if len(apps) > 1:
             app_sides = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
             pairs = [
                 (segment, app_sides[recordings[name].context.app]) for name in recordings for segment in segments[name]
             ]
-            splits["by-app"] = _build("app", pairs)
+            splits["by-app"] = _build_split("app", pairs)
     by_source = [pair for summary in recordings.values() for pair in _divide_as_source(summary)]
     if by_source:
-        splits["by-source"] = _build("source", by_source)
+        splits["by-source"] = _build_split("source", by_source)
     by_time = [pair for summary in recordings.values() for pair in _divide(summary)]
     if by_time:
-        splits["by-time"] = _build("time", by_time)
+        splits["by-time"] = _build_split("time", by_time)
     return splits
 
 
@@ -131,7 +131,7 @@ def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str
     return sides
 
 
-def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
+def _build_split(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
     sides: defaultdict[str, list[Stretch]] = defaultdict(list)
     for stretch, side in pairs:
         sides[side].append(stretch)

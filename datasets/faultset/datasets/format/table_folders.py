@@ -111,7 +111,7 @@ class TableFolderWriter:
         if table not in self._schemas:
             raise DataError(f'"{table}" is not a table; choose one of {", ".join(self._schemas)}')
         schema = self._schemas[table]
-        rows = _with_episode(_concatenate(table, schema, batches), schema, self._unit)
+        rows = _add_episode(_concatenate(table, schema, batches), schema, self._unit)
         order = order_of(table, rows)
         if order is not None:
             rows = rows.take(pa.array(order))
@@ -272,7 +272,7 @@ def _refuse_nulls(table: str, rows: pa.Table) -> None:
             raise DataError(f"{table}.{field.name} must not be null, but is in {rows[field.name].null_count} rows")
 
 
-def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
+def _add_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
     codes = pa.array(np.zeros(len(rows), dtype=np.int32))
     column = pa.DictionaryArray.from_arrays(codes, pa.array([episode]), safe=False)
     return pa.Table.from_arrays([column, *rows.columns], schema=schema)

@@ -138,7 +138,7 @@ def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]
     bounds = {incident.incident: truth.bounds(incident) for incident in truth.incidents}
     for incident in truth.incidents:
         onset_ns = incident.start_ns
-        before = _healthy_before(truth.healthy_stretches, incident.inject_start_ns or onset_ns)
+        before = _find_healthy_before(truth.healthy_stretches, incident.inject_start_ns or onset_ns)
         if before is None:
             continue
         last_ns = incident.recover_start_ns or bounds[incident.incident][1]
@@ -148,14 +148,13 @@ def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]
             continue
         if any(void.overlaps(onset_ns, last_ns) for void in truth.void_stretches):
             continue
-        start_ns = _draw_start(
-            _rng(incident.episode, incident.incident), lengths, onset_ns, before.start_ns, last_ns - lengths.view_ns
-        )
+        rng = _create_rng(incident.episode, incident.incident)
+        start_ns = _draw_start(rng, lengths, onset_ns, before.start_ns, last_ns - lengths.view_ns)
         if start_ns is not None and start_ns + lengths.view_ns > onset_ns:
-            yield _cut(start_ns, lengths, incident)
+            yield _build_cut(start_ns, lengths, incident)
 
 
-def _healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | None:
+def _find_healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | None:
     """Return the healthy stretch that ends with an onset; None if the system was not healthy then."""
     return next((stretch for stretch in stretches if stretch.start_ns < onset_ns <= stretch.end_ns), None)
 
@@ -184,15 +183,16 @@ def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, most: int | No
     for stretch in truth.healthy_stretches:
         count, rest_ns = divmod(stretch.end_ns - stretch.start_ns, lengths.view_ns)
         if count:
-            first_ns = stretch.start_ns + int(_rng(stretch.recording, str(stretch.start_ns)).integers(0, rest_ns + 1))
+            rng = _create_rng(stretch.recording, str(stretch.start_ns))
+            first_ns = stretch.start_ns + int(rng.integers(0, rest_ns + 1))
             starts += [first_ns + number * lengths.view_ns for number in range(count)]
     if most is not None and most < len(starts):
-        starts = sorted(_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
+        starts = sorted(_create_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
     for start_ns in starts:
-        yield _cut(start_ns, lengths, None)
+        yield _build_cut(start_ns, lengths, None)
 
 
-def _cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
+def _build_cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
     return Cut(
         start_ns=start_ns,
         end_ns=start_ns + lengths.view_ns,
@@ -201,7 +201,7 @@ def _cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
     )
 
 
-def _rng(*names: str) -> np.random.Generator:
+def _create_rng(*names: str) -> np.random.Generator:
     return np.random.default_rng(list(hashlib.sha256("\0".join(names).encode()).digest()[:16]))
 
 
