@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -24,7 +25,6 @@ import numpy as np
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.stats import scaling
 from faultset.baselines.stats.scaling import LEVEL
-from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
@@ -267,7 +267,7 @@ def main(path: str, methods: str, write: bool) -> None:
     faulty = sum(truth.faulty for truth in judged)
     heading = f"Version {dataset.version}: {faulty} manifest faults, {len(judged) - faulty} episodes without a fault."
     measurements: list[Measurement] = []
-    with scratch("sensitivity") as root:
+    with tempfile.TemporaryDirectory(prefix="faultset-bench-") as root:
         for name in methods.split(","):
             measurements += measure(get_baseline(name), dataset, judged, Path(root))
     text = "\n".join([heading, "", *format_measurements(measurements)])

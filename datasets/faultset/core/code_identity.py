@@ -18,7 +18,7 @@ from typing import Any
 
 from faultset.core.plugins import Plugin, find_distribution, name_and_version
 
-OWN = "faultset"
+PROJECT = "faultset"
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
 _SKIPPED = ("__pycache__", ".git", ".venv")
 
@@ -29,8 +29,8 @@ def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Dis
     name = None
     if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:
         name = plugin.distribution.rpartition(" ")[0]
-    elif top == OWN:
-        name = OWN
+    elif top == PROJECT:
+        name = PROJECT
     elif _is_shared(Path(str(sys.modules[module].__file__))):
         name = next(iter(_read_owners().get(top, ())), None)
     if name is None:
@@ -49,8 +49,8 @@ def list_identity_files(
     """Yield the name and path of every file that belongs to the identity of a module."""
     path = Path(str(module.__file__))
     top = module.__name__.partition(".")[0]
-    if top == OWN:
-        yield from _list_imported_files(module.__name__, within or OWN)
+    if top == PROJECT:
+        yield from _list_imported_files(module.__name__, within or PROJECT)
         return
     root = _find_import_root(module, path)
     for unit in list_units(module, distribution):
@@ -100,7 +100,7 @@ def _build_neighbour_finder(root: Path, distribution: metadata.Distribution | No
         allowed = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
     def find(top: str) -> Path | None:
-        if not top or top == OWN or (allowed is not None and top not in allowed):
+        if not top or top == PROJECT or (allowed is not None and top not in allowed):
             return None
         folder, file = root / top, root / f"{top}.py"
         if (folder / "__init__.py").is_file():
@@ -113,8 +113,8 @@ def _build_neighbour_finder(root: Path, distribution: metadata.Distribution | No
 @functools.cache
 def _find_source_file(name: str) -> str | None:
     """Return the file of a module of faultset, or None if the module does not exist."""
-    relative = name.replace(".", "/").removeprefix(f"{OWN}/")
-    for folder in sys.modules[OWN].__path__:
+    relative = name.replace(".", "/").removeprefix(f"{PROJECT}/")
+    for folder in sys.modules[PROJECT].__path__:
         for file in (f"{folder}/{relative}.py", f"{folder}/{relative}/__init__.py"):
             if os.path.isfile(file):
                 return file
@@ -187,7 +187,7 @@ class CodeIdentity:
     @property
     def built_in(self) -> bool:
         """Whether it is part of faultset."""
-        return self.distribution.rpartition(" ")[0] == OWN
+        return self.distribution.rpartition(" ")[0] == PROJECT
 
 
 def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
@@ -245,7 +245,7 @@ def path_identity(path: Path) -> CodeIdentity:
 
 def own_digest() -> str:
     """Hash every installed file of faultset, in its current state."""
-    folders = [Path(folder) for folder in sys.modules[OWN].__path__]
+    folders = [Path(folder) for folder in sys.modules[PROJECT].__path__]
     files = [file for folder in folders if folder.is_dir() for file in files_below(folder, folder.parent)]
     return _compute_digest((name, _hash_content(path)) for name, path in sorted(files))
 

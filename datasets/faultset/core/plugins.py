@@ -25,7 +25,7 @@ from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
 _reported: set[Plugin | str] = set()
-"""Plug-ins whose failure has been logged; "faultset" stands for all built-in ones."""
+"""Plug-ins whose failure has been logged; "faultset" represents all built-in ones."""
 T = TypeVar("T")
 _REINSTALL = "the installation of faultset is incomplete or out of date: run pip install again (in a clone: -e .)"
 _Folders = tuple[tuple[str, int], ...]
