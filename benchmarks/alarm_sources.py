@@ -1,13 +1,13 @@
-"""Choose the detector whose alarms localizers get: a table of detectors, with the true onset for comparison.
+"""Choose the detector whose alarms localizers get, from a table that also has the true onset for comparison.
 
     python benchmarks/alarm_sources.py datasets/sample [--detectors spot,ksigma] [--localizers simple-rca,pdiagnose]
     python benchmarks/alarm_sources.py DATASET --detection-only
 
-False alarms waste the time of localizers. So only detectors with a rate of alarms below 5 % in episodes without a fault
-are eligible; the script chooses the one with the largest event recall, then the smallest median time to detect. Some
-episodes without a fault have evidence that clients noticed a restart or more load. An alarm is right there, so they
-have a separate column. The table shows the number of episodes behind the rate, and the interval of the rate, because
-three episodes cannot prove a rate below 5 %.
+False alarms waste the time of localizers. So only detectors that raise alarms in less than 5 % of the episodes without
+a fault are eligible. The script chooses the one with the largest event recall, then the smallest median time to detect.
+In some episodes without a fault, clients noticed a restart or more load. An alarm is right there, so these episodes
+have a separate column. The table shows the number of episodes and the interval behind each rate, because three episodes
+cannot prove a rate below 5 %.
 
 `--detection-only` skips the localizers' scores with each detector's alarms, which take an evaluation per detector. The
 choice does not depend on them.

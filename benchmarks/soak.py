@@ -5,9 +5,9 @@
 
 Collects short episodes of hotel, copies and evaluates them, with the commands of a user, and measures all processes
 every two seconds. The time from the first to the last answer of an evaluation is divided into a hundred equal parts,
-which count as episodes. Prints one JSON object: the usage by one process of each kind, as medians of the first and of
-the last fifth of the episodes without the first tenth, and the usage that grew beyond its limit. `--out` stores the
-values of every episode. `--check` ends with exit code 1 if something grew or was left behind.
+which count as episodes. The first tenth of the episodes is ignored. Prints one JSON object with the usage by one
+process of each kind, as medians of the first and of the last fifth, and the usage that grew beyond its limit. `--out`
+stores the values of every episode. `--check` ends with exit code 1 if something grew or was left behind.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     collect --faults noop --no-fault plain --normal 20 --apps hotel --profile quick -j 2 --out two
     python benchmarks/collection/episode_isolation.py two [DATASET...]
 
-Datasets that were collected at the same time count as one. A pair is compared if it overlaps by at least 20 s before an
-injection (recordings: in healthy stretches), when both share only the host. The script computes the mean logarithm of
-client latencies in each second, and correlates its changes from second to second. Unlike the values, the changes have
-no trends, such as a warm-up, which correlate by chance.
+Datasets that were collected at the same time count as one. Two episodes are compared if they overlap by at least 20 s
+before an injection (recordings: in healthy stretches), when they share only the host. The script computes the mean
+logarithm of client latencies in each second, and correlates its changes from second to second. Unlike the values, the
+changes have no trends, such as a warm-up, which correlate by chance.
 
 Rare stalls of the whole machine dominate the correlation of the changes, but not that of their ranks. The range by
 chance is computed by shifting one of the two circularly by a random number of seconds, at least five. A mean
