@@ -132,15 +132,15 @@ def main() -> None:
         for _, text in list(commands(tools))[::5]:
             _time_call(tools, "kubectl", {"command": text}, costs)
         with multiprocessing.get_context("spawn").Pool(1) as process:
-            before, most = process.apply(memory_of_agents, (large,))
+            before, peak = process.apply(memory_of_agents, (large,))
     _print_costs("an episode as large as a standard one", costs)
-    print(f"memory of {AGENTS} agents at once: {most:.0f} MB at most, {before:.0f} MB before any call")
+    print(f"memory of {AGENTS} agents at once: {peak:.0f} MB at most, {before:.0f} MB before any call")
 
 
 def memory_of_agents(episode: Path) -> tuple[float, float]:
-    """Return the most memory of this process in MB, before and after many agents have asked about an episode."""
+    """Return the peak memory of this process in MB before and after the calls of many agents about an episode."""
     first = EpisodeTools(EpisodeView(episode))
-    before = _most_memory_mb()
+    before = _peak_memory_mb()
     typical_calls = list(calls(first))[: len({name for name, _ in calls(first)}) + 1]
     lines = list(commands(first))
     tools = [EpisodeTools(EpisodeView(episode)) for _ in range(AGENTS)]
@@ -157,10 +157,10 @@ def memory_of_agents(episode: Path) -> tuple[float, float]:
         agent.start()
     for agent in agents:
         agent.join()
-    return before, _most_memory_mb()
+    return before, _peak_memory_mb()
 
 
-def _most_memory_mb() -> float:
+def _peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 

@@ -1,13 +1,13 @@
-"""Choose the detector whose alarms localizers get: a table of detectors, with the true onset for comparison.
+"""Choose the detector whose alarms localizers get, from a table that also has the true onset for comparison.
 
     python benchmarks/alarm_sources.py datasets/sample [--detectors spot,ksigma] [--localizers simple-rca,pdiagnose]
     python benchmarks/alarm_sources.py DATASET --detection-only
 
-False alarms waste the time of localizers. So only detectors with a rate of alarms below 5 % in episodes without a fault
-are eligible; the script chooses the one with the largest event recall, then the smallest median time to detect. If
-clients noticed a restart or more load, by the evidence of the episode, an alarm is right: such episodes have a separate
-column. The table has the number of episodes behind the rate, and its interval: three episodes cannot prove a rate
-below 5 %.
+False alarms waste the time of localizers. So only detectors that raise alarms in less than 5 % of the episodes without
+a fault are eligible. The script chooses the one with the largest event recall, then the smallest median time to detect.
+In some episodes without a fault, clients noticed a restart or more load. An alarm is right there, so these episodes
+have a separate column. The table shows the number of episodes and the interval behind each rate, because three episodes
+cannot prove a rate below 5 %.
 
 `--detection-only` skips the localizers' scores with each detector's alarms, which take an evaluation per detector. The
 choice does not depend on them.
@@ -68,9 +68,9 @@ def episodes_noticed_by_clients(dataset: str) -> frozenset[str]:
     return frozenset(name for name, rows in evidence.items() if ((rows["check"] == "sli") & rows["passed"]).any())
 
 
-def list_alarms(done: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
+def count_alarms(evaluation: Evaluation, detector: str, noticed: frozenset[str]) -> DetectorAlarms:
     """Return figures about the alarms of a detector."""
-    rows = [row for row in done.rows if row.baseline == detector and row.protocol == "detected"]
+    rows = [row for row in evaluation.rows if row.baseline == detector and row.protocol == "detected"]
     healthy: dict[str, list[float]] = {}
     for row in rows:
         if not row.truth.faulty:
@@ -78,7 +78,7 @@ def list_alarms(done: Evaluation, detector: str, noticed: frozenset[str]) -> Det
     alarms = {name: float(np.mean(values)) for name, values in healthy.items()}
     unnoticed = {name: rate for name, rate in alarms.items() if name not in noticed}
     rate = clustered_mean(list(unnoticed.values()), list(unnoticed))
-    frame = _of_all_apps(done.leaderboard("detection"))
+    frame = _select_overall(evaluation.leaderboard("detection"))
     line = frame[(frame["verdict"] == "manifest") & (frame["baseline"] == detector)]
     return DetectorAlarms(
         false_alarms=round(sum(unnoticed.values())),
@@ -91,15 +91,15 @@ def list_alarms(done: Evaluation, detector: str, noticed: frozenset[str]) -> Det
     )
 
 
-def _of_all_apps(board: pd.DataFrame) -> pd.DataFrame:
-    """Return the lines over all applications; a single application has only one line."""
+def _select_overall(board: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines over all applications, or all lines if there is only one application."""
     several = board["app"] == ALL_APPS
     return board[several] if several.any() else board
 
 
-def localization_scores(done: Evaluation, protocol: str) -> dict[str, tuple[float, float]]:
-    """Return localizer -> AC@1 and Avg@5 on headline episodes."""
-    frame = _of_all_apps(done.leaderboard("localization"))
+def localization_scores(evaluation: Evaluation, protocol: str) -> dict[str, tuple[float, float]]:
+    """Return localizer -> AC@1 and Avg@5 on manifest faults."""
+    frame = _select_overall(evaluation.leaderboard("localization"))
     chosen = frame[(frame["protocol"] == protocol) & (frame["verdict"] == "manifest")]
     return {line["baseline"]: (line["ac1"], line["avg5"]) for _, line in chosen.iterrows()}
 
@@ -112,15 +112,15 @@ def localization_scores(done: Evaluation, protocol: str) -> dict[str, tuple[floa
 @click.option("--workers", type=int, default=2, show_default=True)
 def main(dataset: str, detectors: str, localizers: str, detection_only: bool, workers: int) -> None:
     """Print the table and the chosen detector."""
-    names, where = detectors.split(","), [] if detection_only else localizers.split(",")
+    names, methods = detectors.split(","), [] if detection_only else localizers.split(",")
 
     def localization_cells(protocol: Literal["oracle", "detected"], alarm: str | None = None) -> str:
-        if not where:
+        if not methods:
             return ""
         with report_progress(f"localizing, {alarm or 'from the true onset'}") as progress:
-            done = evaluate(
+            localization = evaluate(
                 dataset,
-                where,
+                methods,
                 tasks=("localization",),
                 protocol=protocol,
                 alarm=alarm,
@@ -128,26 +128,26 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
                 workers=workers,
                 progress=progress,
             )
-        scores = localization_scores(done, protocol)
-        return "".join(f" {scores[localizer][0]:.2f} / {scores[localizer][1]:.2f} |" for localizer in where)
+        scores = localization_scores(localization, protocol)
+        return "".join(f" {scores[localizer][0]:.2f} / {scores[localizer][1]:.2f} |" for localizer in methods)
 
     with report_progress("detecting") as progress:
         evaluation = evaluate(
             dataset, names, tasks=("detection",), thresholds=("reference",), workers=workers, progress=progress
         )
     columns = ["alarm", "alarms without a fault", "where clients noticed something", "event recall", "median TTD, s"]
-    print(f"| {' | '.join([*columns, *where])} |")
-    print("|" + "---|" * (len(columns) + len(where)))
+    print(f"| {' | '.join([*columns, *methods])} |")
+    print("|" + "---|" * (len(columns) + len(methods)))
     noticed = episodes_noticed_by_clients(dataset)
     choices = []
     for name in names:
-        facts = list_alarms(evaluation, name, noticed)
+        facts = count_alarms(evaluation, name, noticed)
         print(f"| `{name}` | {facts} |{localization_cells('detected', name)}", flush=True)
         if facts.is_eligible:
             choices.append((-facts.event_recall, facts.ttd_median_s, name))
-    if where:
+    if methods:
         print(f"| oracle | | | | |{localization_cells('oracle')}")
-    print(f"\nchosen: {min(choices)[2] if choices else 'none, all alarm too often without a fault'}")
+    print(f"\nchosen: {min(choices)[2] if choices else 'none; all raise too many alarms without a fault'}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ TARGET = 7
 START_NS = 1_760_000_000_000_000_000
 NAMED = ("mksmc", "rmlad", "pdiagnose")
 CAUSAL = ("circa", "micro-cause", "microscope", "rcd")
-"""Methods without a limit of cost, with variants of the named ones; all others share two seconds."""
+"""Methods without a cost limit, like `NAMED` and their variants; all others together may take two seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +300,7 @@ def training(dataset: Dataset) -> list[Labelled]:
 
 
 def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[EpisodeView], Any]:
-    """Create the baseline, fit it if it learns, and return a function that asks it."""
+    """Create the baseline, fit it if it learns, and return a function that calls it."""
     built: Any = spec.build()
     if spec.task == "detection":
         return built.detect
@@ -333,19 +333,19 @@ def measure(specs: Iterable[BaselineSpec], folders: Sequence[Path]) -> dict[str,
     return costs
 
 
-def is_apart(name: str) -> bool:
-    """Return whether a baseline has no limit of cost."""
+def is_unlimited(name: str) -> bool:
+    """Return whether a baseline has no cost limit."""
     return name in CAUSAL or name.partition("-")[0] in NAMED
 
 
 def measure_together(specs: Iterable[BaselineSpec], folder: Path) -> float:
     """Measure processor seconds of one answer of each baseline, with a single reading."""
     lessons = training(open_dataset(SAMPLE))
-    askers = [question(spec, lessons) for spec in specs]
+    questions = [question(spec, lessons) for spec in specs]
     view = cached_view(folder)
     gc.collect()
     start = time.process_time()
-    for ask in askers:
+    for ask in questions:
         ask(view)
     return time.process_time() - start
 
@@ -364,7 +364,7 @@ def main() -> None:
         large = write_large_episode(Path(folder))
         folders = [Path(sample.root) / "episodes" / episode for episode in sample.episodes[: arguments.episodes]]
         costs = measure([registered[name] for name in names], [*folders, large])
-        shared = measure_together([registered[name] for name in names if not is_apart(name)], large)
+        shared = measure_together([registered[name] for name in names if not is_unlimited(name)], large)
     if arguments.json:
         print(json.dumps(costs, indent=1))
         return

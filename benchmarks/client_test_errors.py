@@ -1,10 +1,10 @@
-"""False alarms of the test on client requests, and the verdicts of a dataset that it would change.
+"""False alarms of the test on client requests, and verdicts of datasets that change if the test is repeated.
 
     python benchmarks/client_test_errors.py DATASET... [--simulated 400]
 
 Pairs of windows without a fault have three sources: episodes without a fault, forwards and backwards in time, with
 the onset from their plan; the time before the injection of every episode, split in two; and simulated requests
-with slow spells, latencies that drift together, and background errors in bursts. Afterwards the script judges every
+with slow periods, latencies that drift together, and background errors in bursts. Afterwards the script judges every
 episode with a fault again and lists verdicts that change, and dormant faults that are manifest.
 """
 

@@ -3,10 +3,10 @@
     python benchmarks/collection_rate.py [--app hotel] [--parts 30]
     python benchmarks/collection_rate.py --episodes 8 [--profile standard]
 
-The first form runs an application without a fault at 20 requests, one sample and all traces a second, and prints the
-share of a core that each part of the embedded platform uses. The second form collects plain episodes at the same time,
-and prints minutes of telemetry per minute of wall time, the latencies of healthy clients, late scrapes, and the reasons
-for repeated episodes, whose time is lost. Both print one JSON object.
+The first form runs an application without a fault at 20 requests and one sample per second, with all traces, and prints
+the share of a core that each part of the embedded platform uses. The second form collects several plain episodes at
+once, and prints minutes of telemetry per minute of wall time, the latencies of healthy clients, late scrapes, and the
+reasons for repeated episodes, whose time is lost. Both print one JSON object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PARTS = ("node", "relay", "telemetry", "load")
 """Names of the platform's processes; all other descendants are pods."""
 RATE_RPS = 20
 LATE_S = 1.5
-"""Least time between two samples for the second to be late; the interval is a second."""
+"""A sample is late if it comes more than this after the previous one; the interval is one second."""
 
 
 def cpu_by_process() -> dict[int, tuple[str, float]]:

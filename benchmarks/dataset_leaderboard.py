@@ -67,7 +67,7 @@ def format_table(table: Table, evaluation: Evaluation) -> list[str]:
 
 
 def shorten_details(text: TextTable) -> TextTable:
-    """Keep intervals in columns that are wide on the terminal too, and leave out the counts behind values."""
+    """Leave out the counts behind values, and all details in columns that the terminal shortens too."""
 
     def shorten(cell: TextCell, column: TextColumn) -> TextCell:
         if column.title.startswith("vs "):
@@ -91,14 +91,14 @@ def list_subset_tables(table: Table, evaluation: Evaluation) -> Iterator[tuple[s
 
 
 def add_column(text: TextTable, title: str, cells: list[str]) -> TextTable:
-    """Return a table with one more column; rows after the last method stay empty there."""
+    """Return a table with one more column, which is empty in the rows below the methods."""
     cells = cells + [""] * (len(text.rows) - len(cells))
     rows = ((*row, TextCell(text=cell)) for row, cell in zip(text.rows, cells, strict=True))
     return replace(text, columns=(*text.columns, TextColumn(title=title)), rows=tuple(rows))
 
 
 def compare_trained(evaluation: Evaluation) -> list[str]:
-    """Return a table of trained detectors on recordings against their untrained twins; empty without any."""
+    """Return a table that compares trained detectors on recordings with untrained ones; empty without any."""
     if evaluation.recordings is None:
         return []
     runs = {name: DetectorRuns(runs=tuple(each)) for name, each in evaluation.recordings.runs.items()}

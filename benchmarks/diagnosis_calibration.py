@@ -1,4 +1,4 @@
-"""Measure how often `faultset diagnose` is right by agreement of its panel, and how often it suspects healthy episodes.
+"""Measure the hit rate of `faultset diagnose` by the agreement of its panel, and its suspicions of healthy episodes.
 
     python benchmarks/diagnosis_calibration.py core-2 nezha-ob/ nezha-tt/ petshop/ rcaeval/ openstack/ [--write]
 
@@ -141,7 +141,7 @@ def by_data(outcomes: Sequence[Outcome], limit: float) -> tuple[MeasuredData, ..
 
 
 def calibrate(outcomes: Sequence[dict[str, Outcome]]) -> PanelCalibration:
-    """Return limit and hit rates."""
+    """Return the limit of evidence, the hit rates and the results by data."""
     answers = {protocol: [outcome[protocol] for outcome in outcomes] for protocol in PROTOCOLS}
     strengths = [outcome.strength for outcome in answers["oracle"] if not outcome.faulty]
     if not strengths:
@@ -158,7 +158,7 @@ def calibrate(outcomes: Sequence[dict[str, Outcome]]) -> PanelCalibration:
 
 
 def held_out_naming(outcomes: Sequence[dict[str, Outcome]], protocol: str) -> tuple[int, int]:
-    """Count fault-free episodes with suspects if the limit comes from the other applications, and all of them."""
+    """Count fault-free episodes: those with suspects if the limit comes from the other applications, and all."""
     healthy = [outcome for outcome in outcomes if not outcome[protocol].faulty]
     named = 0
     for app in {outcome[protocol].app for outcome in healthy}:

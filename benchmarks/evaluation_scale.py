@@ -5,11 +5,11 @@
     python benchmarks/evaluation_scale.py --speedup [--episodes 24]
     python benchmarks/evaluation_scale.py --profile [--episodes 60]
 
-The dataset has copies of the episodes of `--source`, a dataset folder; by default of ten synthetic ones of six minutes,
-or with `--large` of five as large as those of a standard run. "cheap" selects all baselines but the named and causal
-ones. Prints one JSON object. The first two forms sample the memory of the evaluation and of its runners while it runs.
-`--speedup` runs a method that only computes on one and on two workers and prints the ratio of elapsed times.
-`--profile` prints the time spent in the evaluation itself, without methods.
+The dataset consists of copies of the episodes of the dataset folder `--source`. By default, the source has ten
+synthetic episodes of six minutes, with `--large` five that are as large as those of a standard run. "cheap" selects all
+baselines but the named and causal ones. Prints one JSON object. The first two forms sample the memory of the evaluation
+and of its runners while it runs. `--speedup` runs a purely computing method with one and with two workers, and prints
+the ratio of elapsed times. `--profile` prints the time spent in the evaluation itself, without methods.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from baseline_costs import is_apart, write_large_episode
+from baseline_costs import is_unlimited, write_large_episode
 
 from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
@@ -68,17 +68,17 @@ def main() -> None:
         source = options.source or (_large(few) if options.large else _six_minutes(few))
         names = options.baselines.split(",")
         if names == ["cheap"]:
-            names = [name for name in list_baselines() if not is_apart(name)]
+            names = [name for name in list_baselines() if not is_unlimited(name)]
         began = time.perf_counter()
         dataset = link_episodes(source, Path(folder) / "many", options.episodes)
-        made_s = time.perf_counter() - began
+        linking_s = time.perf_counter() - began
         if options.speedup:
             figures = _speedup(dataset)
         elif options.profile:
             figures = _profile(dataset, names, options.workers)
         else:
             figures = _scale(dataset, names, options.workers)
-    print(json.dumps({"episodes": options.episodes, "linking_s": round(made_s, 1), **figures}, indent=1))
+    print(json.dumps({"episodes": options.episodes, "linking_s": round(linking_s, 1), **figures}, indent=1))
 
 
 def _six_minutes(root: Path) -> Path:
@@ -220,23 +220,23 @@ def _speedup(dataset: Path) -> dict[str, Any]:
         tables=(),
         factory=Computes,
     )
-    taken = {}
+    elapsed_s = {}
     for workers in (1, 2):
         with local_client(workers) as client:
-            run_plan(_plan(dataset, [get_baseline("always-no")], workers), client)  # runners are started and warm
+            run_plan(_plan(dataset, [get_baseline("always-no")], workers), client)  # starts the runners
             plan = _plan(dataset, [spec], workers)
             began = time.perf_counter()
             run_plan(plan, client)
-            taken[workers] = time.perf_counter() - began
+            elapsed_s[workers] = time.perf_counter() - began
     return {
-        "one_worker_s": round(taken[1], 2),
-        "two_workers_s": round(taken[2], 2),
-        "times_faster": round(taken[1] / taken[2], 2),
+        "one_worker_s": round(elapsed_s[1], 2),
+        "two_workers_s": round(elapsed_s[2], 2),
+        "times_faster": round(elapsed_s[1] / elapsed_s[2], 2),
     }
 
 
 def _profile(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
-    """Profile the evaluation's own process; threads of dask and the watch over runners are in it as waiting."""
+    """Profile the process of the evaluation; the threads of dask and of runners appear only as waiting time."""
     profile = cProfile.Profile()
     with local_client(workers) as client, tempfile.TemporaryDirectory() as out:
         profile.enable()

@@ -53,12 +53,12 @@ def fault_lines(labels: Sequence[Label], solved: Solved, scores: EpisodeScores) 
     lines = []
     for fault, names in by_fault.items():
         episodes = [label.episode for label in names]
-        of_methods, of_controls = share(solved, methods, episodes), share(solved, controls, episodes)
+        method_share, control_share = share(solved, methods, episodes), share(solved, controls, episodes)
         places = ", ".join(
             sorted({f"{scores.truths[label.episode].app}: {' and '.join(label.targets)}" for label in names})
         )
         mark = "" if {*_verdicts(names)} == {"manifest"} else "*"
-        lines.append((of_methods, f"| {fault}{mark} | {places} | {of_methods:.0%} | {of_controls:.0%} |"))
+        lines.append((method_share, f"| {fault}{mark} | {places} | {method_share:.0%} | {control_share:.0%} |"))
     return [line for _, line in sorted(lines)]
 
 
@@ -119,7 +119,7 @@ def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     others = [label for label in functional if not dormant_reason(label)]
     click.echo(
         f"{_verdicts(functional)['manifest']} of {len(functional)} episodes with a functional fault are manifest, "
-        f"{_verdicts(others)['manifest']} of {len(others)} without those of dormant ones.\n"
+        f"{_verdicts(others)['manifest']} of {len(others)} without dormant faults.\n"
     )
     click.echo("| fault (* not manifest) | application: target | methods | controls |")
     click.echo("|---|---|---:|---:|")

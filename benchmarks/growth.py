@@ -1,4 +1,4 @@
-"""Growth of processor time and memory: ten and a hundred times as many episodes, services with their series, or spans.
+"""Growth of processor time and memory with ten and a hundred times as many episodes, services or spans.
 
     python benchmarks/growth.py [--scale 10,100] [--only episodes,services,spans]
 
@@ -36,7 +36,7 @@ KIB_PER_MIB = 2**10
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command used."""
+    """Processor time and memory of a command."""
 
     cpu_s: float
     memory_mib: float
@@ -48,7 +48,7 @@ process = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subproc
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([process.returncode, process.stderr[-500:], usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 """
-"""Runs a command from a small process, because a process starts with the memory of its parent as its largest."""
+"""Runs a command from a small process, because the peak memory of a process is at least that of its parent."""
 
 
 def run(*arguments: str) -> Cost:
@@ -127,7 +127,7 @@ def compute_growth_exponent(values: Sequence[float], factors: Sequence[int]) -> 
 
 @click.command(help=__doc__)
 @click.option("--scale", default="10,100", show_default=True, help="Factors; at least two.")
-@click.option("--only", default=",".join(SIZES), show_default=True, help="What grows.")
+@click.option("--only", default=",".join(SIZES), show_default=True, help="Dimensions to grow.")
 def main(scale: str, only: str) -> None:
     """Print a table of each command's costs and its growth."""
     factors = [1, *map(int, scale.split(","))]

@@ -1,9 +1,9 @@
-"""Peak memory and speed of `import telemetry` for much input, which is written first.
+"""Peak memory and speed of `import telemetry` for a large input, which the script writes first.
 
     python benchmarks/import_memory.py SCRATCH [--gb 10] [--hours 60]
 
-Writes OTLP spans, JSON log lines, OpenMetrics text and CSV of 20 services into the folder SCRATCH, which is deleted at
-the end. It needs 1.3 times the size of the input. Reading 10 GB takes about half an hour of processor time.
+Writes OTLP spans, JSON log lines, OpenMetrics text and CSV of 20 services into the new folder SCRATCH, which is deleted
+at the end. The disk needs 1.3 times the size of the input. Reading 10 GB takes about half an hour of processor time.
 """
 
 from __future__ import annotations

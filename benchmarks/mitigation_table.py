@@ -27,7 +27,7 @@ def field_of(attempt: Mitigation | None) -> str:
 
 
 def lines(attempts: Iterable[Mitigation], repairs: Sequence[str] = REPAIRS) -> list[str]:
-    """Return the lines of a Markdown table, one for each fault and target, with the sums of all."""
+    """Return the lines of a Markdown table, one for each fault and target, and the totals."""
     rows: dict[tuple[str, str, str], dict[str, Mitigation]] = {}
     for attempt in attempts:
         key = (attempt.plan.fault or "", attempt.plan.app, attempt.plan.target or "")
@@ -38,8 +38,8 @@ def lines(attempts: Iterable[Mitigation], repairs: Sequence[str] = REPAIRS) -> l
         table.append(f"| {fault} | {app}: {target} | {fields} |")
     results = {name: [by_repair[name].result for by_repair in rows.values() if name in by_repair] for name in repairs}
     sums = [
-        f"{sum(bool(attempt and attempt.success) for attempt in results_of_repair)} of {len(results_of_repair)}"
-        for results_of_repair in results.values()
+        f"{sum(bool(result and result.success) for result in repair_results)} of {len(repair_results)}"
+        for repair_results in results.values()
     ]
     return [*table, f"| **repaired** | | {' | '.join(sums)} |"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -24,7 +25,6 @@ import numpy as np
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.stats import scaling
 from faultset.baselines.stats.scaling import LEVEL
-from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
@@ -39,7 +39,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoarseContext(EpisodeContext):
-    """A context whose methods compare metrics on a coarser grid."""
+    """A context with which methods compare metrics on a coarser grid."""
 
     factor: int = 1
 
@@ -49,7 +49,7 @@ class CoarseContext(EpisodeContext):
 
 
 class CoarseView(EpisodeView):
-    """A view whose methods compare metrics on a coarser grid."""
+    """A view on which methods compare metrics on a coarser grid."""
 
     def __init__(self, path: Path, factor: int) -> None:
         super().__init__(path)
@@ -59,7 +59,7 @@ class CoarseView(EpisodeView):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangedDefault:
-    """A change of one default; without values, the default itself."""
+    """A change of one default; by default nothing changes."""
 
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """Changed parameters of the method."""
@@ -115,7 +115,7 @@ SEEN: tuple[str, Values] = (
 )
 """Seconds after the onset that a localizer sees."""
 SEEN_SETTING = "seen after the onset"
-OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
+PARAMETERS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-detector": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
     "spot": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
@@ -138,7 +138,7 @@ WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 
 def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
     """Yield settings of a method: setting, name of its default, values."""
-    for parameter, values in (spec.open_settings or OWN.get(spec.name, {})).items():
+    for parameter, values in (spec.open_settings or PARAMETERS.get(spec.name, {})).items():
         named = {_name(value): ChangedDefault(parameters={parameter: value}) for value in values}
         yield parameter, _name(values[0]), named
     if "metrics" in spec.tables:
@@ -254,7 +254,7 @@ def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
 @click.argument("path", metavar="DATASET")
 @click.option(
     "--methods",
-    default=",".join([*OWN, "pdiagnose", "rmlad", "mksmc"]),
+    default=",".join([*PARAMETERS, *NAMED]),
     show_default=True,
     help="Comma-separated names.",
 )
@@ -267,7 +267,7 @@ def main(path: str, methods: str, write: bool) -> None:
     faulty = sum(truth.faulty for truth in judged)
     heading = f"Version {dataset.version}: {faulty} manifest faults, {len(judged) - faulty} episodes without a fault."
     measurements: list[Measurement] = []
-    with scratch("sensitivity") as root:
+    with tempfile.TemporaryDirectory(prefix="faultset-bench-") as root:
         for name in methods.split(","):
             measurements += measure(get_baseline(name), dataset, judged, Path(root))
     text = "\n".join([heading, "", *format_measurements(measurements)])

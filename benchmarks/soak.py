@@ -1,13 +1,13 @@
-"""Check that long campaigns and evaluations do not grow: memory, files, threads, ports, leftovers.
+"""Check that the memory, files, threads and ports of long campaigns and evaluations do not grow.
 
     python benchmarks/soak.py [--episodes 100] [--evaluated 2000] [--out FILE] [--check]
     python benchmarks/soak.py --episodes 10 --evaluated 200 --check        # a tenth of it
 
 Collects short episodes of hotel, copies and evaluates them, with the commands of a user, and measures all processes
-every two seconds. An evaluation counts as a hundred episodes: equal stretches of time from its first answer to its
-last. Prints one JSON object: the usage by one process of each kind after a tenth of the episodes, as medians of the
-first and of the last fifth, and the usage that grew beyond its limit. `--out` stores the values of every episode.
-`--check` ends with exit code 1 if something grew or was left behind.
+every two seconds. The time from the first to the last answer of an evaluation is divided into a hundred equal parts,
+which count as episodes. The first tenth of the episodes is ignored. Prints one JSON object with the usage by one
+process of each kind, as medians of the first and of the last fifth, and the usage that grew beyond its limit. `--out`
+stores the values of every episode. `--check` ends with exit code 1 if something grew or was left behind.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ALLOWED = {"memory_mib": 16.0}
 ALLOWED_COUNT = 4.0
 """The same for numbers of files, threads, ports, processes and temporary files."""
 FILES_BY_EPISODE = 3
-"""Files that a campaign has open for each episode that runs."""
+"""Number of files that a campaign has open for each running episode."""
 MIN_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
-"""Least number of episodes to compare all processes. With fewer episodes only the command itself is compared, because
+"""Minimum number of episodes to compare all processes. With fewer episodes only the command itself is compared, because
 the processes of an episode depend on its fault and load, and those of a short evaluation have hardly started."""
 FINISHED = re.compile(r"\[\d+/\d+\] ")
 ANSWERED = re.compile(r"\w+ [1-9]\d*/\d+ after ")
@@ -148,7 +148,7 @@ class Watch:
         return kind
 
     def by_episode(self) -> dict[str, list[float]]:
-        """Return the maximum usage by kind and measure at each end of an episode."""
+        """Return kind and measure -> usage during each episode, or during each part of an evaluation."""
         begin, ends = 0.0, self.finished_s
         if not ends:
             begin, end = self.answers_s[0], self.answers_s[-1]
@@ -184,7 +184,7 @@ def _kind_of(name: str, words: list[str]) -> str:
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100, help="0 for none: then --dataset names some")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to collect, without --dataset")
     parser.add_argument("--evaluated", type=int, default=2000, help="0 for no evaluation")
     parser.add_argument("--dataset", type=Path, help="a dataset to evaluate instead of collecting one")
     parser.add_argument("--out", type=Path, help="file for the values of every episode")

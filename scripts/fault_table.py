@@ -12,7 +12,7 @@ _BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
 def fault_table() -> str:
-    """Return the names of the built-in faults by level and type in Markdown, and after it the gray and dormant ones."""
+    """Return the built-in faults by level and type as a Markdown table, followed by the gray and the dormant ones."""
     builtin = {
         n: spec for n, spec in sorted(faults().items()) if spec.inject.__module__.startswith("faultset.collector.")
     }
@@ -27,7 +27,7 @@ def fault_table() -> str:
     return "\n".join(lines)
 
 
-def updated(text: str) -> str:
+def replace_table(text: str) -> str:
     """Return a document with a new table between its marks."""
     pattern = f"{re.escape(_BEGIN)}.*{re.escape(_END)}"
     return re.sub(pattern, lambda match: f"{_BEGIN}\n{fault_table()}\n{_END}", text, flags=re.DOTALL)
@@ -35,4 +35,4 @@ def updated(text: str) -> str:
 
 if __name__ == "__main__":
     for document in map(Path, sys.argv[1:]):
-        document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
+        document.write_text(replace_table(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES
 
 SCHEMAS = CHUNK_TRUTH_TABLES | TABLES | TRUTH_TABLES
-"""Schemas by name; evidence is that of an episode."""
+"""Schemas by name; `evidence` is the table of episodes, not that of recordings."""
 
 
 FIRST = "episode"
@@ -32,7 +32,7 @@ def field_table(schema: pa.Schema) -> str:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type as people know it."""
+    """Return the common name of a type."""
     if pa.types.is_dictionary(kind):
         return "string"
     if pa.types.is_timestamp(kind):
@@ -50,7 +50,7 @@ def get_nested_name(field: pa.Field) -> str:
 
 
 def describe_fields(name: str) -> str:
-    """Return the table of a schema without the first column, and the columns that it has in common with its base."""
+    """Return the table of a schema without its first column; columns equal to those of its base are only listed."""
     fields = [field for field in SCHEMAS[name] if field.name != FIRST]
     if name not in BASES:
         return field_table(pa.schema(fields))
@@ -60,15 +60,15 @@ def describe_fields(name: str) -> str:
     return f"{field_table(pa.schema([f for f in fields if f not in equal]))}\n\nAs in [`{base}`]({section}): {listed}."
 
 
-def updated(text: str) -> str:
+def replace_tables(text: str) -> str:
     """Return a document with a new table between each pair of marks."""
 
-    def written(match: re.Match[str]) -> str:
+    def render(match: re.Match[str]) -> str:
         return f"<!-- fields: {match[1]} -->\n\n{describe_fields(match[1])}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", written, text, flags=re.DOTALL)
+    return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", render, text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
     for document in map(Path, sys.argv[1:]):
-        document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
+        document.write_text(replace_tables(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -38,7 +38,7 @@ KINDS = {
 
 
 def draw_faults(path: Path) -> None:
-    """Draw the requests of clients in every faulty episode, with the phase in which the fault was there."""
+    """Draw the requests of clients in every faulty episode, and mark the time of the fault."""
     dataset = open_dataset(ROOT / "datasets" / "sample")
     faulty = [episode for episode in dataset.episodes if dataset.label(episode).fault]
     figure, axes = plt.subplots(len(faulty), 1, figsize=(9, 1.35 * len(faulty)), sharex=True, layout="constrained")
@@ -61,7 +61,7 @@ def draw_faults(path: Path) -> None:
 
 
 def draw_leaderboard(results: Path, path: Path) -> None:
-    """Draw the first number of each leaderboard on manifest faults, with its interval and what guessing scores."""
+    """Draw the main metric of each leaderboard on manifest faults, with its interval and the score of guessing."""
     leaderboard = json.loads((results / "leaderboard.json").read_text())
     headline = [table for table in leaderboard["tables"] if (table["verdict"], table["faults"]) == ("manifest", "all")]
     tables = [table for table in headline if table["task"] != "rca"]
@@ -91,7 +91,7 @@ def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> 
     metric = table["metrics"][0]["name"]
     entries = [entry for entry in table["entries"] if entry["metrics"][metric]["value"] is not None][::-1]
     intervals = [entry["metrics"][metric] for entry in entries]
-    values, lows, highs = (np.array([one[key] for one in intervals], float) for key in ("value", "low", "high"))
+    values, lows, highs = (np.array([bounds[key] for bounds in intervals], float) for key in ("value", "low", "high"))
     colours = [colour_of[entry["kind"]] for entry in entries]
     rows = np.arange(len(entries))
     axis.hlines(rows, lows, highs, colors=colours)
@@ -100,14 +100,15 @@ def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> 
     floor = table["floor"].get(metric)
     if floor is not None and floor["value"] is not None:
         axis.axvline(floor["value"], color=COLOURS["other"], lw=1, ls="--")
-    given = {"detected": "given an alarm", "oracle": "given the true onset"}[table["protocol"]]
-    shown = table["metrics"][0]["title"]
-    title = f"detection: {shown}" if table["task"] == "detection" else f"localization, {given}: {shown}"
+    start = {"detected": "given an alarm", "oracle": "given the true onset"}[table["protocol"]]
+    metric_title = table["metrics"][0]["title"]
+    task = "detection" if table["task"] == "detection" else f"localization, {start}"
+    title = f"{task}: {metric_title}"
     axis.set_title(title, loc="left", fontsize=9)
 
 
 def draw_report(results: Path, path: Path) -> None:
-    """Take a picture of the report's beginning."""
+    """Take a screenshot of the beginning of the report."""
     begin = (results / "report.html").read_text("utf-8").partition('<h2 id="localization">')[0]
     with tempfile.TemporaryDirectory() as folder:
         short, shot = Path(folder) / "report.html", Path(folder) / "report.png"

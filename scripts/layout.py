@@ -31,15 +31,15 @@ def subpackages(folder: Path) -> list[Path]:
 
 def imported_slices(name: str) -> set[str]:
     """Return the other slices that the modules of a slice import."""
-    found = set()
+    names = set()
     for path in SLICES[name].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [node.module]
             parts = [module.split(".") for module in modules]
-            found |= {words[1] for words in parts if words[0] == "faultset" and len(words) > 1}
-    return found & set(SLICES) - {name}
+            names |= {words[1] for words in parts if words[0] == "faultset" and len(words) > 1}
+    return names & set(SLICES) - {name}
 
 
 def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
@@ -52,8 +52,8 @@ def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
     return lines
 
 
-def _box(name: str, place: tuple[int, int], top: int, height: int, note: str = "") -> list[str]:
-    left, width = place
+def _box(name: str, column: tuple[int, int], top: int, height: int, note: str = "") -> list[str]:
+    left, width = column
     parts = [
         f'<rect class="box" x="{left}" y="{top}" width="{width}" height="{height}" rx="6"/>',
         f'<text class="title" x="{left + PAD}" y="{top + 20}">faultset.{name}</text>',
@@ -67,8 +67,8 @@ def _box(name: str, place: tuple[int, int], top: int, height: int, note: str = "
     return parts
 
 
-def _height(name: str, place: tuple[int, int]) -> int:
-    lines = len(_lines(SLICES[name], place[1]))
+def _height(name: str, column: tuple[int, int]) -> int:
+    lines = len(_lines(SLICES[name], column[1]))
     return HEAD + LINE * lines - (6 if lines else 14)
 
 
@@ -77,7 +77,7 @@ def _arrow(x: int, top: int, bottom: int) -> str:
 
 
 def layout_picture() -> str:
-    """Return the picture as SVG: a box for each slice, an arrow from who imports to who is imported."""
+    """Return the picture as SVG: a box for each slice, and arrows to the slices that it imports."""
     imports = {name: imported_slices(name) for name in SLICES}
     by_all = all("core" in imports[name] for name in SLICES if name != "core")
     drawn = {
@@ -88,15 +88,15 @@ def layout_picture() -> str:
         ("evaluators", "agents"),
         ("agents", "datasets"),
     }
-    arrows = {(one, other) for one in imports for other in imports[one] if other != "core"}
+    arrows = {(name, other) for name in imports for other in imports[name] if other != "core"}
     if arrows != drawn or not by_all:
         raise ValueError(f"the picture draws {sorted(drawn)}, but the imports are {sorted(arrows)}")
     narrow = RIGHT[1] - 60
-    of_agents, of_baselines = (RIGHT[0], narrow), (RIGHT[0] + 22, narrow + 20)
-    evaluators, agents = _height("evaluators", RIGHT), _height("agents", of_agents)
+    agents_column, baselines_column = (RIGHT[0], narrow), (RIGHT[0] + 22, narrow + 20)
+    evaluators, agents = _height("evaluators", RIGHT), _height("agents", agents_column)
     agents_top = 20 + evaluators + GAP
     baselines_top = agents_top + agents + GAP
-    row = max(_height("collector", LEFT), evaluators + GAP + agents + GAP + _height("baselines", of_baselines))
+    row = max(_height("collector", LEFT), evaluators + GAP + agents + GAP + _height("baselines", baselines_column))
     datasets_top = 20 + row + GAP
     core_top = datasets_top + _height("datasets", WIDE) + GAP // 2
     bottom = core_top + _height("core", WIDE) + 20
@@ -105,8 +105,8 @@ def layout_picture() -> str:
     parts = [
         *_box("collector", LEFT, 20, row),
         *_box("evaluators", RIGHT, 20, evaluators),
-        *_box("agents", of_agents, agents_top, agents),
-        *_box("baselines", of_baselines, baselines_top, baselines_height),
+        *_box("agents", agents_column, agents_top, agents),
+        *_box("baselines", baselines_column, baselines_top, baselines_height),
         *_box("datasets", WIDE, datasets_top, _height("datasets", WIDE)),
         *_box("core", WIDE, core_top, _height("core", WIDE), "imported by all"),
         _arrow(middle[0], 20 + row, datasets_top),

@@ -65,7 +65,7 @@ def command_page() -> str:
 
 
 def _paragraphs(command: click.Command) -> Iterator[str]:
-    """Yield the help text; what follows a line with a backspace keeps its lines, as in the terminal."""
+    """Yield the paragraphs of the help; one that starts with a backspace keeps its line breaks, as in the terminal."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         mark, _, lines = paragraph.partition("\n")
         if mark.strip() == "\b":
@@ -103,7 +103,7 @@ def steps_page() -> str:
 
 
 def value_name(annotation: Any) -> str:
-    """Return what a field of a step takes, in words."""
+    """Describe the values that a field of a step accepts."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return value_name(inside[0])

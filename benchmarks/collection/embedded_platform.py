@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--parallel", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--apps", help="Applications to be measured alone, separated by commas.")
+    parser.add_argument("--apps", help="Applications to measure alone, separated by commas.")
     options = parser.parse_args()
     if options.apps:
         print(
@@ -89,12 +89,12 @@ def main() -> None:
         with_telemetry = healthy_run(options.seconds, pair)["p99_ms"]
         ratios.append(with_telemetry / healthy_run(options.seconds, pair, telemetry=False)["p99_ms"])
     with ProcessPoolExecutor(options.parallel) as pool:
-        beside = list(pool.map(healthy_run, [options.seconds] * options.parallel, range(options.parallel)))
+        parallel_runs = list(pool.map(healthy_run, [options.seconds] * options.parallel, range(options.parallel)))
     result = {
         "alone": alone,
         "p99_with_telemetry_over_without": [round(r, 2) for r in ratios],
         "p99_with_telemetry_over_without_median": round(statistics.median(ratios), 2),
-        f"{options.parallel}_in_parallel": beside,
+        f"{options.parallel}_in_parallel": parallel_runs,
     }
     print(json.dumps(result, indent=1))
 

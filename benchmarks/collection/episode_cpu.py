@@ -4,8 +4,8 @@
     python benchmarks/collection/episode_cpu.py --before OTHER_CHECKOUT
 
 Prints a table for each checkout: mean seconds per episode of the episode's process, of the platform's processes, of
-services and of stores. With --before, each episode runs in both checkouts at the same time, so both have the same
-neighbours. Episodes skip the checks that make them void on a busy host and do not wait for the recovery.
+services and of stores. With --before, each episode runs in both checkouts at the same time, so that other load affects
+both equally. Episodes skip the checks that make them void on a busy host and do not wait for the recovery.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProcessTree:
     Parameters
     ----------
     episode
-        Process of the episode, whose descendants are told apart by name.
+        Process of the episode; its descendants are distinguished by name.
     """
 
     def __init__(self, episode: int):
@@ -57,7 +57,7 @@ class ProcessTree:
         self.seconds: Use = defaultdict(float)
 
     def sample(self, column: str) -> None:
-        """Add what was used since the last sample to a column."""
+        """Add the CPU time since the last sample to a column."""
         for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
             if pid in self._others:
                 continue
@@ -87,13 +87,13 @@ class ProcessTree:
         except OSError:
             return self._parts.get(pid, "services")
         kind = name if name in PARTS else "stores" if name.startswith("redis-server") else "services"
-        # a helper is called python until it has named itself
+        # a helper is called python until it sets its name
         self._parts[pid] = kind
         return kind
 
 
 def run_episode() -> None:
-    """Run an episode that ignores the load of the host; the program of its process."""
+    """Run an episode that ignores the load of the host; entry point of the episode's process."""
     actions.LARGEST_DELAY_MS = math.inf
     actions.EpisodeActions.check_reference = lambda self: None
     actions.EpisodeActions.check_warm = lambda self: None
@@ -135,7 +135,7 @@ def print_table(name: str, uses: list[Use]) -> float:
     for part in PARTS:
         row = [mean.get((part, column), 0.0) for column in COLUMNS]
         print(f"{part:10}" + "".join(f"{seconds:10.2f}" for seconds in (*row, sum(row))))
-    row = [sum(seconds for (_, of), seconds in mean.items() if of == column) for column in COLUMNS]
+    row = [sum(seconds for (_, name), seconds in mean.items() if name == column) for column in COLUMNS]
     print(f"{'total':10}" + "".join(f"{seconds:10.2f}" for seconds in (*row, sum(row))))
     return sum(row)
 

@@ -3,13 +3,13 @@
     collect --faults noop --no-fault plain --normal 20 --apps hotel --profile quick -j 2 --out two
     python benchmarks/collection/episode_isolation.py two [DATASET...]
 
-Datasets that were collected at the same time count as one. For each pair whose views overlap by at least 20 s before an
-injection (of recordings: in their healthy stretches), when only the host is common to both, the script correlates the
-changes from second to second of the mean logarithm of client latencies. Changes are free of trends, such as a warm-up,
-which correlate by chance.
+Datasets that were collected at the same time count as one. Two episodes are compared if they overlap by at least 20 s
+before an injection (recordings: in healthy stretches), when they share only the host. The script computes the mean
+logarithm of client latencies in each second, and correlates its changes from second to second. Unlike the values, the
+changes have no trends, such as a warm-up, which correlate by chance.
 
-Rare stalls of the whole machine dominate the correlation of the changes themselves, but not that of their ranks. The
-ranges by chance are those after a circular shift of one of the two by a random number of seconds, at least five. A mean
+Rare stalls of the whole machine dominate the correlation of the changes, but not that of their ranks. The range by
+chance is computed by shifting one of the two circularly by a random number of seconds, at least five. A mean
 correlation of at most 0.1 counts as undisturbed.
 """
 

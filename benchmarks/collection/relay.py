@@ -28,14 +28,14 @@ from faultset.collector.platforms.local.relay.process import main as relay_main
 
 DIRECT = ("127.9.1.2", 7001)
 RELAYED = ("127.9.0.2", 7000)
-ASKED = b"q" * 300
+REQUEST = b"q" * 300
 ANSWER = b"a" * 1200
 STREAM_BYTES = 256 << 20
 CHUNK = b"s" * (64 << 10)
 
 
 def answer_forever(ready: Event) -> None:
-    """Answer every `ASKED` with `ANSWER`; a connection that starts with another byte is drained."""
+    """Answer every `REQUEST` with `ANSWER`, and the end of a stream with one byte; ignore other data."""
     poll = selectors.DefaultSelector()
     listener = socket.create_server(DIRECT, backlog=128)
     listener.setblocking(False)
@@ -73,7 +73,7 @@ def ask(address: tuple[str, int], round_trips: int, connections: int) -> None:
     endpoints = connect(address, connections)
     for _ in range(round_trips // connections):
         for endpoint in endpoints:
-            endpoint.sendall(ASKED)
+            endpoint.sendall(REQUEST)
         for endpoint in endpoints:
             missing = len(ANSWER)
             while missing:

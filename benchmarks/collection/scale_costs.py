@@ -5,8 +5,8 @@
 
 Publishes the dataset to a server that speaks S3 on this machine, reads it from there with `dataset verify` and
 `evaluate`, and counts the requests. Prints one JSON object: means per episode, and estimates for 1,000 and
-100,000 episodes. Hours are those of a single slot, by the episodes' journals: from the plan to the snapshot of the
-telemetry; writing it is not in the journals.
+100,000 episodes. Hours are those of a single slot, from the times in the journals: from the plan to the snapshot of the
+telemetry, without writing it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Requests(logging.Handler):
         if request:
             self.seen[request[1]] += 1
 
-    def of(self, act: Callable[[], object]) -> dict[str, int]:
-        """Count the requests of a call."""
+    def count(self, act: Callable[[], object]) -> dict[str, int]:
+        """Return the number of requests by method while `act` runs."""
         self.seen.clear()
         act()
         return dict(self.seen)
@@ -56,8 +56,8 @@ class Requests(logging.Handler):
 
 def run(*arguments: object) -> None:
     """Run a command of faultset."""
-    done = CliRunner().invoke(faultset, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(faultset, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
 
 
 def requests_of(dataset: Path) -> dict[str, dict[str, int]]:
@@ -77,17 +77,17 @@ def requests_of(dataset: Path) -> dict[str, dict[str, int]]:
         with tempfile.TemporaryDirectory() as out:
             arguments = ("--baselines", BASELINES, "--workers", 1, "--protocol", "oracle", "--thresholds", "reference")
             return {
-                "publish": requests.of(lambda: run("dataset", "publish", dataset, url)),
-                "publish again": requests.of(lambda: run("dataset", "publish", dataset, url)),
-                "verify": requests.of(lambda: run("dataset", "verify", url)),
-                "evaluate": requests.of(lambda: run("evaluate", url, *arguments, "--out", out)),
+                "publish": requests.count(lambda: run("dataset", "publish", dataset, url)),
+                "publish again": requests.count(lambda: run("dataset", "publish", dataset, url)),
+                "verify": requests.count(lambda: run("dataset", "verify", url)),
+                "evaluate": requests.count(lambda: run("evaluate", url, *arguments, "--out", out)),
             }
     finally:
         server.stop()
 
 
 def episode_means(dataset: Dataset) -> dict[str, Any]:
-    """Return size, files and time of an episode on average."""
+    """Return the mean size, number of files and time of an episode."""
     number = len(dataset.episodes)
     records = [(name, record) for files in dataset.files.values() for name, record in files.items()]
     by_table: Counter[str] = Counter()

@@ -2,8 +2,8 @@
 
     python benchmarks/collection/telemetry.py [--pods 19] [--seconds 20] [--json]
 
-One process serves the metrics of simulated pods. This one fills a store with ten minutes of an episode and times its
-snapshot. Compare the share of a core with prometheus_client's time for parsing the same texts.
+A separate process serves the metrics of simulated pods. The script also fills a store with ten minutes of samples and
+times its snapshot, and compares the time to parse a scrape with that of prometheus_client.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def store(pods: int) -> dict[str, float]:
 
 
 def parse() -> dict[str, float]:
-    """Compare reading a scrape for the second time with prometheus_client's parser."""
+    """Measure repeated reading of a scrape, and compare it with prometheus_client's parser."""
     text = generate_latest(metrics_of_a_pod()).decode()
     reader = ExpositionReader(lambda *_: 0)
     reader.read(text)

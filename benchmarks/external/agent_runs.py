@@ -1,8 +1,8 @@
-"""Recorded runs of agents by file: their format, and our score and the recorded one, as Markdown.
+"""Score recorded runs of agents file by file; print format, recorded score and our score as Markdown.
 
     python benchmarks/external/agent_runs.py FOLDER [--candidates geo,rate,...]
 
-FOLDER has a folder named after each format; files of other folders are listed as not read.
+FOLDER contains a folder for each format, with its name; files in other folders are listed as not read.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _read(file: Path, folder: Path, candidates: tuple[str, ...]) -> list[str]:
     name = file.relative_to(folder).parts[0]
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            done = import_runs(name, file, Path(scratch) / "runs", candidates=candidates)
+            imported = import_runs(name, file, Path(scratch) / "runs", candidates=candidates)
         except FaultsetError:
             return ["not read", "-", "-", "-", "-"]
         scored = score_runs(Path(scratch) / "runs")
-    statuses = [run.status for run in done.runs]
+    statuses = [run.status for run in imported.runs]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     recorded = _share([run.truth.recorded_success for run in scored])
-    return [name, str(len(done.runs)), counts, recorded, _share([run.success for run in scored])]
+    return [name, str(len(imported.runs)), counts, recorded, _share([run.success for run in scored])]
 
 
 def _share(results: list[bool | None]) -> str:

@@ -45,9 +45,9 @@ PACKAGES: Mapping[str, Sequence[Sequence[str]]] = {
     "tigramite 5.2.10.1": (("tigramite==5.2.10.1",),),
 }
 NOTES = {
-    "RCAEval rcd": "with a local search lent by PyRCA, without which causal-learn 0.1.4.8 fails it",
-    "RCAEval torai": "the severity of metrics alone; with the same loan",
-    "PyRCA RCD": "one run for each of five seeds there, ten averaged here",
+    "RCAEval rcd": "with the local search of PyRCA, because causal-learn 0.1.4.8 has none",
+    "RCAEval torai": "only the severity of metrics; with the local search of PyRCA",
+    "PyRCA RCD": "one run for each of five seeds there, the mean of ten runs here",
     "PyRCA EpsilonDiagnosis": "another statistic: it correlates the two windows sample by sample",
     "tigramite PCMCI": "all pairs tested there, thinned candidates here",
 }
@@ -57,7 +57,7 @@ Case = dict[str, np.ndarray]
 
 
 def chain(seed: int, *, shift: float = 6.0, reference: int = 300, values: int = 300, checks: Sequence[str]) -> Case:
-    """Create twelve series: c00 drives c01 and so on to c07; four are independent; c03 is changed."""
+    """Create twelve series: a chain in which each of c00 to c06 drives the next, with c03 shifted, and four others."""
     rng = np.random.default_rng(seed)
 
     def draw(samples: int, moved: float) -> np.ndarray:
@@ -142,7 +142,7 @@ def make_cases() -> dict[str, Case]:
 
 
 def by_deviation(*, robust: bool) -> Callable[[Case, Any], str]:
-    """Compare a ranking by deviation series by series."""
+    """Return a function that compares rankings of series by their deviation."""
 
     def compare(case: Case, ranks: Any) -> str:
         names = case["columns"].tolist()
@@ -150,9 +150,9 @@ def by_deviation(*, robust: bool) -> Callable[[Case, Any], str]:
         theirs = [float(scores[name]) for name in ranks]
         rising = [score for score in theirs if score > 0]
         same = np.allclose(rising, sorted(rising, reverse=True)) and not any(theirs[len(rising) :])
-        word = "same order" if same else "ORDER DIFFERS"
+        order = "same order" if same else "ORDER DIFFERS"
         left_out = sum(name not in set(ranks) for name in names)
-        return f"{word} of {len(rising)} series that rise; {left_out} constant ones are left out in both"
+        return f"{order} of {len(rising)} series that rise; {left_out} constant ones are left out in both"
 
     return compare
 
@@ -207,13 +207,13 @@ def residual_scores(case: Case) -> dict[str, float]:
 
 
 def compare_regression(case: Case, answer: Any) -> str:
-    """Compare residual scores; theirs divide by the residual's spread without counting the parents."""
+    """Compare residual scores; the residual spread ignores the number of parents in the packages."""
     ours = residual_scores(case)
     apart = max(abs(ours[name] / answer[name] - 1) for name in answer)
     same = max(answer, key=lambda name: answer[name]) == max(answer, key=lambda name: ours[name])
     return (
         f"{'same' if same else 'OTHER'} first series, scores within {apart:.2%} "
-        "(residual spreads allow for the parents here, and do not there)"
+        "(residual spreads account for the number of parents here, but not there)"
     )
 
 

@@ -2,7 +2,7 @@
 
     python cross_check_originals.py CASES.npz ANSWERS.json
 
-The script does not import faultset. Errors of functions become their answers.
+The script does not import faultset. If a function fails, the error is its answer.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def chi_square_p(case: Case) -> Any:
     return [test(0, 1, []), test(0, 1, [2]), test(0, 1, [2, 3])]
 
 
-def lend_local_search() -> None:
-    """Give causal-learn the local search that RCAEval calls and 0.1.4.8 lacks; PyRCA ships a copy."""
+def add_local_search() -> None:
+    """Add the local search that RCAEval calls to causal-learn 0.1.4.8, which lacks it, from a copy in PyRCA."""
     search_module = import_module("causallearn.utils.PCUtils.SkeletonDiscovery")
     cit = import_module("pyrca.thirdparty.causallearn.utils.cit")
     local_search = import_module("pyrca.thirdparty.rcd.utils.SkeletonDiscovery").local_skeleton_discovery
@@ -95,7 +95,7 @@ def lend_local_search() -> None:
 def rcd_of_rcaeval(case: Case) -> Any:
     rcd = import_module("RCAEval.e2e.rcd").rcd
 
-    lend_local_search()
+    add_local_search()
     data, onset = join_windows(case)
     runs = [rcd(data, inject_time=onset, seed=seed)["ranks"] for seed in range(5)]
     # it treats the clock as a series
@@ -163,7 +163,7 @@ def torai_of_rcaeval(case: Case) -> Any:
     dense = data.loc[data.index.repeat(15)].reset_index(drop=True)
     dense[SECONDS] = np.arange(len(dense))
     logs = pd.DataFrame({SECONDS: data[SECONDS] * 15, "front_log": np.arange(len(data)) % 3})
-    lend_local_search()
+    add_local_search()
     np.random.seed(0)
     return torai({"metric": dense, "logts": logs}, inject_time=onset * 15)["ranks"]
 
@@ -200,16 +200,16 @@ CHECKS: dict[str, Callable[[Case], Any]] = {
 
 def call_published(ask: Callable[[], Any]) -> dict[str, Any]:
     """Return the answer of a published function, or its error."""
-    heard = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             answer = {"answer": ask()}
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
         answer = {"error": text}
-    if "returning the unranked column order" in heard.getvalue():
-        answer = {"error": heard.getvalue().strip().splitlines()[-1]}
+    if "returning the unranked column order" in output.getvalue():
+        answer = {"error": output.getvalue().strip().splitlines()[-1]}
     return answer
 
 

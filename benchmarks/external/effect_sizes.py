@@ -6,10 +6,11 @@ A dataset is a folder that was collected or imported; the incidents of a recordi
 names the folder of the recording of HotelReservation in https://github.com/alessandrocornacchia/uview, which has
 durations of whole traces only, so only its entry is shown.
 
-Healthy values are those of the reference. Effects compare the time after the onset, for as long as the reference at
-most, with the reference: at the target, its callers, the entry, and services that neither reach the target nor are
-reached by it. Latency is the 90th percentile of server spans, or the metric closest to it; CPU, memory and log lines
-are means; errors are the share of server spans. A dash means that the dataset has no such data.
+Healthy values are those of the reference. Effects compare the time after the onset, at most as long as the reference,
+with the reference. They are measured at the target, its callers, the entry, and unrelated services, which neither reach
+the target nor are reached by it. Latency is the 90th percentile of server spans, or the metric closest to it; CPU,
+memory and log lines are means; errors are the share of failed server spans. A dash means that the dataset has no such
+data.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def change(measure: str, before: float, after: float) -> float:
 
 
 def measure_effects(episode: Episode, tables: Tables | None = None) -> dict[tuple[str, str], list[float]]:
-    """Return the changes after the onset by group and measure, one of each service; empty without a fault."""
+    """Return the changes after the onset by group and measure, one per service; empty without a fault."""
     view, label, tables = episode.view, episode.label, tables or Tables(episode.view)
     start_ns, middle_ns = view.reference
     onset_ns = label.inject_start_ns
@@ -214,7 +215,7 @@ def print_table(title: str, columns: list[str], rows: Mapping[str, list[str]]) -
 
 
 def choose_episodes(dataset: Dataset, limit: int) -> Iterable[Episode]:
-    """Yield episodes at equal distances, `limit` at most, and all incidents of recordings as episodes."""
+    """Yield at most `limit` evenly spaced episodes, and all incidents of recordings as episodes."""
     names = sorted(dataset.episodes)
     for position in np.unique(np.linspace(0, len(names) - 1, min(limit, len(names))).astype(int)):
         yield dataset[names[position]]
@@ -246,7 +247,7 @@ def trace_effects(folder: Path) -> DatasetEffects:
 @click.command()
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--traces", type=click.Path(exists=True, path_type=Path), help="Folder of uview's recording.")
-@click.option("--limit", default=60, show_default=True, help="Largest number of collected episodes of a dataset.")
+@click.option("--limit", default=60, show_default=True, help="Maximum number of episodes of a dataset.")
 def main(datasets: tuple[Path, ...], traces: Path | None, limit: int) -> None:
     """Print healthy values and effects of all datasets side by side."""
     measured: list[DatasetEffects] = []

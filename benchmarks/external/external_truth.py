@@ -186,7 +186,7 @@ def _alarm(rows: Sequence[ResultRow]) -> str:
 
 
 def _reads_metrics(baseline: str) -> bool:
-    """Return whether a method can answer without other telemetry; controls that read nothing can."""
+    """Return whether a method reads metrics, or no table at all, as some controls."""
     tables = get_baseline(baseline).tables
     return not tables or "metrics" in tables
 
@@ -228,7 +228,7 @@ def _chance(row: ResultRow, k: int) -> float:
 
 
 def _rank_with_best_tie(row: ResultRow) -> int | None:
-    """Return the rank when equal scores share the best one and count once, as the published code counts."""
+    """Return the best rank of a cause if services with equal scores share one rank, as in the published code."""
     causes = {name for names in row.truth.causes for name in names}
     levels = sorted(set(row.ranking.values()), reverse=True)
     ranks = [levels.index(score) + 1 for name, score in row.ranking.items() if name in causes]
@@ -243,7 +243,7 @@ def _by_baseline(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def _episodes(rows: Sequence[ResultRow]) -> str:
-    """Count episodes; methods that draw have several rows for each."""
+    """Count episodes; methods that use random numbers have several rows for each."""
     return str(len({row.truth.episode for row in rows}))
 
 

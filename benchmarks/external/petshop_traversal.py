@@ -46,18 +46,20 @@ def traversal(
     rows = [row for row in range(FIRST_ROW, len(issue)) if deviations[node][row] > limits[node]]
     if not rows:
         return {}
-    ill = {name: float(far[rows[0]]) for name, far in deviations.items() if far[rows[0]] > limits[name]}
-    callees: dict[str, set[str]] = {name: set() for name in ill}
+    distances = {
+        name: float(distance[rows[0]]) for name, distance in deviations.items() if distance[rows[0]] > limits[name]
+    }
+    callees: dict[str, set[str]] = {name: set() for name in distances}
     for caller, callee in calls:
-        if caller in ill and callee in ill:
+        if caller in distances and callee in distances:
             callees[caller].add(callee)
     best: dict[str, float] = {}
-    _walk(node, (), 0.0, ill, callees, best)
+    _walk(node, (), 0.0, distances, callees, best)
     return {name: score for name, score in best.items() if not callees[name]}
 
 
 def traversal_answers(dataset: Path) -> dict[tuple[str, str], tuple[dict[str, float], str]]:
-    """Return the traversal's scores and the root cause of every issue that has normal metrics, by (scenario, issue)."""
+    """Return (issue, metric) -> the traversal's scores and the root cause, for issues that have normal metrics."""
     answers = {}
     for graph in sorted(dataset.rglob("graph.csv")):
         scenario = graph.parent
@@ -90,8 +92,8 @@ def _deviations(normal: pd.DataFrame, issue: pd.DataFrame) -> tuple[dict[str, np
             spread = 1.4826 * float(np.median(np.abs(usual - center)))
             limits[name] = THRESHOLD
         with np.errstate(divide="ignore", invalid="ignore"):
-            far = np.abs(issue[name].to_numpy() - center) / spread
-        deviations[name] = np.where(np.isnan(far), 0.0, far)
+            distance = np.abs(issue[name].to_numpy() - center) / spread
+        deviations[name] = np.where(np.isnan(distance), 0.0, distance)
     return deviations, limits
 
 
@@ -99,14 +101,14 @@ def _walk(
     name: str,
     path: tuple[str, ...],
     score: float,
-    ill: Mapping[str, float],
+    distances: Mapping[str, float],
     callees: Mapping[str, set[str]],
     best: dict[str, float],
 ) -> None:
-    score += ill[name]
+    score += distances[name]
     best[name] = max(best.get(name, 0.0), score)
     for callee in sorted(callees[name] - {*path, name}):
-        _walk(callee, (*path, name), score, ill, callees, best)
+        _walk(callee, (*path, name), score, distances, callees, best)
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -5,8 +5,8 @@
     python benchmarks/external/platform_agreement.py embedded cluster
 
 Episodes of the same application, fault and targets are compared. Localizers get the true onset. Intervals are 95 %,
-from a bootstrap over the plans. Effects are logarithms of ratios, and differences for errors; of several services, the
-median counts.
+from a bootstrap over the plans. Effects are logarithms of ratios, for errors differences; if a group has several
+services, their median is used.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def show_comparisons(
     if as_json:
         json.dump({"packages": installed, "comparisons": comparisons}, sys.stdout, indent=1)
         return
-    for package, trouble in installed.items():
-        print(f"{package:32} {'not installed: ' + trouble if trouble else 'installed'}")
+    for package, message in installed.items():
+        print(f"{package:32} {'not installed: ' + message if message else 'installed'}")
     for name, lines in comparisons.items():
         print(f"\n{name}" + (f" ({notes[name]})" if name in notes else ""))
         width = max(map(len, lines), default=0)

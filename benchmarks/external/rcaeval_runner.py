@@ -2,16 +2,17 @@
 
     python benchmarks/external/rcaeval_runner.py [--cases 735] [--columns 376] [--workers N] [--python PYTHON] [--json]
 
-Cases: faults of the sample dataset, written by our RCAEval export, in the shape of RE2-TT. Rows before the onset are
-repeated to half of the rows, those after it to the other half, each sample times 1 + 0.01 N(0, 1), so that nothing
-repeats. They are stored as RCAEval stores them: `simple_metrics.csv` (layout Z) and `metrics.parquet` (layout H).
+Cases: faults of the sample dataset, written by our RCAEval export, in the shape of RE2-TT. The rows before the onset
+are repeated until they fill half of a case, the rows after it fill the other half. Each sample is multiplied by
+1 + 0.01 N(0, 1), so that no value repeats. Cases are stored as in RCAEval: `simple_metrics.csv` (layout Z) and
+`metrics.parquet` (layout H).
 
 RCAEval: release 1.8.1 from the package index, in a separate virtual environment with Python 3.12, which it needs. Its
 `main.py` is not in the package, so this script repeats its steps for each case: read, drop the 50th percentiles,
 fill, cut ten minutes on each side, count candidates, rename, call `baro`, write the answer.
 
-Ours: `faultset dataset import` and `faultset evaluate --baselines baro --tasks localization --protocol oracle`, the
-whole commands with their start. For both sides, the time includes starting Python and importing libraries.
+Ours: the commands `faultset dataset import` and `faultset evaluate --baselines baro --tasks localization --protocol
+oracle`. For both sides, the time includes starting Python and importing libraries.
 """
 
 from __future__ import annotations
@@ -115,19 +116,19 @@ def make_cases(folder: Path, count: int, rows: int, columns: int) -> None:
 
 
 def _columns(frame: pd.DataFrame, service: str, count: int) -> list[str]:
-    """Choose columns: all of the faulty service, then evenly from the others."""
+    """Choose columns: all of the faulty service, and evenly spaced ones of the others."""
     names = [name for name in frame.columns if name != "time"]
-    of_service = [name for name in names if name.startswith(f"{service}_")]
-    others = [name for name in names if name not in set(of_service)]
-    room = max(0, count - len(of_service))
+    service_columns = [name for name in names if name.startswith(f"{service}_")]
+    others = [name for name in names if name not in set(service_columns)]
+    room = max(0, count - len(service_columns))
     picked = [others[index] for index in np.linspace(0, len(others) - 1, room).astype(int)]
-    if len({*of_service, *picked}) < count:
+    if len({*service_columns, *picked}) < count:
         raise SystemExit(f"the sample has only {len(names)} columns, but --columns is {count}; lower it")
-    return (of_service + picked)[:count]
+    return (service_columns + picked)[:count]
 
 
 def time_command(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
-    """Run a command and return its wall and processor seconds, those of its children included."""
+    """Run a command and return its wall and processor seconds, including those of its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(
@@ -141,12 +142,12 @@ def time_command(argv: Sequence[object], environment: dict[str, str] | None = No
     return {"wall_s": wall, "cpu_s": cpu}
 
 
-def their_python(work: Path, maker: str) -> Path:
+def their_python(work: Path, base_python: str) -> Path:
     """Return an interpreter with RCAEval; the virtual environment is created once per working folder."""
     home = work / "rcaeval-venv"
     python = home / "bin" / "python"
     if not (home / "ready").exists():
-        subprocess.run([maker, "-m", "venv", home], check=True)
+        subprocess.run([base_python, "-m", "venv", home], check=True)
         pip = [python, "-m", "pip", "install", "-q"]
         subprocess.run([*pip, *NEEDED], check=True)
         subprocess.run([*pip, "--no-deps", RELEASE], check=True)
@@ -154,9 +155,11 @@ def their_python(work: Path, maker: str) -> Path:
     return python
 
 
-def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers: int) -> dict[str, dict[str, float]]:
+def measure(
+    work: Path, base_python: str, cases: int, rows: int, columns: int, workers: int
+) -> dict[str, dict[str, float]]:
     """Run everything once and return the times of each part."""
-    python = their_python(work, maker)
+    python = their_python(work, base_python)
     data, ours = work / "cases", work / "ours"
     for folder in (data, ours):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""Answers of localizers on episodes, and on the same episodes exported as OTLP and read back by `import telemetry`.
+"""Compare answers of localizers on episodes before and after an export as OTLP and `import telemetry`.
 
     python benchmarks/external/reimported_telemetry.py DATASET [--episodes 2] [--baselines baro,nsigma,...]
     python benchmarks/external/reimported_telemetry.py datasets/core-2 --recording 45281b2a9972
 
-Episodes are cut out of a recording as in an evaluation. Prints the AC@1 of each method on both, and whether all answers
-are equal.
+With `--recording`, episodes are cut out of the recording as in an evaluation. Prints the AC@1 of each method on both,
+and whether all values are equal.
 """
 
 from __future__ import annotations

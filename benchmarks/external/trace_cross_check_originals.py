@@ -2,8 +2,8 @@
 
     python trace_cross_check_originals.py CASES ANSWERS.json
 
-CASES holds folders in RCAEval's layout H and `coverage.json`. The script does not import faultset. Errors of functions
-become their answers.
+CASES holds folders in RCAEval's layout H and `coverage.json`. The script does not import faultset. If a function fails,
+the error is its answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUMBERS = r"\d[\d_-]*"
 
 
 def spans_of(case: Path) -> tuple[pd.DataFrame, int]:
-    """Return the onset, and the spans of operations that also occur in the healthy time."""
+    """Return the spans of operations that also occur in the healthy time, and the onset in microseconds."""
     spans = pd.read_parquet(case / "traces.parquet")
     onset = int((case / "inject_time.txt").read_text()) * MICROSECONDS
     spans["methodName"] = spans["methodName"].str.replace(NUMBERS, "N", regex=True)
@@ -37,7 +37,7 @@ def spans_of(case: Path) -> tuple[pd.DataFrame, int]:
 
 
 def microrank(case: Path) -> dict[str, Any]:
-    """Return the ranking, the number of abnormal traces, and the maximum of one operation."""
+    """Return the ranking, the number of abnormal traces, and the largest number counted for one operation."""
     spans, onset = spans_of(case)
     module: Any = import_module("RCAEval.e2e.microrank")
     counts: dict[str, int] = {}

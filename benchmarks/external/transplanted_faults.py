@@ -1,19 +1,19 @@
-"""Faults that no method was tuned on, simulated by changing healthy requests of Nezha's data.
+"""Score methods on faults that none was tuned on, simulated by changing healthy requests of Nezha's data.
 
     python benchmarks/external/transplanted_faults.py PATH [--baselines NAMES] [--per-kind 12] [--seed 0] [--json]
 
 PATH is Nezha's folder or archive, or a dataset that was imported from it. Stretches between the announcement of a
-fault and its first effect are healthy. After a random time, their requests are changed like by a fault in a random
+fault and its first effect are healthy. From a random time on, their requests are changed as if by a fault in a random
 service:
 
 delay       every packet that leaves the service, also to its store, takes longer
-return      a method returns early: lines, calls and all that follows a random line of it are gone
-exception   the same, and a line with an exception is written instead
+return      a method returns early: log lines and calls after a random log line of it are missing
+exception   as `return`, and a log line with an exception is added
 cpu         the service's own code takes four times as long, and its CPU metrics are at the limit
 
-Services and lines are drawn from the whole reference, not only from services with faults of the source. Callers do not
-react, so the faults are simpler than real ones: they show whether a method works for other services and kinds of fault,
-not its quality. Methods run in this process and get the true onset.
+Services and lines are drawn from the whole reference, not only from services with faults in the source. Callers do not
+react, so the faults are simpler than real ones. They show whether a method works for other services and kinds of fault,
+not how good it is. Methods run in this process and get the true onset.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def episodes(path: Path, out: Path, per_kind: int, seed: int) -> Iterator[tuple[
         kind = KINDS[number % len(KINDS)]
         stretch = stretches[int(rng.integers(len(stretches)))]
         fault, changed = CHANGES[kind](stretch, rng)
-        yield fault, _written(changed, out / "changed", f"changed-{number}")
+        yield fault, _write_episode(changed, out / "changed", f"changed-{number}")
 
 
 def healthy_stretches(root: Path) -> list[Stretch]:
@@ -144,16 +144,16 @@ def healthy_stretches(root: Path) -> list[Stretch]:
     return stretches
 
 
-def _delayed(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
-    service, onset_ns = _drawn(stretch, rng), _onset(stretch, rng)
+def _add_delay(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
+    service, onset_ns = _draw_service(stretch, rng), _draw_onset(stretch, rng)
     delay_ns = round(rng.uniform(*DELAYS_S) * SECOND_NS)
-    changed = _retimed(stretch, onset_ns, service, delay_ns, 1.0)
+    changed = _retime(stretch, onset_ns, service, delay_ns, 1.0)
     return Fault(kind="delay", service=service, onset_ns=onset_ns, detail=f"{delay_ns / 1e6:.0f} ms"), changed
 
 
-def _slowed(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
-    service, onset_ns = _drawn(stretch, rng), _onset(stretch, rng)
-    changed = _retimed(stretch, onset_ns, service, 0, 4.0)
+def _slow_down(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
+    service, onset_ns = _draw_service(stretch, rng), _draw_onset(stretch, rng)
+    changed = _retime(stretch, onset_ns, service, 0, 4.0)
     metrics = changed.metrics.copy()
     later = (metrics["time"] > onset_ns) & (metrics["service"] == service)
     metrics.loc[later & (metrics["metric"] == "CpuUsageRate(%)"), "value"] = rng.uniform(80, 100)
@@ -161,20 +161,20 @@ def _slowed(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]
     return Fault(kind="cpu", service=service, onset_ns=onset_ns, detail="x4"), replace(changed, metrics=metrics)
 
 
-def _returned(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
+def _return_early(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
     return _cut(stretch, rng, "return")
 
 
-def _thrown(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
+def _throw_exception(stretch: Stretch, rng: np.random.Generator) -> tuple[Fault, Stretch]:
     return _cut(stretch, rng, "exception")
 
 
-CHANGES = {"delay": _delayed, "return": _returned, "exception": _thrown, "cpu": _slowed}
+CHANGES = {"delay": _add_delay, "return": _return_early, "exception": _throw_exception, "cpu": _slow_down}
 
 
 def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, Stretch]:
     """Remove everything after a line in its span: later lines, later calls and their descendants."""
-    onset_ns = _onset(stretch, rng)
+    onset_ns = _draw_onset(stretch, rng)
     spans, logs = stretch.spans, stretch.logs.sort_values("time", kind="stable")
     places = logs["message"].str.extract(r"^(\S+#\d+)")[0]
     last = logs.groupby("span_id")["time"].transform("max")
@@ -188,7 +188,7 @@ def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, 
     begun = _traces_after(spans, onset_ns)
     hits = logs[(places == line) & (logs["service"] == service) & logs["trace_id"].isin(begun)]
     cuts = hits.drop_duplicates("span_id").set_index("span_id")["time"]
-    gone_spans = _below(spans, spans[(spans["parent_span_id"].map(cuts) < spans["time"])]["span_id"])
+    gone_spans = _find_descendants(spans, spans[(spans["parent_span_id"].map(cuts) < spans["time"])]["span_id"])
     gone_lines = (logs["span_id"].map(cuts) < logs["time"]) | logs["span_id"].isin(gone_spans)
     remaining = logs[~gone_lines]
     if kind == "exception":
@@ -201,7 +201,7 @@ def _cut(stretch: Stretch, rng: np.random.Generator, kind: str) -> tuple[Fault, 
     return Fault(kind=kind, service=service, onset_ns=onset_ns, detail=f"after {line}"), changed
 
 
-def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, factor: float) -> Stretch:
+def _retime(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, factor: float) -> Stretch:
     """Delay a service's packets, scale its own time, and shift all later spans of each request."""
     spans = stretch.spans.copy()
     start, length = spans["time"].to_numpy().copy(), spans["duration_ns"].to_numpy().copy()
@@ -215,7 +215,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
     begun = set(_traces_after(spans, onset_ns))
     shifts: dict[str, tuple[list[int], list[int]]] = {}
 
-    def place(row: int, moved: int) -> int:
+    def move_span(row: int, moved: int) -> int:
         """Move a span and its descendants; return the increase of its duration."""
         old, grown = int(start[row]), 0
         inside = owner[row] == service
@@ -227,7 +227,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
             out = delay_ns if crossing and inside else 0
             back = delay_ns if crossing and owner[child] == service else 0
             last = max(last, begin + int(length[child]))
-            grown += out + place(child, moved + grown + out) + back
+            grown += out + move_span(child, moved + grown + out) + back
             times.append(last)
             added.append(grown)
         grown += round((factor - 1) * max(0, old + int(length[row]) - last)) if inside else 0
@@ -238,7 +238,7 @@ def _retimed(stretch: Stretch, onset_ns: int, service: str, delay_ns: int, facto
 
     for root in children[-1]:
         if spans["trace_id"].iat[root] in begun:
-            place(root, 0)
+            move_span(root, 0)
     logs = stretch.logs.copy()
     later = logs["trace_id"].isin(begun)
     logs.loc[later, "time"] = [
@@ -254,7 +254,7 @@ def _shift_at(shift: tuple[list[int], list[int]] | None, time: int) -> int:
     return shift[1][max(0, int(np.searchsorted(shift[0], time, side="right")) - 1)]
 
 
-def _below(spans: pd.DataFrame, first: pd.Series) -> set[str]:
+def _find_descendants(spans: pd.DataFrame, first: pd.Series) -> set[str]:
     gone = set(first)
     while True:
         more = set(spans[spans["parent_span_id"].isin(gone)]["span_id"]) - gone
@@ -268,8 +268,8 @@ def _traces_after(spans: pd.DataFrame, onset_ns: int) -> pd.Index:
     return began[began >= onset_ns].index
 
 
-def _drawn(stretch: Stretch, rng: np.random.Generator) -> str:
-    """Draw a service that serves at least some requests in the reference."""
+def _draw_service(stretch: Stretch, rng: np.random.Generator) -> str:
+    """Draw a service that served enough requests in the reference."""
     spans = stretch.spans[(stretch.spans["time"] < stretch.view.reference[1]) & (stretch.spans["kind"] == "server")]
     counts = spans["service"].astype(str).value_counts()
     entry = stretch.view.context.workload_entry
@@ -277,11 +277,11 @@ def _drawn(stretch: Stretch, rng: np.random.Generator) -> str:
     return names[int(rng.integers(len(names)))]
 
 
-def _onset(stretch: Stretch, rng: np.random.Generator) -> int:
+def _draw_onset(stretch: Stretch, rng: np.random.Generator) -> int:
     return stretch.view.reference[1] + round(rng.uniform(*ONSET_S) * SECOND_NS)
 
 
-def _written(stretch: Stretch, root: Path, name: str) -> EpisodeView:
+def _write_episode(stretch: Stretch, root: Path, name: str) -> EpisodeView:
     changed = replace(stretch.view.context, episode=name, view_end_ns=stretch.end_ns)
     label = {"targets": [], "root_causes": [], "verdict": "unknown", "profile": "changed", "seed": 0} | dict.fromkeys(
         ("parameters", "workload", "host", "clock_offsets"), "{}"

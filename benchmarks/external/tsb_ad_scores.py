@@ -3,10 +3,10 @@
     python benchmarks/external/tsb_ad_scores.py TABLE FILE...
 
 TABLE is `benchmark_exp/benchmark_eval_results/multi_mergedTable_VUS-PR.csv` of TheDatumOrg/TSB-AD, FILE a series in
-TSB-AD's layout. The protocol is that of the table: the steps before `tr` are for training, the whole series is scored,
-250 thresholds, and the buffer is half of the period of the first variable. Our detectors score no training step; these
-get the lowest score. A window of theirs is a share of the reference; its score counts for all of its steps.
-LOF of scikit-learn with their setting shows how far the protocol is the same.
+TSB-AD's layout. The protocol is that of the table: the steps before `tr` are for training, the whole series is scored
+at 250 thresholds, and the buffer is half of the period of the first variable. Our detectors do not score training
+steps, so these get the lowest score. The score of a window counts for all of its steps. LOF of scikit-learn with
+TSB-AD's setting shows how closely the protocol is reproduced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from faultset.datasets.recordings import cut_view
 from faultset.evaluators.scoring.alarms import compute_range_volumes
 
 PAIRS = {"isolation-forest": "IForest", "lof": "LOF", "mcd": "MCD", "pca-spe": "PCA", "max-z-detector": ""}
-"""Our detector -> the method of the same idea in TSB-AD."""
+"""Our detector -> TSB-AD's method with the same idea; empty if there is none."""
 REPEATED = "LOF of scikit-learn"
 NEIGHBOURS = 50
 """TSB-AD's setting of LOF for several variables."""
@@ -73,7 +73,7 @@ def open_series(file: Path, folder: Path, training: int) -> EpisodeView:
 
 
 def detect(name: str, view: EpisodeView, length: int) -> Floats:
-    """Return the score of each step: that of the detector's window with it; the lowest for training steps."""
+    """Return the score of the window that each step belongs to; training steps get the lowest score."""
     detection = get_detector(name).fit([]).detect(view)
     context = view.context
     ends = np.array([context.reference_end_ns, *detection.times_ns])

@@ -18,28 +18,28 @@ from typing import Any
 
 from faultset.core.plugins import Plugin, find_distribution, name_and_version
 
-OWN = "faultset"
+PROJECT = "faultset"
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
 _SKIPPED = ("__pycache__", ".git", ".venv")
 
 
 def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
-    """Return the distribution of a module: that of its plug-in, or else the one that installed the module."""
+    """Return the distribution of a plug-in if the module belongs to it, else the one that installed the module."""
     top = module.partition(".")[0]
     name = None
     if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:
         name = plugin.distribution.rpartition(" ")[0]
-    elif top == OWN:
-        name = OWN
+    elif top == PROJECT:
+        name = PROJECT
     elif _is_shared(Path(str(sys.modules[module].__file__))):
-        name = next(iter(_owners().get(top, ())), None)
+        name = next(iter(_read_owners().get(top, ())), None)
     if name is None:
         return None
     return find_distribution(name)
 
 
 @functools.cache
-def _owners() -> dict[str, list[str]]:
+def _read_owners() -> dict[str, list[str]]:
     return {name: list(owners) for name, owners in metadata.packages_distributions().items()}
 
 
@@ -49,10 +49,10 @@ def list_identity_files(
     """Yield the name and path of every file that belongs to the identity of a module."""
     path = Path(str(module.__file__))
     top = module.__name__.partition(".")[0]
-    if top == OWN:
-        yield from _list_imported_files(module.__name__, within or OWN)
+    if top == PROJECT:
+        yield from _list_imported_files(module.__name__, within or PROJECT)
         return
-    root = _import_root(module, path)
+    root = _find_import_root(module, path)
     for unit in list_units(module, distribution):
         yield from files_below(unit, root) if unit.is_dir() else [(unit.name, unit)]
 
@@ -60,8 +60,8 @@ def list_identity_files(
 def list_units(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
     """Yield the package or file of a module, then its neighbours that it imports, directly or indirectly."""
     path = Path(str(module.__file__))
-    root = _import_root(module, path)
-    find_neighbour = _neighbour_finder(root, distribution)
+    root = _find_import_root(module, path)
+    find_neighbour = _build_neighbour_finder(root, distribution)
     waiting, seen = [path if root == path.parent else root / module.__name__.partition(".")[0]], set()
     while waiting:
         unit = waiting.pop()
@@ -72,11 +72,11 @@ def list_units(module: ModuleType, distribution: metadata.Distribution | None) -
         files = [file for _, file in files_below(unit, root)] if unit.is_dir() else [unit]
         for file in files:
             if file.suffix == ".py":
-                neighbours = (find_neighbour(name.partition(".")[0]) for name, _ in _imports(file))
+                neighbours = (find_neighbour(name.partition(".")[0]) for name, _ in _read_imports(file))
                 waiting += [neighbour for neighbour in neighbours if neighbour is not None]
 
 
-def _import_root(module: ModuleType, path: Path) -> Path:
+def _find_import_root(module: ModuleType, path: Path) -> Path:
     """Return the folder of `sys.path` that a module was imported from; for a script, its folder."""
     if module.__name__ == "__main__":
         return path.parent
@@ -92,15 +92,15 @@ def _is_shared(path: Path) -> bool:
     )
 
 
-def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
-    """Return a function that finds a top-level module in a folder, only of the distribution if the folder is shared."""
+def _build_neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
+    """Return a function that finds a top-level module in a folder; in a shared one, only those of the distribution."""
     allowed: set[str] | None = None
     if _is_shared(root):
         files = (distribution.files or ()) if distribution is not None else ()
         allowed = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
     def find(top: str) -> Path | None:
-        if not top or top == OWN or (allowed is not None and top not in allowed):
+        if not top or top == PROJECT or (allowed is not None and top not in allowed):
             return None
         folder, file = root / top, root / f"{top}.py"
         if (folder / "__init__.py").is_file():
@@ -113,8 +113,8 @@ def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) ->
 @functools.cache
 def _find_source_file(name: str) -> str | None:
     """Return the file of a module of faultset, or None if the module does not exist."""
-    relative = name.replace(".", "/").removeprefix(f"{OWN}/")
-    for folder in sys.modules[OWN].__path__:
+    relative = name.replace(".", "/").removeprefix(f"{PROJECT}/")
+    for folder in sys.modules[PROJECT].__path__:
         for file in (f"{folder}/{relative}.py", f"{folder}/{relative}/__init__.py"):
             if os.path.isfile(file):
                 return file
@@ -131,21 +131,21 @@ def _list_imported_files(module: str, within: str) -> Iterator[tuple[str, Path]]
         if file is None:
             continue
         yield f"{name.replace('.', '/')}.py", Path(file)
-        for imported, names in _imports(Path(file)):
+        for imported, names in _read_imports(Path(file)):
             candidates = (imported, *(f"{imported}.{attribute}" for attribute in names))
             waiting += [module for module in candidates if module == within or module.startswith(f"{within}.")]
 
 
-def _imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _read_imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the modules that a file imports by absolute name, each with the imported attributes."""
     try:
-        return _imports_at(str(file), file.stat().st_mtime_ns)
+        return _read_imports_at(str(file), file.stat().st_mtime_ns)
     except OSError:
         return ()
 
 
 @functools.lru_cache(maxsize=4096)
-def _imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _read_imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
     imports = []
     for source, names, modules in _IMPORT.findall(Path(path).read_text(encoding="utf-8", errors="replace")):
         if source and not source.startswith("."):
@@ -187,14 +187,14 @@ class CodeIdentity:
     @property
     def built_in(self) -> bool:
         """Whether it is part of faultset."""
-        return self.distribution.rpartition(" ")[0] == OWN
+        return self.distribution.rpartition(" ")[0] == PROJECT
 
 
 def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
     """Identify the code of a module, class, function or object.
 
-    The identity of an extension covers its package, or its file, and the neighbours that it imports. The identity of
-    faultset's code covers the module and its imports from faultset.
+    The identity of an extension covers its package or file and the neighbouring modules that it imports. The identity
+    of faultset's code covers the module and its imports from faultset.
 
     Parameters
     ----------
@@ -205,17 +205,17 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
     within
         For code of faultset: the package whose imports are followed.
     """
-    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_module_name(thing))
+    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_get_module_name(thing))
     path = getattr(module, "__file__", None)
-    bound = _arguments(thing)
+    bound = _describe_arguments(thing)
     if module is None or path is None or not os.path.isfile(path):
-        source = _source_or_bytecode(thing)
-        return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", source), ("arguments", bound)]))
+        source = _read_source_or_bytecode(thing)
+        return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest([("", source), ("arguments", bound)]))
     distribution = find_module_distribution(module.__name__, plugin)
     files = dict(list_identity_files(module, distribution, within))
-    content = [(name, _content(path)) for name, path in sorted(files.items())]
+    content = [(name, _hash_content(path)) for name, path in sorted(files.items())]
     owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
-    return CodeIdentity(distribution=owner, digest=_digest([*content, ("arguments", bound)]))
+    return CodeIdentity(distribution=owner, digest=_compute_digest([*content, ("arguments", bound)]))
 
 
 def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
@@ -227,7 +227,7 @@ def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
 
 def code_paths(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     """Return the packages and files of an extension; none if it was not defined in a file."""
-    module = sys.modules.get(_module_name(thing))
+    module = sys.modules.get(_get_module_name(thing))
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
         return ()
@@ -239,31 +239,31 @@ def path_identity(path: Path) -> CodeIdentity:
     path = Path(path)
     files = files_below(path, path.parent) if path.is_dir() else [(path.name, path)]
     # the name of the file or folder itself is not part of its identity
-    content = [(name.partition("/")[2], _content(file)) for name, file in sorted(files)]
-    return CodeIdentity(distribution=UNINSTALLED, digest=_digest(content))
+    content = [(name.partition("/")[2], _hash_content(file)) for name, file in sorted(files)]
+    return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest(content))
 
 
 def own_digest() -> str:
     """Hash every installed file of faultset, in its current state."""
-    folders = [Path(folder) for folder in sys.modules[OWN].__path__]
+    folders = [Path(folder) for folder in sys.modules[PROJECT].__path__]
     files = [file for folder in folders if folder.is_dir() for file in files_below(folder, folder.parent)]
-    return _digest((name, _content(path)) for name, path in sorted(files))
+    return _compute_digest((name, _hash_content(path)) for name, path in sorted(files))
 
 
-def _module_name(thing: Any) -> str:
+def _get_module_name(thing: Any) -> str:
     if isinstance(thing, functools.partial):
-        return _module_name(thing.func)
+        return _get_module_name(thing.func)
     name = getattr(thing, "__module__", None)
     return name if isinstance(name, str) else type(thing).__module__
 
 
-def _arguments(thing: Any) -> bytes:
+def _describe_arguments(thing: Any) -> bytes:
     if not isinstance(thing, functools.partial):
         return b""
-    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _arguments(thing.func)
+    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _describe_arguments(thing.func)
 
 
-def _digest(content: Iterable[tuple[str, bytes]]) -> str:
+def _compute_digest(content: Iterable[tuple[str, bytes]]) -> str:
     total = hashlib.sha256()
     for name, data in content:
         if data or name:
@@ -272,38 +272,38 @@ def _digest(content: Iterable[tuple[str, bytes]]) -> str:
     return total.hexdigest()[:12]
 
 
-def _content(path: Path) -> bytes:
+def _hash_content(path: Path) -> bytes:
     """Return the hash of a file's content, cached until the file changes."""
     try:
         stat = path.stat()
-        return _content_at(str(path), stat.st_mtime_ns, stat.st_size)
+        return _hash_content_at(str(path), stat.st_mtime_ns, stat.st_size)
     except OSError:
         return b"unreadable"
 
 
 @functools.lru_cache(maxsize=4096)
-def _content_at(path: str, changed_ns: int, size: int) -> bytes:
+def _hash_content_at(path: str, changed_ns: int, size: int) -> bytes:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _source_or_bytecode(thing: Any) -> bytes:
-    """Return the source, or else the byte code, of code without a file, such as a class of a notebook."""
+def _read_source_or_bytecode(thing: Any) -> bytes:
+    """Return the source, or else the byte code, of code without a file, such as a class defined in a notebook."""
     thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
         return inspect.getsource(thing).encode()
     except (OSError, TypeError):
-        return repr(list(_codes(thing))).encode()
+        return repr(list(_list_bytecode(thing))).encode()
 
 
-def _codes(thing: Any) -> Iterator[tuple[Any, ...]]:
+def _list_bytecode(thing: Any) -> Iterator[tuple[Any, ...]]:
     members = vars(thing).values() if isinstance(thing, type) else [thing]
     for member in members:
         code = getattr(member, "__code__", None)
         if isinstance(code, CodeType):
-            yield _plain_code(code)
+            yield _simplify_code(code)
 
 
-def _plain_code(code: CodeType) -> tuple[Any, ...]:
-    constants = [_plain_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+def _simplify_code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_simplify_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
     return code.co_code.hex(), code.co_names, constants

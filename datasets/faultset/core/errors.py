@@ -1,6 +1,6 @@
 """Errors that users see as one line instead of a traceback.
 
-FaultsetError                 the problem with the value, the expectation, the remedy
+FaultsetError                 its message says what is wrong, what was expected and what to do
 ├── UsageError       exit 2   a wrong or impossible request
 ├── DataError        exit 3   a dataset that is missing, damaged or has a different schema
 │   └── DiskFullError         no space left on a disk

@@ -120,12 +120,12 @@ def flush(path: Path) -> None:
 
 
 def translate_system_error(error: OSError) -> DataError | None:
-    """Return the user error for an error of the operating system, such as a full disk or a forbidden file.
+    """Return the user error for an error of the operating system, such as a full disk or a missing permission.
 
     None means that the error names no file or can only be a bug.
     """
     if is_disk_full(error):
-        return DiskFullError("no space left on the disk that is written to; free some, then run again")
+        return DiskFullError("no space left on the output disk; free some space, then run again")
     if not error.filename or error.errno not in {*_REMEDIES, *_MISNAMED}:
         return None
     path = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)

@@ -59,7 +59,7 @@ class ProcessIdentity(BaseModel):
             boot=_read("/proc/sys/kernel/random/boot_id"),
             pid_namespace=_pid_namespace(),
             pid=os.getpid(),
-            started=_start_of(os.getpid()),
+            started=_read_start(os.getpid()),
         )
 
     def state(self) -> ProcessState:
@@ -72,7 +72,8 @@ class ProcessIdentity(BaseModel):
             return "dead" if self.machine and self.machine == current.machine else "unknown"
         try:
             # if process 1 does not reap children, an ended process remains a zombie
-            is_dead = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE or _start_of(self.pid) != self.started
+            is_zombie = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            is_dead = is_zombie or _read_start(self.pid) != self.started
         except psutil.NoSuchProcess:
             is_dead = True
         return "dead" if is_dead else "alive"
@@ -95,7 +96,7 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _start_of(pid: int) -> int:
+def _read_start(pid: int) -> int:
     """Return the start of a process in ticks; raise psutil.NoSuchProcess."""
     try:
         return int(
@@ -203,7 +204,8 @@ def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> 
             raise DataError(_describe_use(root, record))
         if not has_notified:
             notify(
-                f"waiting for the child processes of an ended {record.activity} into {root}, which undo their changes"
+                f"waiting until the child processes of {record.activity} ({record.owner}), which has ended, have "
+                f"undone their changes and release {root}"
             )
             has_notified = True
         time.sleep(_POLL_S)
@@ -274,9 +276,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
                     out.rmdir()
                 folder.rename(out)
             finally:
-                # After an error, `locked` may find this lock file; it belongs to this process.
                 shutil.rmtree(folder, ignore_errors=True)
-                (scratch / LOCK).unlink(missing_ok=True)
     finally:
         with contextlib.suppress(OSError):
             scratch.rmdir()

@@ -25,7 +25,7 @@ from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
 _reported: set[Plugin | str] = set()
-"""Plug-ins whose failure was logged, and "faultset" if failures of its plug-ins were."""
+"""Plug-ins whose failure has been logged; "faultset" represents all built-in ones."""
 T = TypeVar("T")
 _REINSTALL = "the installation of faultset is incomplete or out of date: run pip install again (in a clone: -e .)"
 _Folders = tuple[tuple[str, int], ...]
@@ -233,8 +233,8 @@ def load_plugins(
 ) -> dict[str, T]:
     """Load all plug-ins of a group that can be loaded and are accepted, by name.
 
-    The others are skipped. Each is reported once per process by a warning. If built-in plug-ins fail, which an outdated
-    installation causes, one warning counts them.
+    The others are skipped. Each is reported once per process by a warning. If built-in plug-ins fail, usually because
+    the installation is outdated, one warning gives their number.
     """
     loaded = {}
     stale: list[UsageError] = []

@@ -78,7 +78,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def list_counts(**numbers: int) -> str:
-    """Return numbers with their nouns, without those that are 0; the first noun if all are.
+    """Return the nonzero numbers with their nouns; if all are 0, only the first.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from faultset.core.errors import UsageError
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str:
-    """Return what to write instead of an unknown name: the closest names, or up to 12 of all.
+    """Return the remedy for an unknown name: similar names, or else up to 12 of the existing ones.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def rfc3339(time_ns: int) -> str:
 
 
 def utc_text(time_ns: int) -> str:
-    """Return a time in whole seconds without its zone, for texts that name it once.
+    """Return a time in whole seconds without its zone, for texts that mention UTC elsewhere.
 
     >>> utc_text(1760000000 * SECOND_NS)
     '2025-10-09 08:53:20'
@@ -80,7 +80,7 @@ def step_seconds(step: float | str) -> float:
     Raises
     ------
     UsageError
-        It is not a duration, or not between one millisecond and one day.
+        The step is not a duration, or is not between one millisecond and one day.
     """
     try:
         seconds = parse_duration(step.strip()) if isinstance(step, str) else float(step)

@@ -1,4 +1,4 @@
-"""Cache in a dataset folder, with the results of checks of unchanged files."""
+"""Cache in a dataset folder; it stores the results of file checks, among others."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def cached_path(root: Path, name: str) -> Path:
 
 
 def make_cache(path: Path) -> None:
-    """Create the folder of a cached file or folder, which git then ignores."""
+    """Create the parent folder of a cached file or folder, and make git ignore it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    ignored = path.parent / ".gitignore"
-    if not ignored.exists():
-        ignored.write_text("*\n")
+    gitignore = path.parent / ".gitignore"
+    if not gitignore.exists():
+        gitignore.write_text("*\n")
 
 
 def store_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:

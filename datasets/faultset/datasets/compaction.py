@@ -1,4 +1,4 @@
-"""Write smaller datasets: numbered ids, the smallest encoding of each column, and a share of the traces.
+"""Write smaller datasets, with numbered ids, the smallest encoding of each column, and a share of the traces.
 
 Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Ids that are
 numbered in order of time take a tenth of that. Spans and log lines of one trace still share an id.
@@ -148,7 +148,7 @@ def compact_dataset(
         for name in dataset.episodes:
             episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
-            is_kept = _draw(spans["trace_id"], traces)
+            is_kept = _sample_traces(spans["trace_id"], traces)
             left_out = spans.filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
             tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
             changed = dict(zip(_TEXTS, tables, strict=True))
@@ -181,7 +181,7 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
     segment = 0
     for chunk in view.chunks:
         tables = {table: view.table(table, chunk.start_ns, chunk.end_ns) for table in view.tables}
-        is_kept = _draw(tables["spans"]["trace_id"], traces)
+        is_kept = _sample_traces(tables["spans"]["trace_id"], traces)
         left_out = tables["spans"].filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
         sampled = [tables["spans"].filter(is_kept), tables["logs"]]
         numbered = number_ids(sampled, list(_TEXTS.values()), recording.id, left_out, numbering)
@@ -199,14 +199,14 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
 
 
 class IdNumbering:
-    """Numbers of ids in several tables; ids of the last call keep theirs, older ones are forgotten.
+    """State of `number_ids` between calls; only ids of the last call are remembered.
 
     Attributes
     ----------
     numbers
         Id -> its replacement.
     counts
-        Digits of an id -> how many were numbered.
+        Length of ids in digits -> number of replaced ids.
     """
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ def number_ids(
     left_out
         `trace_id` and `span_id` of the omitted spans.
     numbering
-        Numbers of the tables before; none by default.
+        State after the previous tables; by default there were none.
     """
     numbering = numbering or IdNumbering()
     omitted = {value for column in left_out.columns for value in column.to_pylist()}
@@ -276,7 +276,7 @@ def _with_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa
     return table.set_column(table.column_names.index(name), field, pa.array(values, pa.string()).cast(field.type))
 
 
-def _draw(trace_ids: pa.ChunkedArray, share: float) -> pa.Array:
+def _sample_traces(trace_ids: pa.ChunkedArray, share: float) -> pa.Array:
     """Return for each row whether its trace is kept."""
     coded = pa.array(trace_ids.to_pylist()).dictionary_encode()
     digests = (hashlib.sha256(trace_id.encode()).digest()[:8] for trace_id in coded.dictionary.to_pylist())

@@ -70,7 +70,8 @@ def episode_folder(location: Path, episode: str | None, version: str | None = No
     Raises
     ------
     UsageError
-        A dataset is given without an episode, or the folder of an episode with an episode or version.
+        `location` is a dataset and `episode` is missing, or it is the folder of an episode and `episode` or `version`
+        is given.
     DataError
         The dataset, version or episode does not exist.
     """
@@ -333,7 +334,7 @@ class Dataset:
         progress
             Called with the number of finished and of all episodes.
         episodes
-            Ids; by default all of the version, and its recordings.
+            Ids; by default all episodes and recordings of the version.
 
         Raises
         ------
@@ -349,7 +350,7 @@ class Dataset:
 def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     """Open one version of a dataset, the newest by default.
 
-    The schema version, and the presence and size of every file are checked; `faultset.datasets.verify` also reads and
+    The schema version and the presence and size of every file are checked; `faultset.datasets.verify` also reads and
     hashes the files.
 
     Parameters

@@ -81,19 +81,19 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
 
 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
-    """Return the episodes and recordings that meet all conditions; raise UsageError for a value that none has."""
+    """Return the episodes and recordings that meet all conditions; raise UsageError for a value that matches none."""
     active = _drop_unset(conditions)
     values = {episode: _values(dataset, episode) for episode in dataset.episodes}
     values |= {recording.id: _recording_values(recording) for recording in dataset.recordings()}
     for name, names in active.items():
-        present = {value for of_episode in values.values() for value in of_episode[name]}
+        present = {value for episode_values in values.values() for value in episode_values[name]}
         for value in names:
             if value not in present:
                 raise unknown_name(name.removesuffix("s"), value, present)
     return [
         episode
-        for episode, of_episode in values.items()
-        if all(of_episode[name] & {*names} for name, names in active.items())
+        for episode, episode_values in values.items()
+        if all(episode_values[name] & {*names} for name, names in active.items())
     ]
 
 
@@ -244,7 +244,7 @@ def copy_unit(dataset: Dataset, unit: str, folder: Path) -> None:
     Parameters
     ----------
     unit
-        Its path below the dataset, such as `recordings/<id>`.
+        Path of the episode or recording below the dataset, such as `recordings/<id>`.
     """
     for name in dataset.version_file.units()[unit]:
         target = folder / unit / name

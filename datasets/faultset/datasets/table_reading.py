@@ -22,7 +22,7 @@ Filters = pc.Expression | list[Any] | None
 """Conditions as for `pyarrow.parquet.read_table`; None for all rows."""
 _WIDE_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
 _PIECE_ROWS = 1 << 15
-"""Rows that are read in a fraction of a millisecond."""
+"""Number of rows that can be read in a fraction of a millisecond."""
 
 
 def schema_of(name: str, schemas: dict[str, pa.Schema]) -> pa.Schema:

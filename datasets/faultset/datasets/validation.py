@@ -39,7 +39,7 @@ def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
     for name in ("view_start", "view_end", "reference_end"):
         if getattr(label, f"{name}_ns") != getattr(context, f"{name}_ns"):
             yield f"{name} differs between label and context"
-    for service in sorted({*label.targets, *_cause_services(label)} - set(context.services)):
+    for service in sorted({*label.targets, *_list_cause_services(label)} - set(context.services)):
         yield f"{quoted(service)} is a target or root cause but not among the candidates"
     if label.fault is None:
         expected = "unknown" if label.no_fault_kind == "unlabelled" else "none"
@@ -50,7 +50,7 @@ def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
         return
     if not label.targets:
         yield "a fault without a target"
-    yield from _fault_problems(label)
+    yield from _find_fault_problems(label)
     if label.verdict not in ("manifest", "latent", "silent", "unknown"):
         yield f'verdict "{label.verdict}" must be manifest, latent, silent or unknown'
     if label.inject_start_ns is None:
@@ -68,7 +68,7 @@ def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
         yield "the recovery starts before the view ends"
 
 
-def _fault_problems(label: Label) -> Iterator[str]:
+def _find_fault_problems(label: Label) -> Iterator[str]:
     """Yield the contradictions between the individual faults and the label of the episode."""
     if not label.faults:
         return
@@ -86,7 +86,7 @@ def _fault_problems(label: Label) -> Iterator[str]:
             yield f"the intervals of {quoted(fault.fault)} are not in order, or start before its injection"
 
 
-def _cause_services(label: Label) -> set[str]:
+def _list_cause_services(label: Label) -> set[str]:
     return {cause.service for cause in label.root_causes if cause.service}
 
 
@@ -125,15 +125,15 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if not len(rows):
                 continue
             total += len(rows)
-            size += sum(_text_bytes(rows[name]) for name in texts)
+            size += sum(_measure_text_bytes(rows[name]) for name in texts)
             if size > _LARGEST_TEXT:
                 yield "rows", f"its texts take more than {_LARGEST_TEXT:,} bytes"
                 return
             nulls |= {field.name for field in schema if not field.nullable and rows[field.name].null_count}
             if nulls:
                 continue
-            outside += _rows_outside(rows[time_column(table)], context)
-            foreign |= _words_in(rows["episode"], _words_of(rows["episode"]) - {context.episode})
+            outside += _count_rows_outside(rows[time_column(table)], context)
+            foreign |= _find_words(rows["episode"], _list_words(rows["episode"]) - {context.episode})
             unsorted += _is_unsorted(table, rows) or (
                 last is not None and _is_unsorted(table, pa.concat_tables([last, rows.slice(0, 1)]))
             )
@@ -159,7 +159,7 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
     rows
         Result of `EpisodeWriter.write_table`, which has sorted them and refused nulls and damaged text.
     """
-    outside = _rows_outside(rows[time_column(table)], context)
+    outside = _count_rows_outside(rows[time_column(table)], context)
     if outside:
         yield _describe_outside(outside, len(rows))
     wrong_json = _describe_wrong_json(rows, table)
@@ -167,7 +167,7 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
         yield wrong_json
     texts = [rows[field.name] for field in rows.schema if _is_text(field.type)]
     # counting takes longer than the checks above and is rarely needed
-    if sum(map(_most_text_bytes, texts)) > _LARGEST_TEXT and sum(map(_text_bytes, texts)) > _LARGEST_TEXT:
+    if sum(map(_bound_text_bytes, texts)) > _LARGEST_TEXT and sum(map(_measure_text_bytes, texts)) > _LARGEST_TEXT:
         yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
 
 
@@ -198,15 +198,15 @@ def _is_unsorted(table: str, rows: pa.Table) -> bool:
     return order is not None and bool((order[1:] < order[:-1]).any())
 
 
-def _most_text_bytes(column: pa.ChunkedArray) -> int:
+def _bound_text_bytes(column: pa.ChunkedArray) -> int:
     """Return the size in bytes that a text column would have if every row had its longest text."""
     if not pa.types.is_dictionary(column.type):
-        return _text_bytes(column)
+        return _measure_text_bytes(column)
     return sum(len(chunk) * (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0) for chunk in column.chunks)
 
 
-def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the size in bytes of a text column in which equal texts are stored repeatedly."""
+def _measure_text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the size in bytes that a text column has without a dictionary."""
     if not pa.types.is_dictionary(column.type):
         return pc.sum(pc.binary_length(column)).as_py() or 0
     total = 0
@@ -220,19 +220,19 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
     return total
 
 
-def _words_of(column: pa.ChunkedArray) -> set[str]:
+def _list_words(column: pa.ChunkedArray) -> set[str]:
     """Return the texts of a column, including unused ones of its dictionaries."""
     is_dictionary = pa.types.is_dictionary(column.type)
     arrays = [chunk.dictionary for chunk in column.chunks] if is_dictionary else [column.unique()]
     return {str(word) for words in arrays for word in words.drop_null().to_pylist()}
 
 
-def _words_in(column: pa.ChunkedArray, words: set[str]) -> set[str]:
+def _find_words(column: pa.ChunkedArray, words: set[str]) -> set[str]:
     """Return the words that occur in rows of a column."""
     return words & {str(word) for word in column.unique().to_pylist()} if words else words
 
 
-def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
+def _count_rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
     stamps = times.cast(pa.int64()).to_numpy()
     if not len(stamps) or (stamps.min() >= context.view_start_ns and stamps.max() < context.view_end_ns):
         return 0
@@ -241,14 +241,14 @@ def _rows_outside(times: pa.ChunkedArray, context: EpisodeContext) -> int:
 
 def _describe_wrong_json(rows: pa.Table, table: str) -> str | None:
     for name in JSON_COLUMNS.get(table, ()):
-        problems = {text: problem for text in _words_of(rows[name]) if (problem := _object_problem(text, name))}
-        used = _words_in(rows[name], set(problems))
+        problems = {text: problem for text in _list_words(rows[name]) if (problem := _find_object_problem(text, name))}
+        used = _find_words(rows[name], set(problems))
         if used:
             return problems[min(used)]
     return None
 
 
-def _object_problem(text: str, column: str) -> str | None:
+def _find_object_problem(text: str, column: str) -> str | None:
     try:
         parse_object(text, f"column {column}")
     except DataError as error:
@@ -275,7 +275,7 @@ def check_episode_files(
     """Check files of an episode; raise DataError for the first wrong one.
 
     The checks cover the kind of file, recorded size, hash and row count, schema, nulls, UTF-8, order, times inside the
-    view, JSON inside tables, and the consistency of context and label. Methods can read files that pass without errors.
+    view, JSON inside tables, and the consistency of context and label. Files that pass can be read without errors.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def check_episode_files(
     episode
         Id of the episode; by default the name of the folder.
     names
-        The files in `records` to check, by default all; to check any file, include the context.
+        The files in `records` to check, by default all. The context must always be among them.
 
     Raises
     ------
@@ -336,7 +336,7 @@ def content_problems(
     """
     context = read_context(folder)
     if context.episode != episode:
-        yield CONTEXT_FILE, "context", f"is of episode {context.episode}"
+        yield CONTEXT_FILE, "context", f"belongs to episode {context.episode}"
         return
     catalogue_with(context.metric_roles)
     names = episode_files(context.tables) if names is None else names

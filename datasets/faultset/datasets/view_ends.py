@@ -1,4 +1,4 @@
-"""Remove from telemetry what became known only after the end of a view."""
+"""Remove telemetry that became available only after the end of a view."""
 
 from __future__ import annotations
 

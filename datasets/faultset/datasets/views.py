@@ -138,7 +138,8 @@ class EpisodeView:
     def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm; only for methods that declare `needs = {"alarm_location"}`.
 
-        None for all other methods, and if the source of the data does not name them or a detector raised the alarm.
+        None for all other methods, if the source of the data does not name service and metric, or if a detector raised
+        the alarm.
         """
         return self._alarm_location
 

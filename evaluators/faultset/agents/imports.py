@@ -200,7 +200,7 @@ class ScoredRun:
     truth: RunTruth
     """The source's label and result."""
     success: bool | None
-    """None if the source's labels, or a recording, cannot decide it."""
+    """None if the source's labels cannot decide it."""
     value: float | None
     """Score from 0 to 1; None if `success` is None."""
     parts: Mapping[str, float] = field(default_factory=dict)

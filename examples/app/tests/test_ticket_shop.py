@@ -1,4 +1,4 @@
-"""The shop passes the check of applications, and its own step does what it says."""
+"""Check the shop and its step `price`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from faultset.baselines import read_frame
 
 
 def error_counts(episode, steps):
-    """Return the end of each step, and the error lines of the `steps` steps before it."""
+    """Return the end of each step, and the number of error lines in the last `steps` steps until then."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * 1e9)
     times_ns = np.append(np.arange(start_ns + step_ns, end_ns, step_ns), end_ns)

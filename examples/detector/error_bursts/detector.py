@@ -17,12 +17,12 @@ from faultset.baselines import Detection, baseline
     complexity="O(L)",
 )
 class ErrorBursts:
-    """Detect more error lines within some steps than a healthy episode had.
+    """Detect steps with more recent error lines than any healthy episode had.
 
     Parameters
     ----------
     steps
-        Steps of the grid that are counted together.
+        Number of steps over which error lines are counted.
     """
 
     def __init__(self, *, steps: int = 5) -> None:

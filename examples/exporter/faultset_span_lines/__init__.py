@@ -20,7 +20,7 @@ class SpanLines:
         self._labels: dict[str, str | None] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Say why an episode cannot be written; None when it can."""
+        """Return why an episode cannot be written; None if it can."""
         return None if len(self._dataset.view(episode).spans()) else "it has no spans"
 
     def write(self, episode: str) -> None:

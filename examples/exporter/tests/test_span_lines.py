@@ -1,4 +1,4 @@
-"""The exporter keeps what exporters promise, and writes every span."""
+"""Check the contract of the exporter, and that it writes every span."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.datasets.exports.exporter import export_dataset
 from faultset.datasets.testing import check_exporter
 
 
-def test_it_keeps_what_exporters_promise() -> None:
+def test_the_exporter_meets_the_contract() -> None:
     check_exporter("span-lines")
 
 

@@ -5,7 +5,7 @@ from faultset.collector.faults.targets import list_networked_services
 
 
 def selects_wrong_pods(platform, target, parameters, before):
-    """See whether the Service's selector is the wrong one."""
+    """Describe the wrong selector, or return None."""
     selector = platform.get("Service", target)["spec"]["selector"]
     return f"Service {target} selects {selector}" if parameters["label"] in selector.values() else None
 

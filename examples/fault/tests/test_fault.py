@@ -1,5 +1,5 @@
 from faultset.collector.testing import check_fault
 
 
-def test_the_fault_keeps_all_promises():
+def test_the_fault_meets_the_contract():
     check_fault("missing-endpoints", "hotel")

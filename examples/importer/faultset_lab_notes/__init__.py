@@ -25,11 +25,11 @@ class LabNotes:
     layout = (("metrics.csv", r"(^|/)metrics\.csv$"), ("fault.json", r"(^|/)fault\.json$"))
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is an experiment below a folder."""
+        """Return whether there is an experiment below a folder."""
         return path.is_dir() and any(path.glob("*/fault.json"))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find all experiments, in the order of their names."""
+        """Return all experiments, sorted by name."""
         folders = sorted(file.parent for file in path.glob("*/fault.json"))
         if not folders:
             raise DataError(f"{path} holds no experiment; give the folder above those with a fault.json")

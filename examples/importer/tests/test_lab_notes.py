@@ -1,4 +1,4 @@
-"""The importer keeps what importers promise, and reads what the files say."""
+"""Check the contract of the importer, and the labels that it reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sample(tmp_path: Path) -> Path:
     return tmp_path / "sample"
 
 
-def test_it_keeps_what_importers_promise(sample: Path) -> None:
+def test_the_importer_meets_the_contract(sample: Path) -> None:
     check_importer("lab-notes", sample)
 
 

@@ -9,7 +9,7 @@ from faultset.collector.load.schedule import ScheduledRequest
 
 
 class KeyedHttpDriver:
-    """Sends the key that the spec gives in `load: {driver: keyed-http, options: {key: ...}}`."""
+    """Send requests with the key from the spec: `load: {driver: keyed-http, options: {key: ...}}`."""
 
     def __init__(self, target: LoadTarget):
         self._url = target.url.rstrip("/")

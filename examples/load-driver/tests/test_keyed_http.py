@@ -1,4 +1,4 @@
-"""The driver passes the check of load drivers, against a server that refuses requests without the key."""
+"""Check the driver against a server that refuses requests without the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine with its own profiles, leaving resources for other work."""
+"""This machine as a platform with shorter phases, which leaves resources for other work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from faultset.collector.spec.app import AppSpec
 
 
 class QuickMachinePlatform(LocalPlatform):
-    """Containers that fail are started again ten times sooner than a cluster would."""
+    """A platform that restarts failed containers ten times sooner than a cluster."""
 
     name = "quick-machine"
 
 
 class QuickMachineHost(LocalHost):
-    """One episode at a time, unless the user says otherwise.
+    """A host that runs one episode at a time by default.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The platform keeps what every platform promises."""
+"""Check the contracts of the host and of the platform."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from faultset.collector.apps import load_app
 from faultset.collector.testing import check_host, check_platform
 
 
-def test_the_host_keeps_its_promises() -> None:
+def test_the_host_meets_the_contract() -> None:
     check_host(QuickMachineHost(episodes=2))
 
 
-def test_the_platform_keeps_its_promises(tmp_path: Path) -> None:
+def test_the_platform_meets_the_contract(tmp_path: Path) -> None:
     host = QuickMachineHost()
     check_platform(
         lambda folder, journal: host.create_platform(

@@ -25,7 +25,7 @@ def search_effort(row: ResultRow) -> float:
 
 
 def guessing(truth: Truth) -> float:
-    """Return what a random order costs with one cause: half of the other services."""
+    """Return the expected value for a random order, half of the services; NaN with several causes."""
     return 0.5 if len(truth.causes) == 1 else math.nan
 
 

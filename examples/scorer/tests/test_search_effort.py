@@ -1,4 +1,4 @@
-"""The metric keeps the contract, and counts what its meaning says."""
+"""Check the contract of the metric, and its values in a leaderboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.evaluators import read_truths, score
 from faultset.evaluators.testing import check_scorer
 
 
-def test_the_metric_keeps_the_contract() -> None:
+def test_the_metric_meets_the_contract() -> None:
     check_scorer("search_effort")
 
 

@@ -1,4 +1,4 @@
-"""A further series of the table of metrics: how many processes of the machine want to run."""
+"""A source that adds a series to the metrics: the load average of the machine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class HostLoad(SampledSource):
             unit="1",
             kind="gauge",
             combine="mean",
-            meaning="processes that want to run, averaged over a minute",
+            meaning="runnable processes, averaged over a minute",
         ),
     )
 
     def sample(self) -> list[dict[str, Any]]:
-        """Ask the kernel."""
+        """Read the load average."""
         return [{"metric": "host_load1", "value": os.getloadavg()[0]}]

@@ -12,16 +12,16 @@ from faultset.datasets.format.schemas import AddedColumn
 
 
 class Probes(SampledSource):
-    """Whether the entry accepts a TCP connection, and how soon."""
+    """Record whether the entry accepts a TCP connection, and how long it takes."""
 
     table = "probes"
     columns = (
-        AddedColumn(name="service", type="string", meaning="the Service that was dialled"),
-        AddedColumn(name="connect_s", type="double", unit="s", nullable=True, meaning="how long; null when refused"),
+        AddedColumn(name="service", type="string", meaning="the Service that was probed"),
+        AddedColumn(name="connect_s", type="double", unit="s", nullable=True, meaning="time; null if it failed"),
     )
 
     def sample(self) -> Iterator[dict[str, Any]]:
-        """Dial the entry once."""
+        """Connect to the entry once."""
         service, port = self.target.platform.app.entry
         address = self.target.platform.get("Service", service)["spec"]["clusterIP"]
         began = time.monotonic()

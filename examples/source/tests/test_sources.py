@@ -1,4 +1,4 @@
-"""Both sources pass the check of sources; the probes, against a real socket."""
+"""Check both sources; the probes connect to a real socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultset.collector.testing import check_source
 
 
 class Platform:
-    """Answers what the source asks of a platform."""
+    """The part of a platform that the source uses."""
 
     def __init__(self, address: tuple[str, int]):
         self.address = address

@@ -175,7 +175,7 @@ def test_output_that_does_not_fit_is_one_sentence(words, full_disk):
     program = f"import sys; sys.argv = ['faultset', *{words!r}]; from faultset.core.start import faultset; faultset()"
     done = subprocess.run([sys.executable, "-c", program], stdout=full_disk, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
-    assert done.stderr == "Error: no space left on the disk that is written to; free some, then run again\n"
+    assert done.stderr == "Error: no space left on the output disk; free some space, then run again\n"
 
 
 def test_without_standard_error_the_exit_code_says_it(full_disk):

@@ -90,7 +90,7 @@ def read_verbosity(context: click.Context) -> None:
     Raises
     ------
     click.UsageError
-        Both were given.
+        Both options were used.
     """
     verbose, quiet = context.params.pop("verbose", 0), context.params.pop("quiet", False)
     if verbose and quiet:
@@ -167,7 +167,7 @@ def _show_error(error: FaultsetError) -> None:
 
 
 class FaultsetCommand(click.Command):
-    """A command with grouped options, whose errors are one line and an exit code.
+    """A command that groups its options in the help, and reports errors by one line and an exit code.
 
     Parameters
     ----------
@@ -267,9 +267,9 @@ class FaultsetGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command."""
-        added = super().get_command(ctx, cmd_name)
-        if added is not None or cmd_name not in self._registered():
-            return added
+        command = super().get_command(ctx, cmd_name)
+        if command is not None or cmd_name not in self._registered():
+            return command
         plugin = self._registered()[cmd_name]
         if plugin is None:
             help_text = _GROUP_HELP.get(cmd_name, f"Commands about {cmd_name}.")

@@ -39,7 +39,7 @@ def show_progress(total: int, what: str | Callable[[], str]) -> Iterator[Callabl
 
 @contextmanager
 def report_progress(what: str) -> Iterator[Progress]:
-    """Yield a `Progress` that displays its arguments; another total begins another display."""
+    """Yield a `Progress` that displays its arguments; a different total starts a new display."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         shown_steps = shown_total = 0

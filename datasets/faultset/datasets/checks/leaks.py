@@ -6,9 +6,9 @@ journal (arguments, undo operations, state) or the fault's parameters. Texts tha
 
 These occurrences are not leaks:
 
-- a fault's name in a column that contains it in views of other faults too, if possible of the same application
+- a fault's name in a column that also contains it in views of other faults (of the same application, if there are any)
 - any other text that occurs anywhere in views of other faults
-- a text of a ConfigMap, or an earlier state of an object, from before the injection
+- a text that a ConfigMap or the state of an object contained before the injection
 - a number at a position where otherwise equal texts have many different numbers
 
 In imported datasets, findings are warnings, because the source cannot be changed, and names of metrics are ignored
@@ -95,15 +95,15 @@ def leak_findings(
 ) -> list[Finding]:
     """Return one finding per episode, column and leaked text."""
     faults = sorted({name for label in labels.values() for name in label.fault_names})
-    names = [_fault_needle(fault) for fault in faults] + [_word_needle(word) for word in INJECTOR_WORDS]
+    names = [_build_fault_needle(fault) for fault in faults] + [_build_word_needle(word) for word in INJECTOR_WORDS]
     library = _Library(views, labels)
     findings = []
     for episode in sorted(views):
         texts = view_texts(views[episode])
         secrets = journal_secrets(journals[episode], labels[episode].parameters)
-        needles = names + [_secret_needle(secret) for secret in sorted(secrets - _public_names(texts))]
+        needles = names + [_build_secret_needle(secret) for secret in sorted(secrets - _list_public_names(texts))]
         imported = views[episode].context.platform == IMPORTED
-        for needle, column, example in _hits(texts, needles):
+        for needle, column, example in _find_hits(texts, needles):
             if imported and column in _METRIC_NAMES:
                 continue
             is_vocabulary = needle.dismissible and (
@@ -112,9 +112,9 @@ def leak_findings(
                 or library.is_vocabulary(needle, column if needle in names else None, episode)
             )
             if is_vocabulary is None and needle not in names:
-                findings.append(_finding(episode, needle, column, example, "warning", _ALONE))
+                findings.append(_build_finding(episode, needle, column, example, "warning", _ALONE))
             elif not is_vocabulary:
-                findings.append(_finding(episode, needle, column, example, "warning" if imported else "error"))
+                findings.append(_build_finding(episode, needle, column, example, "warning" if imported else "error"))
     return findings
 
 
@@ -134,29 +134,29 @@ def journal_secrets(journal: Iterable[Mapping[str, Any]], parameters: Any) -> se
     secret: set[str] = set()
     visible: set[str] = set()
     for record in journal:
-        texts = {text for field in ("args", "inverse", "state") for text in _leaves(record.get(field))}
+        texts = {text for field in ("args", "inverse", "state") for text in _list_leaves(record.get(field))}
         if record.get("state") in _MARKS:
             texts.discard(record["state"])
         if record.get("state") == "note":
             # a note changes nothing, and its plain words are names of phases
             texts = {text for text in texts if not re.fullmatch(r"[a-z -]+", text)}
         secret.update(texts)
-        visible.update(_leaves(record.get("visible")))
-    secret.update(_leaves(parameters))
+        visible.update(_list_leaves(record.get("visible")))
+    secret.update(_list_leaves(parameters))
     return {text for text in secret if not any(text in shown for shown in visible)}
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_leaves(value: Any) -> Iterator[str]:
     """Yield the strings inside a value, and its numbers that are long enough to be distinctive."""
     if isinstance(value, str):
         if len(value) >= _SHORTEST and re.search(r"[A-Za-z0-9]", value):
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _leaves(item)
+            yield from _list_leaves(item)
     elif isinstance(value, Iterable):
         for item in value:
-            yield from _leaves(item)
+            yield from _list_leaves(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         text = json.dumps(value)
         if len(text.strip("-0.").replace(".", "")) >= _SHORTEST:
@@ -167,7 +167,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type))
 
 
-def _fault_needle(fault: str) -> _Needle:
+def _build_fault_needle(fault: str) -> _Needle:
     words = [re.escape(word) for word in re.split(r"[-_.\s]+", fault) if word]
     joined = "[-_.]?".join(words)
     # a single word is too common to be searched inside longer words
@@ -175,11 +175,11 @@ def _fault_needle(fault: str) -> _Needle:
     return _Needle(fault, pattern, "the name of a fault", True)
 
 
-def _word_needle(word: str) -> _Needle:
+def _build_word_needle(word: str) -> _Needle:
     return _Needle(word, "(?i)" + re.escape(word), "a word of the injector", False)
 
 
-def _secret_needle(text: str) -> _Needle:
+def _build_secret_needle(text: str) -> _Needle:
     return _Needle(text, _add_boundaries(re.escape(text)), _OF_TRUTH, True)
 
 
@@ -187,7 +187,7 @@ def _add_boundaries(pattern: str) -> str:
     return f"(?:^|[^0-9A-Za-z_]){pattern}(?:$|[^0-9A-Za-z_])"
 
 
-def _public_names(texts: Texts) -> set[str]:
+def _list_public_names(texts: Texts) -> set[str]:
     """Return the names in telemetry (objects, metrics) and all texts of the context."""
     names = {
         text
@@ -195,20 +195,20 @@ def _public_names(texts: Texts) -> set[str]:
         if table in TABLES and column in _NAMING_COLUMNS
         for text in values.to_pylist()
     }
-    names.update(_leaves(json.loads(texts["context", ""][0].as_py())))
+    names.update(_list_leaves(json.loads(texts["context", ""][0].as_py())))
     return names
 
 
-def _hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Needle, tuple[str, str], str]]:
+def _find_hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Needle, tuple[str, str], str]]:
     """Yield every needle that a column contains, with its column and an example."""
     for column, values in texts.items():
-        for needle in _candidates(values, needles):
+        for needle in _find_candidates(values, needles):
             matches = _find_matching(values, column, needle)
             if len(matches):
                 yield needle, column, matches[0].as_py()
 
 
-def _candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Needle]:
+def _find_candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Needle]:
     """Return the needles that may occur, by searching for many at once and bisecting."""
     if not len(values):
         return []
@@ -218,7 +218,7 @@ def _candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Needle]:
     if not pc.any(pc.match_substring_regex(values, pattern)).as_py():
         return []
     middle = len(needles) // 2
-    return _candidates(values, needles[:middle]) + _candidates(values, needles[middle:])
+    return _find_candidates(values, needles[:middle]) + _find_candidates(values, needles[middle:])
 
 
 def _find_matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
@@ -285,7 +285,7 @@ class _Library:
 _ALONE = "; the dataset has no episode with another fault to compare with"
 
 
-def _finding(
+def _build_finding(
     episode: str, needle: _Needle, column: tuple[str, str], example: str, severity: Severity, doubt: str = ""
 ) -> Finding:
     table, field = column

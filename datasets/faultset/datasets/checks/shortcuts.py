@@ -85,12 +85,12 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     Parameters
     ----------
     dataset
-        Version of a dataset. Only episodes with the verdict `manifest` and without a fault are used, and cuts of
-        recordings to which the same applies.
+        Version of a dataset. Episodes and cuts of recordings are used if their verdict is `manifest` or they have no
+        fault.
     seed
         Seed of folds and forests.
     progress
-        Called with the number of read and of all episodes and recordings.
+        Called with the number of episodes and recordings that were read, and of all.
 
     Returns
     -------
@@ -142,7 +142,7 @@ _WHERE_PRESENT = ("image tags", "rollout timing")
 
 
 def _is_used(label: Label) -> bool:
-    """Return whether clients noticed the fault of an episode, or it has none."""
+    """Return whether clients noticed the fault of an episode, or whether it has none."""
     return label.fault is None or label.verdict == "manifest"
 
 
@@ -176,7 +176,7 @@ def _cut_cases(recording: Recording[Dataset], lengths: CutLengths) -> Iterator[_
 def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Case:
     view = episode.view
     tables = {name: view.table(name, columns) for name, columns in _COLUMNS.items()}
-    pods = _pods(tables["objects"])
+    pods = _read_pods(tables["objects"])
     end_ns = view.reference[1]
     before = {name: _cut_before(table, end_ns) for name, table in tables.items() if name != "requests"}
     sizes = {name: float(record.bytes) for name, record in episode.files.items() if name.startswith("telemetry/")}
@@ -185,18 +185,18 @@ def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Cas
         "row counts": {name: float(len(table)) for name, table in tables.items()},
         "series counts": _series(tables["metrics"]),
         "event reasons": _count(tables["events"]["reason"]),
-        "errors": _errors(tables),
+        "errors": _count_errors(tables),
         "image tags": _count_tags(pods),
         "rollouts": _count_rollouts(pods),
-        "rollout timing": _timing(pods),
+        "rollout timing": _measure_delays(pods),
     }
     by_service: dict[str, dict[str, Counts]] = {
-        "row counts": _rows_by_service(tables, view),
-        "row counts before the onset": _rows_by_service(before, view),
+        "row counts": _count_rows_by_service(tables, view),
+        "row counts before the onset": _count_rows_by_service(before, view),
         "event reasons": {s: _count(_select_service(tables["events"], s)["reason"]) for s in view.services},
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in _list_rebuilt(pods)},
         "rollouts": {s: _count_rollouts(pod for pod in pods if pod.service == s) for s in view.services},
-        "rollout timing": {s: _timing(pod for pod in pods if pod.service == s) for s in view.services},
+        "rollout timing": {s: _measure_delays(pod for pod in pods if pod.service == s) for s in view.services},
     }
     return _Case(cluster, label.fault is not None, frozenset(label.targets), view.services, whole, by_service)
 
@@ -209,7 +209,7 @@ class _Pod:
     """Seconds from the first state to the first ready state; None if the pod was ready at once or never."""
 
 
-def _pods(objects: pa.Table) -> list[_Pod]:
+def _read_pods(objects: pa.Table) -> list[_Pod]:
     """Return the pods of a view with their image tags and the time they took to become ready."""
     rows = objects.filter(pc.equal(objects["kind"], "Pod")).select(["name", "service", "time", "state"]).to_pylist()
     states: dict[str, list[dict[str, Any]]] = {}
@@ -233,7 +233,7 @@ def _count_rollouts(pods: Iterable[_Pod]) -> Counts:
     return {"pods": float(sum(pod.ready_s is not None for pod in pods))}
 
 
-def _timing(pods: Iterable[_Pod]) -> Counts:
+def _measure_delays(pods: Iterable[_Pod]) -> Counts:
     """Return the times that pods took to become ready; empty if none became ready."""
     delays = [pod.ready_s for pod in pods if pod.ready_s is not None]
     return {"longest": max(delays), "shortest": min(delays)} if delays else {}
@@ -265,7 +265,7 @@ def _series(metrics: pa.Table) -> Counts:
     }
 
 
-def _errors(tables: Mapping[str, pa.Table]) -> Counts:
+def _count_errors(tables: Mapping[str, pa.Table]) -> Counts:
     levels = _count(pc.utf8_lower(tables["logs"]["level"].cast(pa.string())))
     counts = {f"lines of level {level}": levels.get(level, 0.0) for level in ("warn", "warning", "error", "fatal")}
     failed = _count(tables["spans"]["status"]).get("error", 0.0)
@@ -280,7 +280,7 @@ def _select_service(table: pa.Table, service: str) -> pa.Table:
     return table.filter(pc.equal(table["service"], service))
 
 
-def _rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) -> dict[str, Counts]:
+def _count_rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) -> dict[str, Counts]:
     rows: dict[str, Counts] = {service: {} for service in view.services}
     for name, table in tables.items():
         if name == "requests":
@@ -296,14 +296,14 @@ def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     for kind in cases[0].whole if cases else ():
         tested = [case for case in cases if kind not in _WHERE_PRESENT or case.whole[kind]]
         faulty = np.array([case.faulty for case in tested], dtype=bool)
-        groups = _groups(case.cluster for case in tested)
+        groups = _number_clusters(case.cluster for case in tested)
         if min(len(set(groups[faulty])), len(set(groups[~faulty]))) < FOLDS:
             continue
-        answers = _out_of_fold(_matrix([case.whole[kind] for case in tested]), faulty, groups, seed) > 0.5
+        answers = _predict_out_of_fold(_build_matrix([case.whole[kind] for case in tested]), faulty, groups, seed) > 0.5
         is_right = answers == faulty
         score = (is_right[faulty].mean() + is_right[~faulty].mean()) / 2
-        errors = [_cluster_error(is_right[is_class], groups[is_class]) for is_class in (faulty, ~faulty)]
-        shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(tested)))
+        errors = [_compute_cluster_error(is_right[is_class], groups[is_class]) for is_class in (faulty, ~faulty)]
+        shortcuts.append(_build_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(tested)))
     return shortcuts
 
 
@@ -314,28 +314,30 @@ def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
         tested = [
             (case, services)
             for case in cases
-            if (services := _candidates(case, kind)) and 0 < len(case.targets & set(services)) < len(services)
+            if (services := _list_candidates(case, kind)) and 0 < len(case.targets & set(services)) < len(services)
         ]
-        clusters = _groups(case.cluster for case, _ in tested)
+        clusters = _number_clusters(case.cluster for case, _ in tested)
         if len(set(clusters)) < FOLDS:
             continue
         owner = np.repeat(np.arange(len(tested)), [len(services) for _, services in tested])
         target = np.array([service in case.targets for case, services in tested for service in services])
         chance = float(np.mean([len(case.targets & set(services)) / len(services) for case, services in tested]))
-        rows = _matrix([case.by_service[kind].get(service, {}) for case, services in tested for service in services])
-        scores = _out_of_fold(_append_relative(rows, owner), target, clusters[owner], seed)
-        hits = np.array([_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(tested))])
-        error = _cluster_error(hits, clusters)
-        shortcuts.append(_shortcut("localization", kind, hits.mean(), chance, error, len(tested)))
+        rows = _build_matrix(
+            [case.by_service[kind].get(service, {}) for case, services in tested for service in services]
+        )
+        scores = _predict_out_of_fold(_append_relative(rows, owner), target, clusters[owner], seed)
+        hits = np.array([_compute_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(tested))])
+        error = _compute_cluster_error(hits, clusters)
+        shortcuts.append(_build_shortcut("localization", kind, hits.mean(), chance, error, len(tested)))
     return shortcuts
 
 
-def _candidates(case: _Case, kind: str) -> list[str]:
+def _list_candidates(case: _Case, kind: str) -> list[str]:
     """Return the services for which a kind of property has a value."""
     return [name for name in case.services if kind not in _WHERE_PRESENT or case.by_service[kind].get(name)]
 
 
-def _shortcut(task: Task, kind: str, score: float, chance: float, error: float, episodes: int) -> Shortcut:
+def _build_shortcut(task: Task, kind: str, score: float, chance: float, error: float, episodes: int) -> Shortcut:
     return Shortcut(
         task=task,
         properties=kind,
@@ -347,12 +349,12 @@ def _shortcut(task: Task, kind: str, score: float, chance: float, error: float, 
     )
 
 
-def _groups(clusters: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int64]:
+def _number_clusters(clusters: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int64]:
     numbers: dict[tuple[str, ...], int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
 
 
-def _matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
+def _build_matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
     names = sorted({name for row in rows for name in row})
     return np.array([[row.get(name, 0.0) for name in names] for row in rows]).reshape(len(rows), len(names))
 
@@ -367,7 +369,7 @@ def _append_relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]
     return np.hstack([rows, ratios])
 
 
-def _out_of_fold(
+def _predict_out_of_fold(
     features: npt.NDArray[np.float64], answer: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], seed: int
 ) -> npt.NDArray[np.float64]:
     """Return the probability of `answer` for each row from forests that were not trained on the row's group."""
@@ -386,13 +388,13 @@ def _out_of_fold(
     return scores
 
 
-def _expected_hit(scores: npt.NDArray[np.float64], target: npt.NDArray[np.bool_]) -> float:
+def _compute_expected_hit(scores: npt.NDArray[np.float64], target: npt.NDArray[np.bool_]) -> float:
     """Return the probability that a random one of the top-ranked services is a target."""
     best = scores == scores.max()
     return float(target[best].mean())
 
 
-def _cluster_error(values: npt.NDArray[Any], groups: npt.NDArray[np.int64]) -> float:
+def _compute_cluster_error(values: npt.NDArray[Any], groups: npt.NDArray[np.int64]) -> float:
     """Return the cluster-robust standard error of a mean."""
     _, indices = np.unique(groups, return_inverse=True)
     residuals = np.bincount(indices, weights=values - values.mean())

@@ -95,7 +95,7 @@ def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
     """
     counts: defaultdict[str, _Counts] = defaultdict(_Counts)
     for episode in sorted(views):
-        for kind, odd, total, example in (*_metric_counts(views[episode]), *_span_counts(views[episode])):
+        for kind, odd, total, example in (*_count_odd_samples(views[episode]), *_count_odd_spans(views[episode])):
             if odd:
                 count = counts[kind]
                 count.odd, count.total = count.odd + odd, count.total + total
@@ -127,7 +127,7 @@ _SENTENCES = {
 }
 
 
-def _metric_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
+def _count_odd_samples(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
     rows = view.table("metrics", ["time", "metric", "kind", "value"])
     if not len(rows):
         return
@@ -145,7 +145,7 @@ def _metric_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
     yield "gap", int(gap is not None), 1, str(gap)
 
 
-def _span_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
+def _count_odd_spans(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
     rows = view.table("spans", ["trace_id", "span_id", "parent_span_id"])
     if not len(rows):
         return
@@ -190,7 +190,7 @@ def reference_gaps(view: EpisodeView) -> ReferenceGaps | None:
     rows = 0
     for times, services in view.pieces("metrics", "time", "service"):
         rows += len(times)
-        sampled = sampled or _any_within(times, reference)
+        sampled = sampled or _has_any_within(times, reference)
         measured.update(str(name) for name in services.unique().to_pylist())
         if sampled and services_of_view <= measured:
             break
@@ -213,9 +213,9 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
     services
         Episode -> number of its services.
     """
-    empty = sorted(episode for episode, of_episode in gaps.items() if of_episode.no_samples)
-    coarse = sorted(episode for episode, of_episode in gaps.items() if of_episode.coarse_step)
-    silent = sorted(episode for episode, of_episode in gaps.items() if of_episode.without_metrics)
+    empty = sorted(episode for episode, gap in gaps.items() if gap.no_samples)
+    coarse = sorted(episode for episode, gap in gaps.items() if gap.coarse_step)
+    silent = sorted(episode for episode, gap in gaps.items() if gap.without_metrics)
     consequence = "methods that compare metrics with the reference cannot answer there"
     messages = []
     if empty:
@@ -239,7 +239,7 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
 
 def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
     """Describe the missing data in the metrics of episodes."""
-    gaps = {episode: of_episode for episode, view in views.items() if (of_episode := reference_gaps(view))}
+    gaps = {episode: gap for episode, view in views.items() if (gap := reference_gaps(view))}
     return gap_messages(gaps, {episode: len(views[episode].services) for episode in gaps})
 
 
@@ -254,7 +254,7 @@ def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
 
 
 def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
-    """Return why an episode has no usable data in any of the tables; None if one is usable, or without tables.
+    """Return why none of the tables has usable data; None if one has, or if no table is given.
 
     Metrics, spans, logs and requests need rows in the reference. The step of metrics must also be shorter than the
     reference. Other tables need any row.
@@ -268,7 +268,7 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
             reasons.append(f"{name} are empty")
         elif name == "metrics" and _is_coarse(view):
             reasons.append("the step of metrics is longer than the reference")
-        elif view.once(("any in the reference", name), partial(_any_in_reference, view, name)):
+        elif view.once(("any in the reference", name), partial(_has_any_in_reference, view, name)):
             return None
         else:
             reasons.append(f"no {name} in the reference")
@@ -280,11 +280,11 @@ def _is_coarse(view: EpisodeView) -> bool:
     return view.context.sampling_step_s * SECOND_NS > end_ns - start_ns
 
 
-def _any_in_reference(view: EpisodeView, table: str) -> bool:
-    return any(_any_within(times, view.reference) for (times,) in view.pieces(table, time_column(table)))
+def _has_any_in_reference(view: EpisodeView, table: str) -> bool:
+    return any(_has_any_within(times, view.reference) for (times,) in view.pieces(table, time_column(table)))
 
 
-def _any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
+def _has_any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
     values = times.cast(pa.int64()).to_numpy()
     return bool(((values >= window[0]) & (values < window[1])).any())
 
@@ -328,7 +328,7 @@ def journal_messages(
     if patches and not any(
         at_ns - _SLACK_NS <= seen_ns < at_ns + _SLACK_NS
         for name, at_ns in patches
-        for seen_ns in _changes(objects, name)
+        for seen_ns in _find_changes(objects, name)
     ):
         yield "the telemetry shows none of the changes in the journal; collect the episode again"
 
@@ -337,7 +337,7 @@ def _is_note(record: Mapping[str, Any], name: str) -> bool:
     return record.get("state") == "note" and record.get("verb") == name and isinstance(record.get("args"), Mapping)
 
 
-def _changes(objects: pa.Table, name: Any) -> list[int]:
+def _find_changes(objects: pa.Table, name: Any) -> list[int]:
     """Return the times of the observed changes of a Deployment."""
     times = objects["time"].cast(pa.int64()).to_pandas()
     is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)

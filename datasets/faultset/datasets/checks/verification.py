@@ -111,7 +111,7 @@ def onset_findings(
 
 
 def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
-    """Return one row of facts per episode, sorted by id, that do not depend on telemetry values."""
+    """Return facts that do not depend on telemetry values, with one row per episode, sorted by id."""
     episodes = sorted(views)
     tables = [*TABLES, *sorted({table for view in views.values() for table in view.tables} - TABLES.keys())]
     starts = np.array([views[episode].window[0] for episode in episodes])
@@ -170,9 +170,9 @@ def _finding(severity: str, message: str) -> Finding:
 def verify(root: Path | str, version: str | None = None, *, progress: Progress | None = None) -> list[Finding]:
     """Check a version thoroughly and return all findings.
 
-    - Files: complete, with the recorded size, hash and row count, and no others.
-    - Tables: readable, of the schema, sorted, inside the view, without malformed values, ids and gaps
-      (`faultset.datasets.checks.telemetry`).
+    - Files: complete, without extra files, with the recorded size, hash and row count.
+    - Tables: readable, with the expected schema, sorted, inside the view, without malformed values, malformed ids or
+      gaps (`faultset.datasets.checks.telemetry`).
     - Labels and incidents: consistent with the episode or recording, targets among the services.
     - Views: no trace of the fault's name, the injector or the journal (`faultset.datasets.checks.leaks`), and no
       length, time or row count that predicts whether there is a fault.
@@ -224,12 +224,12 @@ def _check_episodes(root: Path, dataset: Dataset, steps: StepCounter) -> tuple[l
     findings: list[Finding] = []
     intact: list[str] = []
     for episode in dataset.episodes:
-        of_episode = list(_file_findings(root, episode, dataset.files[episode]))
-        if not any(finding.severity == "error" for finding in of_episode):
-            of_episode += _content_findings(root, episode)
-        if all(finding.check in ("label", "window", "journal") for finding in of_episode):
+        episode_findings = list(_file_findings(root, episode, dataset.files[episode]))
+        if not any(finding.severity == "error" for finding in episode_findings):
+            episode_findings += _content_findings(root, episode)
+        if all(finding.check in ("label", "window", "journal") for finding in episode_findings):
             intact.append(episode)
-        findings += of_episode
+        findings += episode_findings
         steps.add()
     return intact, findings
 
@@ -239,17 +239,17 @@ def _recordings_findings(root: Path, dataset: Dataset) -> list[Finding]:
     findings: list[Finding] = []
     for recording, files in dataset.recording_files.items():
         folder = root / RECORDINGS / recording
-        of_recording = list(_recording_file_findings(folder, recording, files))
-        if not of_recording:
+        recording_findings = list(_recording_file_findings(folder, recording, files))
+        if not recording_findings:
             try:
-                of_recording += [
+                recording_findings += [
                     _recording_finding(recording, name, check, problem)
                     for name, check, problem in recording_problems(folder, recording, listed_chunks(files))
                 ]
             except DataError as error:
-                of_recording.append(_recording_finding(recording, None, "context", str(error)))
-        findings += of_recording
-        if not of_recording:
+                recording_findings.append(_recording_finding(recording, None, "context", str(error)))
+        findings += recording_findings
+        if not recording_findings:
             findings += _chunk_findings(dataset.recording(recording))
     return findings
 
@@ -292,7 +292,7 @@ def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
     records = read_chunk_journals(recording.path, chunks.values())
     journals: dict[str, list[Mapping[str, Any]]] = {}
     for name, chunk in chunks.items():
-        # an incident shows texts in chunks after that of its injection
+        # the texts of an incident may also appear in the chunks after its injection
         scopes = {incident.incident for incident in incidents_in(recording.truth.incidents, chunk)}
         earlier = [record for record in records if record.get("scope") in scopes]
         journals[name] = [*earlier, *read_chunk_journals(recording.path, [chunk])]

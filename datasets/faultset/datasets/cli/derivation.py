@@ -43,7 +43,7 @@ def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tup
 
 @command()
 @dataset_argument
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed; 0 gives the splits of collect.")
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed; 0 gives the same splits as collect.")
 @version_option
 @json_option
 def split(dataset: Path, seed: int, version: str | None, as_json: bool) -> None:

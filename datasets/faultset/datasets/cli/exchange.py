@@ -101,8 +101,8 @@ def import_(
 ) -> None:
     """Import the data at PATH, in FORMAT, into the dataset folder OUT.
 
-    Each case becomes an episode or a recording, with telemetry and truth apart. Repeat the command to resume an
-    interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
+    Each case becomes an episode or a recording; telemetry and truth are in separate folders. Repeat the command to
+    resume an interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
 
     FORMAT telemetry reads any mix of files from your monitoring and writes OUT.mapping.yaml to edit.
 
@@ -137,7 +137,7 @@ def import_(
 
 
 def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
-    """Return the path of an import of another format; refuse what only telemetry has."""
+    """Return the single path to import; refuse several paths and options that only the format telemetry has."""
     path, *others = paths
     if others:
         raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
@@ -150,7 +150,7 @@ def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any])
 
 
 def _show_import(result: ImportResult, out: Path, as_json: bool, telemetry: Mapping[str, Any] | None) -> None:
-    """Print the result of an import; `telemetry` are the options of that format, None for others."""
+    """Print the result of an import; `telemetry` holds the options of the format telemetry, None for other formats."""
     if as_json:
         show_json(
             {
@@ -169,7 +169,7 @@ def _show_import(result: ImportResult, out: Path, as_json: bool, telemetry: Mapp
     earlier = f" and {count - result.written} before" if result.written < count else ""
     units = list_counts(episode=count - result.recordings, recording=result.recordings)
     click.echo(f"{units} in {out}: {result.written} written now{earlier}.")
-    click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
+    click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} already contains them.")
     click.echo(next_commands(out, telemetry, has_recordings=result.recordings > 0))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MAX_SERVED_S = 6 * 3600
-"""Longest part of a recording. It is held in memory: about 0.8 GB for an hour of hotel."""
+"""Maximum length of a part of a recording; it is held in memory, about 0.8 GB for an hour of hotel."""
 
 
 @command("serve", short_help="Serve episodes through the APIs of Prometheus, Jaeger and Loki.")
@@ -86,7 +86,7 @@ def serve(
             return
         click.echo(f"Prometheus, Jaeger and Loki are served at {base}; stop with Ctrl-C.", err=True)
         if clock is not None:
-            click.echo(f"Data begins at {stamp(clock.start_ns)}; it is {stamp(clock.now_ns)}.", err=True)
+            click.echo(f"The data begins at {stamp(clock.start_ns)}; the time is {stamp(clock.now_ns)}.", err=True)
 
     asyncio.run(run(open_episode, is_single=is_single, port=port or 0, started=show_address))
 
@@ -94,7 +94,7 @@ def serve(
 def find_views(
     dataset: Path, version: str | None, start: str | None = None, end: str | None = None
 ) -> Callable[[str | None], EpisodeView]:
-    """Return a function that opens the view of an episode, or of a part of a recording; None is the only episode."""
+    """Return a function that opens an episode's view, or one of a part of a recording; None names the only episode."""
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset
     from faultset.datasets.format.stretches import Stretch
     from faultset.datasets.recordings import WindowView

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.telemetry.reports import TelemetryReport
 
 _MAX_LISTED = 12
-"""Lines of a list to show."""
+"""Maximum number of lines per list."""
 _TABLES = ("metrics", "spans", "logs", "events", "objects")
 
 
@@ -103,11 +103,11 @@ def show_report(report: TelemetryReport) -> None:
         _echo(f"  {line}")
     _echo(f"{count_text(len(report.names.services), 'service')}:")
     for service in report.names.services[:_MAX_LISTED]:
-        _echo(f"  {service}: {_alias_text(report.names.aliases[service], service)}")
-    _rest(len(report.names.services))
+        _echo(f"  {service}: {_describe_aliases(report.names.aliases[service], service)}")
+    _echo_rest(len(report.names.services))
     for name, service, reason in report.names.linked[:_MAX_LISTED]:
         _echo(f"  {name} counts as {service}: {reason}")
-    _rest(len(report.names.linked))
+    _echo_rest(len(report.names.linked))
     for issue in report.issues:
         _echo(f"Note: {issue}.")
     for title, counts in (
@@ -123,7 +123,7 @@ def show_report(report: TelemetryReport) -> None:
     refused = [file.refusal for file in report.files if file.refusal and not (file.copy_of and copies > 1)]
     for refusal in refused[:_MAX_LISTED]:
         _echo(f"Refused: {refusal}.")
-    _rest(len(refused))
+    _echo_rest(len(refused))
     if copies > 1:
         _echo(f"Refused: {copies:,} files with the content of others.")
 
@@ -133,12 +133,12 @@ def _echo(text: str) -> None:
         click.echo(printable(text), err=True)
 
 
-def _rest(count: int) -> None:
+def _echo_rest(count: int) -> None:
     if count > _MAX_LISTED:
         _echo(f"  and {count - _MAX_LISTED:,} more")
 
 
-def _alias_text(aliases: Mapping[str, Sequence[str]], service: str) -> str:
+def _describe_aliases(aliases: Mapping[str, Sequence[str]], service: str) -> str:
     texts = []
     for table in _TABLES:
         others = [alias for alias in aliases.get(table, ()) if alias != service]

@@ -53,7 +53,7 @@ _SIDES = {side: side for side in ("train", "validation", "test")}
 def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     from faultset.datasets.cli.recording_rows import recording_rows, split_rows
 
-    episodes, tables, splits = _episode_rows(opened), _table_rows(opened), _split_rows(opened)
+    episodes, tables, splits = _count_episodes(opened), _measure_tables(opened), _count_splits(opened)
     recordings, recording_splits = recording_rows(opened), split_rows(opened)
     if as_json:
         show_json(
@@ -81,7 +81,7 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
         show_records(recording_splits, columns={"split": "split", "key": "separated by"} | _SIDES)
         click.echo(f"To list their incidents: faultset dataset episodes {dataset}")
         click.echo()
-    apps = _app_rows(episodes)
+    apps = _count_by_app(episodes)
     if apps or not recordings:
         show_records(apps, columns=list(apps[0]) if apps else ["app"])
         click.echo()
@@ -119,7 +119,7 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
 
     with open_labels(dataset, version) as opened:
         selected = select_episodes(opened, EpisodeFilter(**conditions))
-        records = [_episode_record(opened[episode]) for episode in selected if episode in opened]
+        records = [_describe_episode(opened[episode]) for episode in selected if episode in opened]
         records += incident_records(opened, selected, conditions)
     columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
     columns |= {"onset_s": "onset, s", "duration_s": "duration, s"}
@@ -194,7 +194,7 @@ def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
     if not as_json:
         leaks = [shortcut.properties for shortcut in shortcuts if shortcut.leaks]
         names = ", ".join(dict.fromkeys(leaks))
-        click.echo(f"Leaks: {names}." if leaks else "No property that must not leak scores above chance.")
+        click.echo(f"Leaks: {names}." if leaks else "No leaks.")
 
 
 @command()
@@ -248,7 +248,7 @@ def diff(dataset: Path, old: str, new: str, as_json: bool) -> None:
         click.echo(f"{old} and {new} hold the same episodes.")
 
 
-def _episode_record(episode: Episode) -> dict[str, Any]:
+def _describe_episode(episode: Episode) -> dict[str, Any]:
     label = episode.label
     return {
         "episode": episode.id,
@@ -256,17 +256,17 @@ def _episode_record(episode: Episode) -> dict[str, Any]:
         "fault": label.fault or f"none ({label.no_fault_kind})",
         "target": ", ".join(label.targets),
         "verdict": label.verdict,
-        "onset_s": _tenths(label.seconds_into_view(label.onset_ns)),
-        "duration_s": _tenths(label.seconds_into_view(label.view_end_ns)),
+        "onset_s": _round_to_tenths(label.seconds_into_view(label.onset_ns)),
+        "duration_s": _round_to_tenths(label.seconds_into_view(label.view_end_ns)),
     }
 
 
-def _tenths(seconds: float | None) -> float | None:
+def _round_to_tenths(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
-def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
-    records = map(_episode_record, opened)
+def _count_episodes(opened: Dataset) -> list[dict[str, Any]]:
+    records = map(_describe_episode, opened)
     counts = Counter((record["app"], record["fault"], record["verdict"]) for record in records)
     return [
         {"app": app, "fault": fault, "verdict": verdict, "episodes": number}
@@ -274,7 +274,7 @@ def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def _app_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _count_by_app(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Count episodes per application, with a column per verdict; "none" counts episodes without a fault."""
     verdicts = sorted({row["verdict"] for row in episodes}, key=_VERDICTS.index)
     counts: dict[str, dict[str, int]] = {}
@@ -299,7 +299,7 @@ def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"episodes": number, "faults": groups[number]} for number in sorted(groups, reverse=True)]
 
 
-def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
+def _measure_tables(opened: Dataset) -> list[dict[str, Any]]:
     rows: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for files in opened.version_file.units().values():
@@ -311,7 +311,7 @@ def _table_rows(opened: Dataset) -> list[dict[str, Any]]:
     return [{"table": table, "rows": rows[table], "bytes": sizes[table]} for table in rows]
 
 
-def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
+def _count_splits(opened: Dataset) -> list[dict[str, Any]]:
     return [
         {"split": name, "key": split.key, "train": len(split.train), "test": len(split.test)}
         for name, split in opened.version_file.splits.items()

@@ -21,7 +21,7 @@ _SHOWN_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read the answers of an evaluation by episode and recording; for methods with several seeds, of the first.
+    """Read the answers of an evaluation by episode and recording, only those of each method's first seed.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
     for row in sorted(rows, key=lambda row: (row["task"], row["baseline"], row["protocol"], row["seed"])):
         if row["protocol"] in _PROTOCOLS:
             key = row["task"], row["baseline"], row["protocol"]
-            answers[row["episode"]].setdefault(key, _answer(row))
+            answers[row["episode"]].setdefault(key, _describe_answer(row))
     by_unit = {episode: list(by_key.values()) for episode, by_key in answers.items()}
     return by_unit | _read_alarms(path.with_name(ALARMS_FILE))
 
@@ -68,7 +68,7 @@ def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
     return dict(alarms)
 
 
-def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_answer(row: Mapping[str, Any]) -> dict[str, Any]:
     ranking = json.loads(row["ranking"] or "{}")
     cause = json.loads(row["answer"] or "{}") if row["task"] == "rca" else {}
     return {

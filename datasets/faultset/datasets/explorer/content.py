@@ -20,7 +20,7 @@ _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start
 
 
 def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
-    """Return the row of an episode in the list; reads only context, label and the version."""
+    """Return the row of an episode in the list; reads only its context and label."""
     context = episode.context
     row: dict[str, Any] = {
         "id": episode.id,
@@ -88,13 +88,13 @@ def episode_content(
             for answer in answers.get(episode.id, ())
         ]
     if incident is not None:
-        content["incident"] = _incident(incident, grid)
+        content["incident"] = _describe_incident(incident, grid)
     if truth:
-        content["truth"] = _truth(episode, grid)
+        content["truth"] = _describe_truth(episode, grid)
     return content
 
 
-def _incident(incident: Mapping[str, Any], grid: TimeGrid) -> dict[str, Any]:
+def _describe_incident(incident: Mapping[str, Any], grid: TimeGrid) -> dict[str, Any]:
     suspects = [
         {
             "service": suspect["service"],
@@ -118,7 +118,7 @@ def _convert_value(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
 
 
-def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
+def _describe_truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
     label = episode.label
     evidence = episode.evidence
     content: dict[str, Any] = {

@@ -92,10 +92,10 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     calls = service_calls(view)
     ends = calls["edge"].str.split("->", n=1, expand=True).reindex(columns=[0, 1])
     calls = calls.assign(caller=ends[0], service=ends[1])
-    answers = _answers(view)
-    seen = set(calls["service"].dropna())
+    served = _read_server_spans(view)
+    callees = set(calls["service"].dropna())
     rows = pd.concat(
-        [calls[["service", "end", "seconds", "failed"]], answers[~answers["service"].isin(seen)]], ignore_index=True
+        [calls[["service", "end", "seconds", "failed"]], served[~served["service"].isin(callees)]], ignore_index=True
     )
     rows["step"] = grid.cells(rows["end"].to_numpy(dtype=np.int64))
     groups = dict(iter(rows.groupby("service")))
@@ -109,7 +109,7 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     return {
         "nodes": [
             {"name": name, "layer": positions[name][0], "place": positions[name][1]}
-            | _health(groups.get(name), grid, split)
+            | _measure_health(groups.get(name), grid, split)
             for name in names
         ],
         "edges": [
@@ -118,7 +118,7 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     }
 
 
-def _answers(view: EpisodeView) -> pd.DataFrame:
+def _read_server_spans(view: EpisodeView) -> pd.DataFrame:
     table = read_table(view, "spans", _SPANS)
     text = {
         name: table[name].cast(pa.string()).to_numpy(zero_copy_only=False) for name in ("service", "kind", "status")
@@ -131,7 +131,7 @@ def _answers(view: EpisodeView) -> pd.DataFrame:
     return frame.loc[(frame["kind"] == "server") & frame["service"].notna(), ["service", "end", "seconds", "failed"]]
 
 
-def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, Any]:
+def _measure_health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, Any]:
     """Return state, calls, failed calls and mean milliseconds of each step."""
     if rows is None or rows.empty:
         zeros = [0] * grid.steps
@@ -168,7 +168,7 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
     state[(calls > 0) & (failed >= FAILING_SHARE * calls) & (failed > 0)] = FAILING
     usual = calls[:split].mean()
     if usual > 0:
-        width = max(int(np.ceil(EXPECTED_CALLS / usual)), 1 + _longest_pause(calls[:split]))
+        width = max(int(np.ceil(EXPECTED_CALLS / usual)), 1 + _find_longest_pause(calls[:split]))
         sums = np.concatenate([np.zeros(width), np.cumsum(calls)])
         quiet = sums[width:] - sums[:-width] == 0
         quiet[:width] = False
@@ -176,7 +176,7 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
     return state
 
 
-def _longest_pause(calls: Floats) -> int:
+def _find_longest_pause(calls: Floats) -> int:
     """Return the largest number of consecutive steps without a call."""
     with_calls = np.flatnonzero(np.concatenate([[1.0], calls, [1.0]]))
     return int(np.diff(with_calls).max()) - 1
@@ -220,9 +220,6 @@ def arrange_in_layers(
     return positions
 
 
-_RATED = {"counter": "/s"}
-
-
 def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     """Return levels and rates, one line per service and metric; a constant line is a single value.
 
@@ -242,7 +239,7 @@ def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
         if row is None:
             unit = "s" if plain.endswith("_mean") else "/s" if plain.endswith("_rate") else ""
         else:
-            unit = ("" if row.unit == "1" else row.unit) + _RATED.get(row.kind, "")
+            unit = ("" if row.unit == "1" else row.unit) + ("/s" if row.kind == "counter" else "")
         # a rate has no value in its first step
         constant = len(samples) >= len(column) - 1 and not np.isnan(column[-1]) and (samples == samples[0]).all()
         lines.append(
@@ -274,11 +271,11 @@ def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     return counts | {
         "p50": round_values(quantiles[0.5].to_numpy(dtype=float)),
         "p95": round_values(quantiles[0.95].to_numpy(dtype=float)),
-        "endpoints": _endpoints(frame, view.reference[1]),
+        "endpoints": _summarise_endpoints(frame, view.reference[1]),
     }
 
 
-def _endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any]]:
+def _summarise_endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any]]:
     """Summarise each endpoint in the reference and after it."""
     rows = []
     for endpoint, requests in frame.groupby("endpoint", observed=True):

@@ -81,7 +81,7 @@ def write_page(
     dataset.check_files(episodes=chosen)
     check_recording_files(dataset.root, {name: dataset.recording_files[name] for name in recordings})
     steps = StepCounter(len(chosen) + len(recordings), progress)
-    blocks = [_block("dataset", pack_content(dataset_content(dataset, chosen, recordings, truth=truth)))]
+    blocks = [_build_block("dataset", pack_content(dataset_content(dataset, chosen, recordings, truth=truth)))]
     options: dict[str, Any] = {"truth": truth, "answers": answers}
     units = chain(
         ((f"episode-{i}", episode_content(dataset[name], **options)) for i, name in enumerate(chosen)),
@@ -92,7 +92,7 @@ def write_page(
     )
     size = len(blocks[0])
     for name, content in units:
-        blocks.append(_block(name, pack_content(content)))
+        blocks.append(_build_block(name, pack_content(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
@@ -120,7 +120,9 @@ def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any]
     units = {"episodes": [row], "recordings": []}
     heading = {"name": row["app"], "version": "", "truth": False, "synthetic": False, **units}
     content = episode_content(episode, truth=False, answers=answers, incident=incident)
-    return _write(out, [_block("dataset", pack_content(heading)), _block("episode-0", pack_content(content))])
+    return _write(
+        out, [_build_block("dataset", pack_content(heading)), _build_block("episode-0", pack_content(content))]
+    )
 
 
 def _write(out: Path, blocks: Sequence[str]) -> int:
@@ -157,7 +159,7 @@ def page_text(blocks: str, *, served: bool = False) -> str:
     served
         Whether the page fetches episodes from its server.
     """
-    script, style, template = _assets()
+    script, style, template = _read_assets()
     connect = "connect-src 'self'; " if served else ""
     policy = (
         f"default-src 'none'; {connect}script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
@@ -168,7 +170,7 @@ def page_text(blocks: str, *, served: bool = False) -> str:
     return "".join(values.get(piece, piece) for piece in template.split("@@"))
 
 
-def _block(name: str, content: bytes) -> str:
+def _build_block(name: str, content: bytes) -> str:
     return f'<script type="application/octet-stream" id="{name}">{base64.b64encode(content).decode()}</script>\n'
 
 
@@ -177,7 +179,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _assets() -> tuple[str, str, str]:
+def _read_assets() -> tuple[str, str, str]:
     folder = files("faultset.datasets.explorer") / "assets"
     inside = "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS)
     script = f'"use strict";\n(() => {{\n{inside}\n}})();\n'

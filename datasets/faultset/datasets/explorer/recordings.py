@@ -32,7 +32,7 @@ def recording_row(recording: Recording[Any], *, truth: bool) -> dict[str, Any]:
         "id": recording.id,
         "app": recording.context.app,
         "platform": recording.context.platform,
-        "start": _iso(recording.start_ns),
+        "start": _format_time(recording.start_ns),
         "seconds": recording.duration_s,
     }
     if truth:
@@ -58,16 +58,16 @@ def recording_content(recording: Recording[Any], *, truth: bool, answers: Answer
         "seconds": grid.steps * grid.step_s,
         "step": grid.step_s,
         "steps": grid.steps,
-        "segments": [_span(grid, *stretch[1:]) for stretch in recording.view.segments],
+        "segments": [_convert_span(grid, *stretch[1:]) for stretch in recording.view.segments],
         "sampling": str(recording.context.sampling),
         "clients": lanes.clients(),
         "services": lanes.services(),
-        "metrics": [] if lanes.has_calls else _metric_lanes(recording, grid),
+        "metrics": [] if lanes.has_calls else _read_metric_lanes(recording, grid),
     }
     if answers is not None:
-        content["answers"] = _alarm_lanes(answers.get(recording.id, ()), grid)
+        content["answers"] = _build_alarm_lanes(answers.get(recording.id, ()), grid)
     if truth:
-        content["truth"] = _truth(recording, grid)
+        content["truth"] = _describe_truth(recording, grid)
     return content
 
 
@@ -128,18 +128,19 @@ class _Lanes:
         order = np.argsort(cells[finite], kind="stable")
         cells, values = cells[finite][order], values[finite][order]
         steps, starts = np.unique(cells, return_index=True)
-        for step, of_step in zip(steps.tolist(), np.split(values, starts[1:]), strict=True) if len(steps) else ():
+        groups = np.split(values, starts[1:]) if len(steps) else ()
+        for step, group in zip(steps.tolist(), groups, strict=True):
             for what, share in shares.items():
                 row = self._row(owner, what)
                 # a step that two chunks share keeps the larger of their values
-                row[step] = max(row[step], float(np.quantile(of_step, share)))
+                row[step] = max(row[step], float(np.quantile(group, share)))
 
     def clients(self) -> dict[str, Any] | None:
         """Return the requests of clients per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
         rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}
-        return {what: _without_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
+        return {what: _omit_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
 
     def services(self) -> list[dict[str, Any]]:
         """Return calls, failures and latency of each service that was called."""
@@ -148,18 +149,18 @@ class _Lanes:
                 "name": name,
                 "calls": round_values(self._row(name, "calls")),
                 "failed": round_values(self._row(name, "failed")),
-                "ms": _without_zeros(self._row(name, "ms")),
+                "ms": _omit_zeros(self._row(name, "ms")),
             }
             for name in self.names
             if (name, "calls") in self.counts
         ]
 
 
-def _without_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
+def _omit_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
     return round_values(np.where(row > 0, row, np.nan))
 
 
-def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
+def _read_metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
     """Return the first metrics per step, for a recording without calls."""
     frame = recording.wide(step_s=grid.step_s)
     cells = grid.cells(frame.index.astype("int64").to_numpy())
@@ -171,7 +172,7 @@ def _metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, A
     return lanes
 
 
-def _alarm_lanes(rows: Sequence[Mapping[str, Any]], grid: TimeGrid) -> list[dict[str, Any]]:
+def _build_alarm_lanes(rows: Sequence[Mapping[str, Any]], grid: TimeGrid) -> list[dict[str, Any]]:
     alarms: dict[str, list[float]] = {}
     for row in rows:
         times = alarms.setdefault(str(row["method"]), [])
@@ -180,7 +181,7 @@ def _alarm_lanes(rows: Sequence[Mapping[str, Any]], grid: TimeGrid) -> list[dict
     return [{"name": name, "alarms": sorted(times)} for name, times in sorted(alarms.items())]
 
 
-def _truth(recording: Recording[Any], grid: TimeGrid) -> dict[str, Any]:
+def _describe_truth(recording: Recording[Any], grid: TimeGrid) -> dict[str, Any]:
     truth = recording.truth
     return {
         "incidents": [
@@ -191,7 +192,7 @@ def _truth(recording: Recording[Any], grid: TimeGrid) -> dict[str, Any]:
                 "verdict": incident.verdict,
                 "felt": grid.seconds(incident.first_manifest_ns),
                 "undone": grid.seconds(incident.recover_start_ns),
-                "span": _span(grid, *truth.bounds(incident)),
+                "span": _convert_span(grid, *truth.bounds(incident)),
             }
             for incident in truth.incidents
         ],
@@ -200,15 +201,15 @@ def _truth(recording: Recording[Any], grid: TimeGrid) -> dict[str, Any]:
             for row in truth.rows("decoys")
         ],
         "voids": [
-            {"reason": row["reason"], "detail": row["detail"], "span": _span(grid, row["start"], row["end"])}
+            {"reason": row["reason"], "detail": row["detail"], "span": _convert_span(grid, row["start"], row["end"])}
             for row in truth.rows("voids")
         ],
     }
 
 
-def _span(grid: TimeGrid, start_ns: int, end_ns: int) -> list[float | None]:
+def _convert_span(grid: TimeGrid, start_ns: int, end_ns: int) -> list[float | None]:
     return [grid.seconds(start_ns), grid.seconds(end_ns)]
 
 
-def _iso(time_ns: int) -> str:
+def _format_time(time_ns: int) -> str:
     return str(np.datetime64(time_ns, "ns")).replace("T", " ")[:19]

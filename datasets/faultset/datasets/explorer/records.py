@@ -46,11 +46,11 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
     kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
     kinds["other"] = ~kinds["error"] & ~kinds["warning"]
     levels = {name: np.bincount(frame.loc[rows, "step"], minlength=grid.steps).tolist() for name, rows in kinds.items()}
-    templates, left_out = _templates(frame, table["message"], view, grid)
+    templates, left_out = _select_templates(frame, table["message"], view, grid)
     return {"levels": levels, "templates": templates, "left_out": left_out}
 
 
-def _templates(
+def _select_templates(
     frame: pd.DataFrame, messages: pa.ChunkedArray, view: EpisodeView, grid: TimeGrid
 ) -> tuple[list[dict[str, Any]], int]:
     start_ns, split_ns = view.reference
@@ -86,7 +86,7 @@ def _templates(
                 "change": round(float(row["change"]), 3),
                 "counts": np.bincount(lines["step"], minlength=grid.steps).tolist(),
                 "examples": [
-                    [grid.seconds(int(lines["time"].iloc[index])), _line(messages, int(lines["row"].iloc[index]))]
+                    [grid.seconds(int(lines["time"].iloc[index])), _read_line(messages, int(lines["row"].iloc[index]))]
                     for index in spread
                 ],
             }
@@ -94,7 +94,7 @@ def _templates(
     return rows, len(groups) - len(chosen)
 
 
-def _line(messages: pa.ChunkedArray, row: int) -> str:
+def _read_line(messages: pa.ChunkedArray, row: int) -> str:
     return messages[row].as_py()[:LONGEST_LINE]
 
 
@@ -127,27 +127,27 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     changed = same & (before != frame["state"])
     last = frame[~same.shift(-1, fill_value=False)]
     gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
-    rows = [_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
-    rows += [_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
-    rows += [_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
+    rows = [_describe_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
+    rows += [_build_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
+    rows += [_build_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
     return sorted(rows, key=lambda row: row["time"])[:MAX_ROWS]
 
 
-def _row(row: pd.Series, grid: TimeGrid) -> dict[str, Any]:
+def _build_row(row: pd.Series, grid: TimeGrid) -> dict[str, Any]:
     return {"time": grid.seconds(row["time"]), "kind": row["kind"], "name": row["name"], "service": row["service"]}
 
 
-def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
-    old, new = _fields(before), _fields(row["state"])
+def _describe_change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
+    old, new = _read_fields(before), _read_fields(row["state"])
     fields = [
-        [key, _text(old.get(key)), _text(new.get(key))]
+        [key, _format_value(old.get(key)), _format_value(new.get(key))]
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
-    return _row(row, grid) | {"what": "changed", "fields": fields}
+    return _build_row(row, grid) | {"what": "changed", "fields": fields}
 
 
-def _fields(state: str) -> Mapping[str, Any]:
+def _read_fields(state: str) -> Mapping[str, Any]:
     value = json.loads(state)
     return flat_fields("", value) if isinstance(value, dict) else {"": value}
 
@@ -163,12 +163,12 @@ def flat_fields(prefix: str, value: Any) -> dict[str, Any]:
     return {prefix.removeprefix("."): value}
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT]
 
 
 MAX_TRACES = 30
-"""Number of failing traces, and of slow ones."""
+"""Maximum number of failing traces, and of slow ones."""
 MAX_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",
@@ -209,7 +209,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
     begin = round_values((first["time"].to_numpy() - start) / 1e6)
     length = round_values(first["duration_ns"].to_numpy() / 1e6)
     code = [None if pd.isna(value) else int(value) for value in first["status_code"]]
-    depth = _depths(parent)
+    depth = _compute_depths(parent)
     return {
         "id": trace,
         "at": grid.seconds(start),
@@ -247,7 +247,7 @@ def _order_spans(parent: list[int | None], count: int) -> list[int]:
     return order
 
 
-def _depths(parent: list[int | None]) -> list[int]:
+def _compute_depths(parent: list[int | None]) -> list[int]:
     """Return the depth of each span in its trace; cycles of parents are tolerated."""
     depths = []
     for number in range(len(parent)):

@@ -109,7 +109,7 @@ async def serve(
             await site.start()
         except OSError as error:
             raise UsageError(
-                f"port {port} of {HOST} cannot be listened on ({error.strerror}); choose another --port"
+                f"port {port} of {HOST} cannot be used ({error.strerror}); choose another --port"
             ) from error
         started(f"http://{HOST}:{runner.addresses[0][1]}/{token}/")
         await asyncio.Event().wait()

@@ -84,9 +84,10 @@ Medians of the healthy references, with the 5 % and 95 % quantiles over episodes
 
 
 def _rows(rates: Mapping[str, list[BaseRates]]) -> Iterator[str]:
-    for app, measured in sorted(rates.items()):
+    for app, episode_rates in sorted(rates.items()):
         cells = []
         for name, unit in (("error_spans", ""), ("bad_lines", ""), ("warning_events", ""), ("failed_requests", " %")):
-            low, middle, high = np.quantile([getattr(one, name) for one in measured], (0.05, 0.5, 0.95))
+            values = [getattr(row, name) for row in episode_rates]
+            low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
             cells.append(f"{middle:.1f}{unit} ({low:.1f} to {high:.1f})")
         yield f"| {app} | {' | '.join(cells)} |"

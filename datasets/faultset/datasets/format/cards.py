@@ -203,7 +203,7 @@ def _dictionary(table: AddedTable) -> str:
 
 
 def _provenance(version_file: VersionFile) -> str:
-    # a page that shows the card must not find HTML tags in it
+    # HTML tags in the provenance must not act as markup where the card is shown
     return json.dumps(version_file.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 

@@ -88,7 +88,7 @@ class EpisodeWriter(TableFolderWriter):
     def write_context(self, context: EpisodeContext) -> None:
         """Write the facts that methods may use."""
         if context.episode != self._unit:
-            raise DataError(f"the context must be of {self.title}, but is of {context.episode}")
+            raise DataError(f"the context must belong to {self.title}, but belongs to {context.episode}")
         if context.tables.keys() != self._schemas.keys():
             raise DataError(
                 f"the context of {self.title} must declare the writer's tables ({', '.join(self._schemas)}), but "

@@ -38,7 +38,7 @@ class AlarmLocation:
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
 UNLABELLED: NoFaultKind = "unlabelled"
-"""Whether there was a fault is unknown."""
+"""It is unknown whether there was a fault."""
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
 _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
@@ -115,7 +115,7 @@ class LabelledFault:
 
 @dataclass(frozen=True, kw_only=True)
 class GroundTruth:
-    """A fault with its effects and its end: what the label of an episode and an incident of a recording share.
+    """A fault with its effects and its end: the common fields of episode labels and incidents of recordings.
 
     Times are UTC nanoseconds, or None for events that did not happen.
     """

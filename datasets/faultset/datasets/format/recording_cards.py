@@ -1,4 +1,4 @@
-"""Sections about recordings of a dataset card."""
+"""Sections of a dataset card that describe recordings."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ another incident or void time, if a decoy replaced the target's pods, or with to
 |---|---|---|---|---|
 {rows}
 
-False alarms are counted in healthy windows, with 95 % intervals; those of the latent test by the limit of the other
+False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit is that of the other
 recordings.
 
 """

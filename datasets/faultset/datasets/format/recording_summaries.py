@@ -23,7 +23,7 @@ _SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
 _SIDES = ("train", "test", "validation", "train")
 """Sides of the recordings of an application, in turn."""
 TRAINING = "training"
-"""Check in the evidence of an imported recording: its time is the end of the training part of the source."""
+"""Name of the check whose time is the end of the training part of the source that a recording was imported from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,28 +89,28 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
             groups[summary.context.app].append(recording)
         sides = _deal_recordings(groups, seed)
         pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
-        splits["by-recording"] = _build("recording", pairs)
+        splits["by-recording"] = _build_split("recording", pairs)
         apps = sorted(groups, key=lambda name: compute_shuffle_key(name, seed))
         if len(apps) > 1:
-            of_app = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
+            app_sides = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
             pairs = [
-                (segment, of_app[recordings[name].context.app]) for name in recordings for segment in segments[name]
+                (segment, app_sides[recordings[name].context.app]) for name in recordings for segment in segments[name]
             ]
-            splits["by-app"] = _build("app", pairs)
+            splits["by-app"] = _build_split("app", pairs)
     by_source = [pair for summary in recordings.values() for pair in _divide_as_source(summary)]
     if by_source:
-        splits["by-source"] = _build("source", by_source)
+        splits["by-source"] = _build_split("source", by_source)
     by_time = [pair for summary in recordings.values() for pair in _divide(summary)]
     if by_time:
-        splits["by-time"] = _build("time", by_time)
+        splits["by-time"] = _build_split("time", by_time)
     return splits
 
 
 def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
-    """Return the side of each recording: every application is on as many sides as it has recordings.
+    """Return the side of each recording, so that recordings of one application are on different sides.
 
-    Two recordings of an application are for training and testing, except that one goes to an empty validation. The only
-    recordings of applications are dealt by `_SHARES`.
+    Of two recordings, one is for training and one for testing, or for validation if that side is still empty.
+    Applications with a single recording are distributed by `_SHARES`.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str
     return sides
 
 
-def _build(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
+def _build_split(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
     sides: defaultdict[str, list[Stretch]] = defaultdict(list)
     for stretch, side in pairs:
         sides[side].append(stretch)

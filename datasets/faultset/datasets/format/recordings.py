@@ -101,7 +101,7 @@ def read_chunk(path: Path) -> Chunk:
     check_schema_version(content.pop("schema_version", None), str(file))
     chunk = check_type(content, Chunk, str(file))
     if path.name != f"{chunk.number:04d}":
-        raise DataError(f"{file} must be of chunk {path.name}, but is of chunk {chunk.number}; restore the file")
+        raise DataError(f"{file} must describe chunk {path.name}, but describes {chunk.number}; restore the file")
     return chunk
 
 
@@ -134,7 +134,9 @@ def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> t
     chunks = tuple(read_chunk(recording_path / chunk_folder(number)) for number in numbers)
     for chunk in chunks:
         if chunk.recording != recording_path.name:
-            raise DataError(f"{recording_path / chunk.folder} is of recording {chunk.recording}; restore the folder")
+            raise DataError(
+                f"{recording_path / chunk.folder} belongs to recording {chunk.recording}; restore the folder"
+            )
     for before, after in pairwise(chunks):
         problem = _sequence_problem(before, after)
         if problem:

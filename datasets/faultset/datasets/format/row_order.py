@@ -16,7 +16,7 @@ _MAX_SORT_KEY = np.iinfo(np.int64).max
 
 def order_of(table: str, rows: pa.Table) -> np.ndarray | None:
     """Return the row indices that sort a table as it is stored; None if it is sorted."""
-    return _series_order(rows) if table == "metrics" else _time_order(rows, time_column(table))
+    return _sort_series(rows) if table == "metrics" else _sort_times(rows, time_column(table))
 
 
 def in_one_chunk(table: pa.Table) -> pa.Table:
@@ -26,14 +26,14 @@ def in_one_chunk(table: pa.Table) -> pa.Table:
     return table.unify_dictionaries().combine_chunks()
 
 
-def _series_order(rows: pa.Table) -> np.ndarray | None:
+def _sort_series(rows: pa.Table) -> np.ndarray | None:
     """Return the row indices that sort by series and time; None if the rows are sorted."""
     times = rows["time"].cast(pa.int64()).to_numpy()
-    if _in_series_order(rows, times):
+    if _is_in_series_order(rows, times):
         return None
     series = np.zeros(len(rows), dtype=np.int64)
     for name in SERIES_COLUMNS:
-        ranks = _ranks(rows[name])
+        ranks = _rank_words(rows[name])
         size = int(ranks.max(initial=0)) + 1
         if int(series.max(initial=0)) + 1 > _MAX_SORT_KEY // size:
             # There are too many possible combinations for int64; renumber the existing ones.
@@ -42,7 +42,7 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
     return np.lexsort([times, series])
 
 
-def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
+def _is_in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
     """Return whether the rows are sorted by series and time; compares names only at the first row of each series."""
     if not len(rows):
         return True
@@ -77,12 +77,12 @@ def as_array(column: pa.ChunkedArray) -> pa.Array:
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
+def _sort_times(rows: pa.Table, column: str) -> np.ndarray | None:
     times = rows[column].cast(pa.int64()).to_numpy()
     return None if np.all(times[1:] >= times[:-1]) else np.argsort(times, kind="stable")
 
 
-def _ranks(column: pa.ChunkedArray) -> np.ndarray:
+def _rank_words(column: pa.ChunkedArray) -> np.ndarray:
     """Return integers that sort like the strings of a column; nulls first."""
     if not len(column):
         return np.zeros(0, dtype=np.int32)

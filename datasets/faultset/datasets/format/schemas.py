@@ -24,13 +24,13 @@ _DAY_NS = 86_400 * 1_000_000_000
 LONGEST_VIEW_NS = 31 * _DAY_NS
 
 
-def _readable(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be printable text")
     return text
 
 
-Name = Annotated[str, StringConstraints(max_length=_MAX_NAME), AfterValidator(_readable)]
+Name = Annotated[str, StringConstraints(max_length=_MAX_NAME), AfterValidator(_check_printable)]
 """Printable text of at most 1,000 characters."""
 EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
 """An opaque id and folder name: letters, digits and `-`."""

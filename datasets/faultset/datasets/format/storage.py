@@ -269,5 +269,5 @@ def translate_disk_full(folder: Path) -> Iterator[None]:
         if not is_disk_full(error):
             raise
         raise DiskFullError(
-            f"no space left on the disk of {folder}; free some or choose another folder, then run again"
+            f"no space left on the disk of {folder}; free some space or choose another folder, then run again"
         ) from error

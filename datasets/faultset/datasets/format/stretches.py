@@ -27,13 +27,13 @@ class Stretch(NamedTuple):
         return self.start_ns < end_ns and start_ns < self.end_ns
 
     def within(self, start_ns: int, end_ns: int) -> Stretch | None:
-        """Return what of it is in an interval; None if nothing is."""
+        """Return the part inside an interval; None if there is none."""
         start_ns, end_ns = max(start_ns, self.start_ns), min(end_ns, self.end_ns)
         return Stretch(self.recording, start_ns, end_ns) if start_ns < end_ns else None
 
 
 def remove_intervals(stretches: Iterable[Stretch], removed: Iterable[Interval]) -> list[Stretch]:
-    """Return the parts of stretches outside of some intervals."""
+    """Return the parts of stretches outside all of the intervals."""
     removed = list(removed)
     return [
         Stretch(stretch.recording, *interval)
@@ -43,7 +43,7 @@ def remove_intervals(stretches: Iterable[Stretch], removed: Iterable[Interval]) 
 
 
 def subtract_intervals(intervals: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:
-    """Return half-open intervals without others.
+    """Return the parts of half-open intervals outside all of the removed ones.
 
     >>> subtract_intervals([(0, 10)], [(2, 3), (8, 20)])
     [(0, 2), (3, 8)]
@@ -60,7 +60,7 @@ def subtract_intervals(intervals: Iterable[Interval], removed: Iterable[Interval
 
 
 def find_time_at(share: float, stretches: Sequence[Stretch]) -> int:
-    """Return the time at which a share of the telemetry in consecutive stretches was recorded."""
+    """Return the time by which a share of the telemetry in consecutive stretches had been recorded."""
     rest_ns = round(share * sum(stretch.end_ns - stretch.start_ns for stretch in stretches))
     for stretch in stretches:
         if rest_ns < stretch.end_ns - stretch.start_ns:
@@ -70,7 +70,7 @@ def find_time_at(share: float, stretches: Sequence[Stretch]) -> int:
 
 
 def skip_intervals(time_ns: int, intervals: Iterable[Interval]) -> int:
-    """Return the first time, from a given one on, that is outside of all sorted intervals."""
+    """Return the first time from `time_ns` on that is outside all of the intervals, which must be sorted."""
     for start_ns, end_ns in intervals:
         if start_ns <= time_ns < end_ns:
             time_ns = end_ns

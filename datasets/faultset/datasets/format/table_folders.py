@@ -111,7 +111,7 @@ class TableFolderWriter:
         if table not in self._schemas:
             raise DataError(f'"{table}" is not a table; choose one of {", ".join(self._schemas)}')
         schema = self._schemas[table]
-        rows = _with_episode(_concatenate(table, schema, batches), schema, self._unit)
+        rows = _add_episode(_concatenate(table, schema, batches), schema, self._unit)
         order = order_of(table, rows)
         if order is not None:
             rows = rows.take(pa.array(order))
@@ -123,7 +123,7 @@ class TableFolderWriter:
         return rows
 
     def write_missing_tables(self) -> None:
-        """Write empty files for the other tables: all episodes, and all chunks of a recording, have the same files."""
+        """Write empty files for tables without rows; all episodes, and all chunks of a recording, have equal files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 
@@ -255,7 +255,7 @@ def _conform(table: str, expected: pa.Schema, batch: pa.RecordBatch | pa.Table) 
         columns.append(column)
     conformed = pa.Table.from_arrays(columns, schema=expected)
     try:
-        # readers pass foreign text on without decoding it; it may not be UTF-8
+        # importers pass external text on without decoding it, so it may not be UTF-8
         conformed.validate(full=True)
     except pa.ArrowInvalid as error:
         reason = first_line(error)
@@ -272,7 +272,7 @@ def _refuse_nulls(table: str, rows: pa.Table) -> None:
             raise DataError(f"{table}.{field.name} must not be null, but is in {rows[field.name].null_count} rows")
 
 
-def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
+def _add_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:
     codes = pa.array(np.zeros(len(rows), dtype=np.int32))
     column = pa.DictionaryArray.from_arrays(codes, pa.array([episode]), safe=False)
     return pa.Table.from_arrays([column, *rows.columns], schema=schema)

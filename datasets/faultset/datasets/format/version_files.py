@@ -96,13 +96,9 @@ class VersionFile:
     """Name of a published split of the recordings -> its sides."""
 
     def units(self) -> dict[str, Mapping[str, FileRecord]]:
-        """Return the files of all episodes and recordings by their folder below the dataset's."""
+        """Return the files of each episode and recording by its path below the dataset's folder."""
         folders = {"episodes": self.episodes, "recordings": self.recordings}
-        return {
-            f"{folder}/{unit}": files
-            for folder, files_of_unit in folders.items()
-            for unit, files in sorted(files_of_unit.items())
-        }
+        return {f"{folder}/{unit}": files for folder, units in folders.items() for unit, files in sorted(units.items())}
 
     def paths(self) -> dict[str, FileRecord]:
         """Return the records of all files by their path below the dataset's folder."""
@@ -223,7 +219,7 @@ def _alternate(names: Sequence[str], seed: int, first: str = "test") -> dict[str
 
 
 def _deal_strata(strata: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Divide each stratum evenly between training and test; the odd episodes of strata go to each in turn."""
+    """Divide each stratum evenly between training and test; the extra episodes of odd strata go to each in turn."""
     subsets: dict[str, str] = {}
     first = "test"
     for stratum in sorted(set(strata.values())):
@@ -236,7 +232,7 @@ def _deal_strata(strata: Mapping[str, str], seed: int) -> dict[str, str]:
 
 def _deal_problems(problems: Mapping[str, Sequence[tuple[str, ...]]], seed: int) -> dict[str, str]:
     """Divide whole (fault, target) groups, so that a fault with two targets is in both subsets."""
-    groups = {episode: ["/".join(problem) for problem in of_episode] for episode, of_episode in problems.items()}
+    groups = {episode: ["/".join(problem) for problem in pairs] for episode, pairs in problems.items()}
     components = _connect(groups)
     subsets = _deal_strata({component: component.partition("/")[0] for component in components.values()}, seed)
     return {episode: subsets[component] for episode, component in components.items()}

@@ -139,12 +139,12 @@ def create_version(
     versions = list_versions(root)
     version = _next_version(versions[-1], bump) if versions else "1.0.0"
     ready = summaries or {}
-    chosen = _chosen("episode", episodes, complete_episodes(root), root)
+    chosen = _select_complete("episode", episodes, complete_episodes(root), root)
     contents = {episode: ready.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
     chunks = recordings or {}
     recorded = {
         recording: summarize_recording(root / RECORDINGS / recording, chunks.get(recording))
-        for recording in _chosen("recording", recordings, complete_recordings(root), root)
+        for recording in _select_complete("recording", recordings, complete_recordings(root), root)
     }
     if not contents and not recorded:
         raise DataError(f"{root} has no complete episode for a version, and no recording; collect some first")
@@ -168,8 +168,8 @@ def create_version(
     return version
 
 
-def _chosen(kind: str, names: Iterable[str] | None, on_disk: Sequence[str], root: Path) -> list[str]:
-    """Return the names sorted, by default all on the disk; raise DataError for one that is not there."""
+def _select_complete(kind: str, names: Iterable[str] | None, on_disk: Sequence[str], root: Path) -> list[str]:
+    """Return the sorted names, by default all on the disk; raise DataError for a name that is not on the disk."""
     chosen = sorted(set(names)) if names is not None else [*on_disk]
     for name in chosen:
         if name not in on_disk:

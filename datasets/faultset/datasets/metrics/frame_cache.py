@@ -61,7 +61,7 @@ def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.Dat
     frame = _read(path, facts)
     if frame is None:
         frame = make()
-        _keep(path, frame)
+        _store_frame(path, frame)
     return frame
 
 
@@ -69,7 +69,7 @@ def cache_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.Data
     """Compute and cache a frame of an episode that was just written."""
     path = _path(episode, facts)
     if path is not None:
-        _keep(path, make())
+        _store_frame(path, make())
 
 
 def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
@@ -93,7 +93,7 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
             return None
         stat_regular_file(path)
         with path.open("rb") as file:
-            columns = _columns(file.readline())
+            columns = _parse_columns(file.readline())
             data = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, DataError, RecursionError, TypeError):
         return None
@@ -105,14 +105,14 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
 
 
 @lru_cache(maxsize=16)
-def _columns(header: bytes) -> pd.MultiIndex:
+def _parse_columns(header: bytes) -> pd.MultiIndex:
     """Parse the names of the columns; most episodes of a system share them."""
     import pandas as pd
 
     return pd.MultiIndex.from_tuples([tuple(pair) for pair in json.loads(header)], names=["service", "metric"])
 
 
-def _keep(path: Path, frame: pd.DataFrame) -> None:
+def _store_frame(path: Path, frame: pd.DataFrame) -> None:
     def write(file: IO[bytes]) -> None:
         file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
         np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)

@@ -69,21 +69,21 @@ def wide_frame(
     index = pd.DatetimeIndex(start_ns + step_ns * np.arange(steps), tz="UTC", name="time").as_unit("ns")
     catalogue = catalogue or builtin_catalogue()
     series = split_series(metrics)
-    cells = _cells(series, start_ns, step_ns, steps)
+    cells = _assign_cells(series, start_ns, step_ns, steps)
     kinds = series.words["kind"]
     columns: dict[Key, Array] = {}
     if "gauge" in kinds:
-        columns |= _levels(series, cells, catalogue)
+        columns |= _compute_levels(series, cells, catalogue)
     if {"counter", "sum", "count"} & set(kinds):
-        rates = _per_second(series, cells)
-        columns |= _rates(series, rates, catalogue)
-        columns |= _histograms(series, rates)
+        rates = _compute_rates(series, cells)
+        columns |= _sum_rates(series, rates, catalogue)
+        columns |= _compute_histograms(series, rates)
     keys = sorted(columns)
     data = np.stack([columns[key] for key in keys], axis=1) if keys else np.empty((steps, 0))
-    return pd.DataFrame(data, index=index, columns=_labels(keys))
+    return pd.DataFrame(data, index=index, columns=_build_index(keys))
 
 
-def _labels(keys: Sequence[Key]) -> pd.MultiIndex:
+def _build_index(keys: Sequence[Key]) -> pd.MultiIndex:
     """Return the same as `MultiIndex.from_tuples` in a tenth of the time."""
     levels, codes = [], []
     for words in zip(*keys, strict=True) if keys else ((), ()):
@@ -94,13 +94,13 @@ def _labels(keys: Sequence[Key]) -> pd.MultiIndex:
     return pd.MultiIndex(levels=levels, codes=codes, names=["service", "metric"], verify_integrity=False)
 
 
-def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Array]:
-    sums, counts = _totals(series, cells, series.values)
+def _compute_levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Array]:
+    sums, counts = _sum_by_step(series, cells, series.values)
     with np.errstate(invalid="ignore"):
         levels = np.where(counts > 0, sums / counts, np.nan)
     filled = _fill_gaps(levels, "last")
     columns = {}
-    for key, rows in _members(series, "gauge", catalogue).items():
+    for key, rows in _group_series(series, "gauge", catalogue).items():
         if len(rows) == 1:
             columns[key] = levels[rows[0]]
             continue
@@ -109,22 +109,23 @@ def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Ar
     return columns
 
 
-def _rates(series: Series, rates: Array, catalogue: Catalogue) -> dict[Key, Array]:
+def _sum_rates(series: Series, rates: Array, catalogue: Catalogue) -> dict[Key, Array]:
     filled = _fill_gaps(rates, "next")
-    members = _members(series, "counter", catalogue)
+    members = _group_series(series, "counter", catalogue)
     return {key: _combine(rates[rows], filled[rows], "sum") for key, rows in members.items()}
 
 
-def _histograms(series: Series, rates: Array) -> dict[Key, Array]:
+def _compute_histograms(series: Series, rates: Array) -> dict[Key, Array]:
     columns = {}
     filled = _fill_gaps(rates, "next")
-    sums = _members(series, "sum")
-    for (service, metric), rows in _members(series, "count").items():
+    sums = _group_series(series, "sum")
+    for (service, metric), rows in _group_series(series, "count").items():
         family = metric.removesuffix("_count")
         rate = _combine(rates[rows], filled[rows], "sum")
         columns[service, f"{family}_rate"] = rate
         if (service, f"{family}_sum") in sums:
-            columns[service, f"{family}_mean"] = _mean(series, rates, filled, sums[service, f"{family}_sum"], rows)
+            total = sums[service, f"{family}_sum"]
+            columns[service, f"{family}_mean"] = _divide_sums(series, rates, filled, total, rows)
         failed = [_is_error(series.words["labels"][row]) for row in rows]
         if any(verdict is not None for verdict in failed):
             errors = [row for row, verdict in zip(rows, failed, strict=True) if verdict]
@@ -133,7 +134,7 @@ def _histograms(series: Series, rates: Array) -> dict[Key, Array]:
     return columns
 
 
-def _mean(series: Series, rates: Array, filled: Array, sums: list[int], counts: list[int]) -> Array:
+def _divide_sums(series: Series, rates: Array, filled: Array, sums: list[int], counts: list[int]) -> Array:
     """Divide the sum of observations by their count."""
     labels = [series.words[name] for name in ("pod", "container", "labels")]
     count_of = {tuple(words[row] for words in labels): row for row in counts}
@@ -151,7 +152,7 @@ def _mean(series: Series, rates: Array, filled: Array, sums: list[int], counts: 
 
 def _average_gaps(values: Array, sampled: Array) -> Array:
     """Average rates over the steps since the last sampled one, so that two series cover the same time."""
-    last, after = _positions(sampled, "last"), _positions(sampled, "next")
+    last, after = _find_sampled_steps(sampled, "last"), _find_sampled_steps(sampled, "next")
     inside = (last >= 0) & (after >= 0) & ~np.isnan(values)
     segment = after + np.arange(len(sampled))[:, None] * sampled.shape[1]
     total = np.bincount(segment[inside], values[inside], sampled.size)
@@ -159,8 +160,8 @@ def _average_gaps(values: Array, sampled: Array) -> Array:
     return np.where(inside, means[np.maximum(segment, 0)], np.nan)
 
 
-def _positions(sampled: Array, side: Literal["last", "next"]) -> Array:
-    """Return the step of the last sample at or before each step, or of the next at or after it, or -1."""
+def _find_sampled_steps(sampled: Array, side: Literal["last", "next"]) -> Array:
+    """Return, for each step, the step of the last sample up to it or of the next one from it on; -1 without one."""
     steps = np.arange(sampled.shape[1])
     if side == "last":
         return np.maximum.accumulate(np.where(sampled, steps, -1), axis=1)
@@ -179,7 +180,7 @@ def _fill_gaps(rows: Array, side: Literal["last", "next"]) -> Array:
     gaps = gaps[count[gaps] > 0]
     if not len(gaps):
         return rows
-    last, after = (_positions(sampled[gaps], end) for end in ("last", "next"))
+    last, after = (_find_sampled_steps(sampled[gaps], end) for end in ("last", "next"))
     limit = _MAX_GAP * span[gaps] / np.maximum(count[gaps] - 1, 1)
     fill = ~sampled[gaps] & (last >= 0) & (after >= 0) & (after - last <= limit[:, None])
     filled = rows.copy()
@@ -188,7 +189,7 @@ def _fill_gaps(rows: Array, side: Literal["last", "next"]) -> Array:
     return filled
 
 
-def _members(series: Series, kind: str, catalogue: Catalogue | None = None) -> dict[Key, list[int]]:
+def _group_series(series: Series, kind: str, catalogue: Catalogue | None = None) -> dict[Key, list[int]]:
     """Return the series of a kind for each column."""
     members: dict[Key, list[int]] = {}
     words = series.words
@@ -198,15 +199,15 @@ def _members(series: Series, kind: str, catalogue: Catalogue | None = None) -> d
             if catalogue and not catalogue.stored_roles(metric):
                 continue
             row = catalogue.find(metric) if catalogue else None
-            column = _column(metric, row.keep_label, words["labels"][number]) if row else metric
+            column = _name_column(metric, row.keep_label, words["labels"][number]) if row else metric
             members.setdefault((service, column), []).append(number)
     return members
 
 
-def _per_second(series: Series, cells: _Cells) -> Array:
+def _compute_rates(series: Series, cells: _Cells) -> Array:
     increases_per_sample, seconds = increases(series)
-    increase, count = _totals(series, cells, increases_per_sample)
-    elapsed, _ = _totals(series, cells, seconds)
+    increase, count = _sum_by_step(series, cells, increases_per_sample)
+    elapsed, _ = _sum_by_step(series, cells, seconds)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(count > 0, increase / elapsed, np.nan)
 
@@ -222,7 +223,7 @@ class _Cells:
     """[samples per series] steps in ascending order, if all series were sampled at the same times."""
 
 
-def _totals(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]:
+def _sum_by_step(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]:
     """Return the sum and the number of `values` per series and step."""
     shape = (len(series), cells.steps)
     missing = np.isnan(values)
@@ -236,7 +237,7 @@ def _totals(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]
             sums[:, inside[starts]] = np.add.reduceat(values.reshape(len(series), -1)[:, first:], starts, axis=1)
             counts[:, inside[starts]] = np.diff(np.append(starts, len(inside)))
         return sums, counts
-    numbers = _numbers(series, cells)
+    numbers = _number_cells(series, cells)
     is_complete = is_complete and bool((numbers >= 0).all())
     used = slice(None) if is_complete else (numbers >= 0) & ~missing
     size = len(series) * cells.steps
@@ -244,7 +245,7 @@ def _totals(series: Series, cells: _Cells, values: Array) -> tuple[Array, Array]
     return sums.reshape(shape), np.bincount(numbers[used], minlength=size).reshape(shape)
 
 
-def _numbers(series: Series, cells: _Cells) -> Array:
+def _number_cells(series: Series, cells: _Cells) -> Array:
     if cells.numbers is not None:
         return cells.numbers
     assert cells.clock is not None
@@ -252,7 +253,7 @@ def _numbers(series: Series, cells: _Cells) -> Array:
     return np.where(cells.clock < 0, -1, rows + cells.clock).ravel()
 
 
-def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
+def _assign_cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
     """Return the step of every sample, corrected for jitter.
 
     A series that is sampled once per step gets one sample in each step. Without the correction, jitter of milliseconds
@@ -265,16 +266,16 @@ def _cells(series: Series, start_ns: int, step_ns: int, steps: int) -> _Cells:
         times = series.times_ns.reshape(-1, length)
         if np.all(times == times[0]):
             # Imported frames share a clock.
-            clock = _steps_of(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
+            clock = _assign_steps(times[0], np.zeros(1, dtype=np.int64), start_ns, step_ns, steps)
             outside = clock < 0
             if np.all(clock[1:] >= clock[:-1]) and not outside[np.argmin(outside) :].any():
                 return _Cells(steps=steps, clock=clock)
-    cells = _steps_of(series.times_ns, series.starts, start_ns, step_ns, steps)
+    cells = _assign_steps(series.times_ns, series.starts, start_ns, step_ns, steps)
     numbers = np.where(cells < 0, -1, np.repeat(np.arange(len(series)), series.lengths) * steps + cells)
     return _Cells(steps=steps, numbers=numbers)
 
 
-def _steps_of(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps: int) -> Array:
+def _assign_steps(times_ns: Array, starts: Array, start_ns: int, step_ns: int, steps: int) -> Array:
     """Return the step of every sample, -1 outside the window."""
     position = (times_ns - start_ns) / step_ns
     plain = np.floor(position)
@@ -305,7 +306,7 @@ def _combine(rows: Array, filled: Array, how: str) -> Array:
     return np.where(sampled, total, np.nan)
 
 
-def _column(metric: str, keep_label: str, labels: str | None) -> str:
+def _name_column(metric: str, keep_label: str, labels: str | None) -> str:
     if not keep_label or not labels:
         return metric
     value = json.loads(labels).get(keep_label)

@@ -47,12 +47,12 @@ def split_series(metrics: pa.Table) -> Series:
         codes[name], words[name] = _codes_and_words(table[name])
     # Stored tables are grouped by series; other tables may need sorting.
     varying = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
-    change = _changes([codes[name] for name in varying])
-    if np.any((times[1:] < times[:-1]) & ~change[1:]) or _repeats(codes, change):
+    change = _mark_changes([codes[name] for name in varying])
+    if np.any((times[1:] < times[:-1]) & ~change[1:]) or _has_repeats(codes, change):
         order = np.lexsort([times, *(codes[name] for name in reversed(SERIES_COLUMNS))])
         times, values = times[order], values[order]
         codes = {name: column[order] for name, column in codes.items()}
-        change = _changes([codes[name] for name in varying])
+        change = _mark_changes([codes[name] for name in varying])
     starts = np.flatnonzero(change)
     heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
     heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
@@ -81,7 +81,7 @@ def increases(series: Series) -> tuple[Array, Array]:
     seconds = np.diff(series.times_ns, prepend=0) / 1e9
     unusable = seconds <= 0
     unusable[series.starts] = True
-    for number, since_ns in _births(series):
+    for number, since_ns in _find_births(series):
         first = series.starts[number]
         increase[first] = series.values[first]
         seconds[first] = (series.times_ns[first] - since_ns) / 1e9
@@ -92,8 +92,8 @@ def increases(series: Series) -> tuple[Array, Array]:
     return increase, seconds
 
 
-def _births(series: Series) -> Iterator[tuple[int, int]]:
-    """Yield each series that appears later than another label set of its metric, and the previous time of that one."""
+def _find_births(series: Series) -> Iterator[tuple[int, int]]:
+    """Yield each series that appears later than another one of its family, with the time of the scrape before it."""
     families: dict[tuple[str | None, ...], list[int]] = {}
     words = series.words
     for number, family in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
@@ -134,7 +134,7 @@ def _codes_and_words(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
     return array.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False), words
 
 
-def _changes(codes: list[Array]) -> Array:
+def _mark_changes(codes: list[Array]) -> Array:
     change = np.zeros(len(codes[0]), dtype=bool)
     change[:1] = True
     for column in codes:
@@ -142,7 +142,7 @@ def _changes(codes: list[Array]) -> Array:
     return change
 
 
-def _repeats(codes: dict[str, Array], change: Array) -> bool:
+def _has_repeats(codes: dict[str, Array], change: Array) -> bool:
     """Return whether the rows of any series are not consecutive."""
     starts = np.flatnonzero(change)
     heads = np.stack([codes[name][starts] for name in SERIES_COLUMNS], axis=1)

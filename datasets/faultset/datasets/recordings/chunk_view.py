@@ -13,7 +13,7 @@ from faultset.datasets.views import EpisodeView
 
 
 def chunk_context(context: RecordingContext, chunk: Chunk) -> EpisodeContext:
-    """Return the context of a chunk as that of an episode with the id of the recording; all of it is reference."""
+    """Return the context of a chunk as an episode with the recording's id; the reference is the whole chunk."""
     return context.of_episode(
         chunk.recording, start_ns=chunk.start_ns, end_ns=chunk.end_ns, reference_end_ns=chunk.end_ns
     )
@@ -43,7 +43,7 @@ def incidents_in(incidents: Iterable[Incident], chunk: Chunk) -> list[Incident]:
 
 
 def label_of_chunk(incidents: Iterable[Incident], chunk: Chunk) -> Label:
-    """Return a label with all faults whose incidents a chunk contains, to search it for them."""
+    """Return a label with the faults of all incidents in a chunk, to search the chunk for their names."""
     inside = incidents_in(incidents, chunk)
     return Label(
         episode=chunk.recording,

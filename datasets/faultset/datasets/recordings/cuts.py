@@ -63,7 +63,7 @@ class CutLengths:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Window of an episode, and its incident; None without a fault."""
+    """Window of an episode to cut; `incident` is None for an episode without a fault."""
 
     start_ns: int
     end_ns: int
@@ -91,11 +91,11 @@ def write_cuts(
     recordings
         Recordings with their truth; at least one.
     lengths, healthy, out
-        See `Recording.episodes`; `healthy` is for each recording.
+        See `Recording.episodes`; `healthy` applies to each recording.
     hashes
         Hashes of the recordings' files, which identify the cuts in the cache.
     """
-    from faultset.core.locks import new_folder  # needs psutil, which reading does without
+    from faultset.core.locks import new_folder  # imports psutil, which reading does not need
 
     views = [view for view, _ in recordings]
     key = _key(views, lengths, healthy, hashes)
@@ -138,24 +138,23 @@ def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]
     bounds = {incident.incident: truth.bounds(incident) for incident in truth.incidents}
     for incident in truth.incidents:
         onset_ns = incident.start_ns
-        before = _healthy_before(truth.healthy_stretches, incident.inject_start_ns or onset_ns)
+        before = _find_healthy_before(truth.healthy_stretches, incident.inject_start_ns or onset_ns)
         if before is None:
             continue
         last_ns = incident.recover_start_ns or bounds[incident.incident][1]
-        starts = [others for name, others in bounds.items() if name != incident.incident]
-        last_ns = min([last_ns, *(start_ns for start_ns, _ in starts if start_ns >= onset_ns)])
-        if any(start_ns < onset_ns < end_ns for start_ns, end_ns in starts):
+        other_bounds = [pair for name, pair in bounds.items() if name != incident.incident]
+        last_ns = min([last_ns, *(start_ns for start_ns, _ in other_bounds if start_ns >= onset_ns)])
+        if any(start_ns < onset_ns < end_ns for start_ns, end_ns in other_bounds):
             continue
         if any(void.overlaps(onset_ns, last_ns) for void in truth.void_stretches):
             continue
-        start_ns = _draw_start(
-            _rng(incident.episode, incident.incident), lengths, onset_ns, before.start_ns, last_ns - lengths.view_ns
-        )
+        rng = _create_rng(incident.episode, incident.incident)
+        start_ns = _draw_start(rng, lengths, onset_ns, before.start_ns, last_ns - lengths.view_ns)
         if start_ns is not None and start_ns + lengths.view_ns > onset_ns:
-            yield _cut(start_ns, lengths, incident)
+            yield _build_cut(start_ns, lengths, incident)
 
 
-def _healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | None:
+def _find_healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | None:
     """Return the healthy stretch that ends with an onset; None if the system was not healthy then."""
     return next((stretch for stretch in stretches if stretch.start_ns < onset_ns <= stretch.end_ns), None)
 
@@ -163,7 +162,7 @@ def _healthy_before(stretches: Sequence[Stretch], onset_ns: int) -> Stretch | No
 def _draw_start(
     rng: np.random.Generator, lengths: CutLengths, onset_ns: int, earliest_ns: int, latest_ns: int
 ) -> int | None:
-    """Draw the start of a view as in collected episodes; if that does not fit, the latest start that does.
+    """Draw the start of a view as in collected episodes; if the range is empty, return the latest possible start.
 
     Returns
     -------
@@ -184,15 +183,16 @@ def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, most: int | No
     for stretch in truth.healthy_stretches:
         count, rest_ns = divmod(stretch.end_ns - stretch.start_ns, lengths.view_ns)
         if count:
-            first_ns = stretch.start_ns + int(_rng(stretch.recording, str(stretch.start_ns)).integers(0, rest_ns + 1))
+            rng = _create_rng(stretch.recording, str(stretch.start_ns))
+            first_ns = stretch.start_ns + int(rng.integers(0, rest_ns + 1))
             starts += [first_ns + number * lengths.view_ns for number in range(count)]
     if most is not None and most < len(starts):
-        starts = sorted(_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
+        starts = sorted(_create_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
     for start_ns in starts:
-        yield _cut(start_ns, lengths, None)
+        yield _build_cut(start_ns, lengths, None)
 
 
-def _cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
+def _build_cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
     return Cut(
         start_ns=start_ns,
         end_ns=start_ns + lengths.view_ns,
@@ -201,7 +201,7 @@ def _cut(start_ns: int, lengths: CutLengths, incident: Incident | None) -> Cut:
     )
 
 
-def _rng(*names: str) -> np.random.Generator:
+def _create_rng(*names: str) -> np.random.Generator:
     return np.random.default_rng(list(hashlib.sha256("\0".join(names).encode()).digest()[:16]))
 
 
@@ -227,8 +227,8 @@ def cut_view(
     root
         Folder of the dataset that gets the episode, for instance a temporary folder.
     start_ns, end_ns, reference_end_ns
-        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. Nothing that became
-        known after `end_ns` is in the view.
+        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. The view contains only
+        data that was available at `end_ns`.
     episode
         Id of the episode; derived from the window by default.
 

@@ -124,13 +124,13 @@ class Recording(Generic[Opened]):
     def episodes(
         self, *, before_s: float, after_s: float, healthy: int | None = None, out: Path | str | None = None
     ) -> Opened:
-        """Cut ordinary episodes out of the recording, and open the dataset of them.
+        """Cut ordinary episodes out of the recording, and open them as a dataset.
 
         Each incident becomes an episode with a view of `before_s + after_s` seconds, and healthy stretches become
-        episodes without a fault. The onset is drawn as in collected episodes: within 20 % of `before_s` around its end;
-        the reference is the first 80 % of `before_s`. Views end before the fault is undone. An incident is left out if
-        it has no healthy time of that length before it, lasts shorter than `after_s`, overlaps another one, or
-        overlaps a void stretch.
+        episodes without a fault. As in collected episodes, the healthy time before the onset is drawn within 20 % of
+        `before_s`, and the reference is 80 % of `before_s` long. Views end before the fault is undone. An incident is
+        left out if the healthy time before it is too short, if it is shorter than `after_s`, or if it overlaps another
+        incident or a void stretch.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Recording(Generic[Opened]):
         Raises
         ------
         DataError
-            Nothing is long enough.
+            No incident and no healthy stretch is long enough.
         """
         lengths = CutLengths(before_s=before_s, after_s=after_s)
         hashes = sorted(record.sha256 for record in self.files.values())

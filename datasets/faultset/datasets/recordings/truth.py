@@ -59,12 +59,12 @@ class RecordingTruth:
     @cached_property
     def healthy_stretches(self) -> tuple[Stretch, ...]:
         """Stretches without an incident or a void; none crosses the end of a segment. They may contain decoys."""
-        incidents = [self._changed(incident) for incident in self.incidents]
+        incidents = [self._unhealthy_bounds(incident) for incident in self.incidents]
         voids = [(void.start_ns, void.end_ns) for void in self.void_stretches]
         return tuple(remove_intervals(self._segments, [*incidents, *voids]))
 
-    def _changed(self, incident: Incident) -> tuple[int, int]:
-        """Return the time from the first change of an injection until health."""
+    def _unhealthy_bounds(self, incident: Incident) -> tuple[int, int]:
+        """Return the time of the first change of an injection, and the end of its incident."""
         start_ns, end_ns = self.bounds(incident)
         return min(start_ns, incident.inject_start_ns or start_ns), end_ns
 

@@ -34,7 +34,7 @@ def recording_problems(folder: Path, recording: str, numbers: list[int] | None =
     """
     context = read_recording_context(folder)
     if context.recording != recording:
-        yield CONTEXT_FILE, "context", f"is of recording {context.recording}"
+        yield CONTEXT_FILE, "context", f"belongs to recording {context.recording}"
         return
     catalogue_with(context.metric_roles)
     chunks = read_chunks(folder, numbers)
@@ -48,10 +48,10 @@ def recording_problems(folder: Path, recording: str, numbers: list[int] | None =
 
 def chunk_problems(folder: Path, context: RecordingContext, chunk: Chunk) -> Iterator[Problem]:
     """Yield the problems of the tables of a chunk."""
-    of_chunk = chunk_context(context, chunk)
+    episode_context = chunk_context(context, chunk)
     for table in context.tables:
         path = f"{chunk.folder}/{table_file(table)}"
-        for check, problem in table_problems(folder / path, table, of_chunk):
+        for check, problem in table_problems(folder / path, table, episode_context):
             yield path, check, problem.replace("outside the view", "outside the chunk")
     for table in CHUNK_TRUTH_TABLES:
         path = f"{chunk.folder}/{table_file(table)}"
@@ -103,14 +103,14 @@ def check_recording_files(
     steps = StepCounter(len(recordings), progress)
     for recording, files in recordings.items():
         folder, prefix = root / RECORDINGS / recording, f"{RECORDINGS}/{recording}"
-        same = unchanged_files(root, prefix, files, cache)
+        hashed = unchanged_files(root, prefix, files, cache)
         purpose = check_name(files)
-        if len(same) < len(files) or any(entry.check_name != purpose for entry in same.values()):
+        if len(hashed) < len(files) or any(entry.check_name != purpose for entry in hashed.values()):
             missing = sorted({*expected_files(folder, files)} - files.keys())
             if missing:
                 raise DataError(f"{folder}: the version does not list {missing[0]}; open another version")
-            stamps = {name: entry.stamp for name, entry in same.items()}
-            stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in same})
+            stamps = {name: entry.stamp for name, entry in hashed.items()}
+            stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
             for name, _, problem in recording_problems(folder, recording, listed_chunks(files)):
                 raise DataError(f"{folder / name}: {problem}; restore the file")
             store_checked_files(

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 pc: Any = arrow_compute
 # type checkers do not see its functions, which are created at import
 _STEPS_BEFORE = 10
-"""Sampling steps before a window that are read, so that its first rates have a sample before them."""
+"""Number of sampling steps to read before a window, so that its first rates have a previous sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSlice:
-    """Rows that became known in a time interval, `[start_ns, end_ns)`.
+    """Rows that became available in a time interval, `[start_ns, end_ns)`.
 
-    Spans are in the slice in which they ended, and requests in that of their answer; all others in that of their time.
+    A span is in the slice in which it ended, a request in the slice of its answer, any other row in the slice of its
+    time.
     """
 
     start_ns: int
@@ -42,14 +43,14 @@ class TimeSlice:
     end_ns: int
     """End, half-open, UTC nanoseconds."""
     tables: Mapping[str, pa.Table]
-    """Table -> rows, sorted by the time at which they became known."""
+    """Table -> rows, sorted by the time at which they became available."""
 
 
 class RecordingView:
     """The context and telemetry of a recording.
 
-    A view opens only `context.json`, and `chunk.json` and the files under `telemetry/` of the chunks. It reads on
-    demand, at most one chunk at a time where it yields.
+    A view opens only `context.json`, and `chunk.json` and the files under `telemetry/` of the chunks. It reads them on
+    demand; methods that yield read one chunk at a time.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ class RecordingView:
         start: Time = None,
         end: Time = None,
     ) -> Iterator[TimeSlice]:
-        """Yield what became known in each step, in order of time; steps between segments are left out.
+        """Yield the rows that became available in each step, in order of time; steps between segments are left out.
 
         At most one chunk is in memory.
 
@@ -186,9 +187,9 @@ class RecordingView:
         for chunk in self._chunks_in(start_ns, end_ns):
             if position < chunk.start_ns:
                 position += (chunk.start_ns - position) // step_ns * step_ns
-            rows = {name: self._known_rows(name, chunk, start_ns, end_ns) for name in names}
+            rows = {name: self._read_with_times(name, chunk, start_ns, end_ns) for name in names}
             pending = {name: pa.concat_tables([pending[name], rows[name]]) if pending else rows[name] for name in names}
-            pending = {name: table.sort_by(_KNOWN) for name, table in pending.items()}
+            pending = {name: table.sort_by(_AVAILABLE) for name, table in pending.items()}
             last_ns = end_ns if chunk is self.chunks[-1] or chunk.end_ns >= end_ns else chunk.end_ns
             last_of_segment = not self._continues(chunk)
             while position < last_ns and (position + step_ns <= last_ns or last_of_segment or last_ns == end_ns):
@@ -203,8 +204,8 @@ class RecordingView:
         """Return whether the segment of a chunk goes on after it."""
         return any(other.segment == chunk.segment and other.number > chunk.number for other in self.chunks)
 
-    def _known_rows(self, name: str, chunk: Chunk, start_ns: int, end_ns: int) -> pa.Table:
-        """Return the rows of a chunk with the column of the time at which they became known."""
+    def _read_with_times(self, name: str, chunk: Chunk, start_ns: int, end_ns: int) -> pa.Table:
+        """Return the rows of a chunk with the time at which they became available in the column `_AVAILABLE`."""
         schema = schema_of(name, self.context.tables)
         time = time_column(name)
         rows = read_columns(self.folder / chunk.folder, name, schema, None)
@@ -212,7 +213,7 @@ class RecordingView:
         times = rows[time].cast(pa.int64())
         if name in _DURATIONS:
             times = pc.add(times, pc.fill_null(rows[_DURATIONS[name]], 0))
-        return rows.append_column(_KNOWN, times)
+        return rows.append_column(_AVAILABLE, times)
 
     def wide(
         self,
@@ -294,7 +295,7 @@ class RecordingView:
         return [chunk for chunk in self.chunks if chunk.start_ns < end_ns and chunk.end_ns > start_ns]
 
     def bounds(self, start: Time, end: Time) -> tuple[int, int]:
-        """Return a window that contains telemetry, in UTC nanoseconds; raise UsageError for another one."""
+        """Return a window in UTC nanoseconds; raise UsageError if it contains no telemetry."""
         first_ns, last_ns = self.window
         start_ns, end_ns = time_ns(start, first_ns), time_ns(end, last_ns)
         if not self._chunks_in(start_ns, end_ns) or start_ns >= end_ns:
@@ -305,9 +306,9 @@ class RecordingView:
         return start_ns, end_ns
 
 
-_KNOWN = "known_ns"
+_AVAILABLE = "available_ns"
 _DURATIONS = {"spans": "duration_ns", "requests": "latency_ns"}
-"""Tables whose rows are known only after a duration, and its column."""
+"""Table whose rows become available after a duration -> column of the duration."""
 
 
 def _between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
@@ -318,10 +319,10 @@ def _between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Tabl
 
 
 def _take(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
-    """Divide sorted rows into those known before a time, without that column, and the rest."""
+    """Divide sorted rows into those available before a time, without the column `_AVAILABLE`, and the rest."""
     taken, rest = {}, {}
     for name, table in pending.items():
-        count = int(np.searchsorted(table[_KNOWN].to_numpy(), end_ns))
-        taken[name] = table.slice(0, count).drop_columns([_KNOWN])
+        count = int(np.searchsorted(table[_AVAILABLE].to_numpy(), end_ns))
+        taken[name] = table.slice(0, count).drop_columns([_AVAILABLE])
         rest[name] = table.slice(count)
     return taken, rest

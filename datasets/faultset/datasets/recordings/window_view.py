@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WindowView(EpisodeView):
-    """The telemetry of a stretch of a recording that was known at its end.
+    """The telemetry of a stretch of a recording that was available at the end of the stretch.
 
     Tables that were read stay in memory. `faultset.datasets.recordings.cuts.cut_view` writes files instead, for methods
     in other processes.
@@ -94,7 +94,7 @@ def window_views(recording: RecordingView, stretches: Iterable[Stretch], length_
     stretches
         Stretches, for instance of a split; those of other recordings are left out.
     length_s
-        Length of a window; the last of a stretch is shorter.
+        Length of a window; the last one of a stretch may be shorter.
     """
     length_ns = round(length_s * 1e9)
     for stretch in stretches:

@@ -56,13 +56,13 @@ def _check_result(name: str, dataset: Path, folder: Path) -> None:
 
 
 def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
-    taken = folder / "taken"
-    taken.mkdir()
-    (taken / "mine.txt").write_text("mine")
+    full = folder / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
     try:
-        export_dataset(name, dataset, taken)
+        export_dataset(name, dataset, full)
     except DataError:
-        assert [path.name for path in taken.iterdir()] == ["mine.txt"], (
+        assert [path.name for path in full.iterdir()] == ["mine.txt"], (
             f"{name} changes a folder although it refuses to write into it"
         )
         return

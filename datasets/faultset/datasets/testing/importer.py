@@ -27,7 +27,7 @@ from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
 _COMPLETE_EVERY = 6
-"""One in this many mutations runs a full import; the others only import cases."""
+"""One of this many mutations is tried with a full import, the others with an import of the cases only."""
 LONGEST_S = 60.0
 """Maximum time for one damaged sample."""
 

@@ -309,7 +309,7 @@ class RecordedState:
         labels = {str(record["service"]): record["state"].get("selector") or {} for record in healthy.values()}
         if not all(any(term.key in keys for keys in labels.values()) for term in selector.terms):
             raise NegativeAnswer(answer_not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
-        return {owner for owner, of_owner in labels.items() if selector.matches(of_owner)}
+        return {owner for owner, service_selector in labels.items() if selector.matches(service_selector)}
 
     def _body(self, kind: str, name: str, record: dict[str, Any]) -> Object:
         """Convert a recorded state into an object with the structure of Kubernetes."""

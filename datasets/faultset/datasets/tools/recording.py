@@ -310,7 +310,7 @@ class VisibleTables:
         return round((self.context.source_intervals_s.get("objects") or 10.0) * 1e9)
 
     def _round_ns(self, time_ns: int) -> int:
-        """Return the start of the last round of observations."""
+        """Return the start of the round of observations that a time belongs to."""
         first = int(self._whole.table("objects")[1][0])
         return first + (time_ns - first) // self._interval_ns * self._interval_ns
 

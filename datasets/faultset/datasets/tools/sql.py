@@ -27,7 +27,7 @@ from faultset.datasets.tools.recording import VisibleTables
 MAX_ROWS = 200
 _SECONDS = 5.0
 _HIDDEN_TABLES = frozenset({"requests"})
-_OWN_WORKINGS = re.compile(
+_INTERNALS = re.compile(
     r"duckdb_\w+|pragma_\w+|current_setting|getenv|which_secret|information_schema|pg_\w+|sqlite_\w+|python_\w+|"
     r"arrow_scan\w*|pandas_scan|getvariable|system|query|query_table|json_execute_serialized_sql|from_substrait\w*",
     re.IGNORECASE,
@@ -65,7 +65,7 @@ def sql_is_installed() -> bool:
 
 
 def query(recording: VisibleTables, sql: str) -> ToolAnswer:
-    """Run one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
+    """Run one SELECT over the tables of a recording up to its current time, which `now()` returns; times are UTC."""
     import duckdb
 
     tables = [name for name in recording.view.tables if name not in _HIDDEN_TABLES]
@@ -95,7 +95,7 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     tree = json.loads(text)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
         return answer_refused("only a single SELECT is allowed; tables are " + ", ".join(tables))
-    if any(_OWN_WORKINGS.fullmatch(name) for name in _called_names(tree)):
+    if any(_INTERNALS.fullmatch(name) for name in _called_names(tree)):
         return answer_refused("only the tables of the recording can be queried; they are " + ", ".join(tables))
     for name in used:
         connection.register(name, _rows(recording, name))

@@ -91,10 +91,10 @@ class LogTools:
             lines = lines.filter(pc.equal(lines["service"].cast(pa.string()), service))  # type: ignore[attr-defined]
         if not len(lines):
             return answer_empty("no log line" + (f" of {service}" if service else ""))
-        return answer_ok(_pattern_table(lines, self.recording))
+        return answer_ok(_format_patterns(lines, self.recording))
 
 
-def _pattern_table(lines: pa.Table, recording: VisibleTables) -> str:
+def _format_patterns(lines: pa.Table, recording: VisibleTables) -> str:
     context, clock = recording.context, recording.clock
     later = pc.greater_equal(lines["time"], context.reference_end_ns)  # type: ignore[attr-defined]
     keys = ["service", "level", "pattern"]
@@ -221,14 +221,14 @@ class MetricTools:
                 str(names["metric"][i]),
                 format_number(float(median[i])),
                 format_number(float(level[i])),
-                _deviations(float(deviation[i])),
+                _format_deviations(float(deviation[i])),
             )
             for i in order
             if deviation[i] > 0
         ]
 
 
-def _deviations(value: float) -> str:
+def _format_deviations(value: float) -> str:
     return f"{value:.1f}" if value < _MAX_DEVIATIONS else f">{_MAX_DEVIATIONS}"
 
 
@@ -251,7 +251,7 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
             values = np.where(steps < 0, values[1:], steps) / np.where(gaps > 0, gaps, np.nan)
             times = times[1:]
         series = pd.Series(values, index=(times - start_ns) // step_ns)
-        columns[_series_name(*map(str, cast("tuple[str, ...]", key)))] = getattr(series.groupby(level=0), stat)()
+        columns[_name_series(*map(str, cast("tuple[str, ...]", key)))] = getattr(series.groupby(level=0), stat)()
     frame = pd.DataFrame(columns).sort_index()
     rows = [
         (
@@ -266,7 +266,7 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
     return format_folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
 
 
-def _series_name(service: str, pod: str, container: str, labels: str) -> str:
+def _name_series(service: str, pod: str, container: str, labels: str) -> str:
     words = [f"{name}={value}" for name, value in json.loads(labels or "{}").items()]
     return (pod or service or "series") + (f"[{','.join(words)}]" if words else "")
 
@@ -312,7 +312,8 @@ class TraceTools:
             return answer_empty(f"{count_text(len(spans), 'span')}, and the cursor skips all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
         return answer_ok(
-            format_folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more
+            format_folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _list_cells(page)),
+            more,
         )
 
     def get_trace(
@@ -326,7 +327,7 @@ class TraceTools:
         spans = spans[spans["trace_id"] == trace_id.strip().lower()]
         if not len(spans):
             return answer_absent("trace", trace_id, [])
-        return answer_ok(_tree(spans.head(_MAX_SPANS)))
+        return answer_ok(_format_tree(spans.head(_MAX_SPANS)))
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
         """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""
@@ -337,14 +338,14 @@ class TraceTools:
         spans = self.recording.frame("spans", since_ns)
         if not len(spans):
             return answer_empty(f"no span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
-        return answer_ok(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
+        return answer_ok(_format_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
 
 
 def _is_failed(spans: pd.DataFrame) -> pd.Series:
     return (spans["status"] == "error") | is_error_code(spans["status_code"])
 
 
-def _lines(spans: pd.DataFrame) -> list[tuple[object, ...]]:
+def _list_cells(spans: pd.DataFrame) -> list[tuple[object, ...]]:
     failed = _is_failed(spans)
     return [
         (
@@ -363,8 +364,8 @@ def _lines(spans: pd.DataFrame) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def _tree(spans: pd.DataFrame) -> str:
-    lines = dict(zip(spans["span_id"], _lines(spans), strict=True))
+def _format_tree(spans: pd.DataFrame) -> str:
+    lines = dict(zip(spans["span_id"], _list_cells(spans), strict=True))
     parents = dict(zip(spans["span_id"], spans["parent_span_id"], strict=True))
     starts = dict(zip(spans["span_id"], spans["time"].astype("int64"), strict=True))
     children: dict[str | None, list[str]] = {}
@@ -383,7 +384,7 @@ def _tree(spans: pd.DataFrame) -> str:
     return format_folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
 
 
-def _graph(spans: pd.DataFrame, minutes: float) -> str:
+def _format_graph(spans: pd.DataFrame, minutes: float) -> str:
     frame = spans[["service", "peer_service", "kind", "duration_ns"]].assign(failed=_is_failed(spans))
     frame[["service", "peer_service"]] = frame[["service", "peer_service"]].astype(object)
     rows: list[tuple[object, ...]] = []

@@ -134,7 +134,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             self._call_keys.add(key)
         answer = self._answer(name, arguments)
         self.counts[answer.status] += 1
-        return replace(answer, text=f"{_cut(answer)}\n[{rfc3339(self.clock.now_ns)}]")
+        return replace(answer, text=f"{_shorten(answer)}\n[{rfc3339(self.clock.now_ns)}]")
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return name, description and parameters (JSON Schema) of each tool."""
@@ -156,7 +156,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             values = {key: value for key, value in values.items() if value is not None or key not in optional}
             checked = tool.arguments.model_validate(values)
         except ValidationError as error:
-            return answer_invalid(_validation_text(name, error))
+            return answer_invalid(_describe_validation_error(name, error))
         except (ValueError, TypeError, RecursionError):
             return answer_invalid(f"the arguments of {name} are not JSON.")
         try:
@@ -193,7 +193,7 @@ def build_tool(function: Callable[..., ToolAnswer]) -> Tool:
     )
 
 
-def _cut(answer: ToolAnswer) -> str:
+def _shorten(answer: ToolAnswer) -> str:
     text = answer.text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "")
     if len(text) > LONGEST_ANSWER:
         omitted = len(text) - LONGEST_ANSWER
@@ -201,7 +201,7 @@ def _cut(answer: ToolAnswer) -> str:
     return text if answer.cursor is None else f"{text}\n# more: cursor {answer.cursor}"
 
 
-def _validation_text(name: str, error: ValidationError) -> str:
+def _describe_validation_error(name: str, error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     argument = ".".join(str(key)[:40] for key in first["loc"])
     return f"argument {printable(argument) or '?'} of {name}: {first['msg'].lower()}."

@@ -217,9 +217,9 @@ def _fill_traces(
         return
     rows = (calls["end"].to_numpy() - start_ns - 1) // step_ns
     for feature, amount in (("calls", 1.0), ("errors", calls["failed"].to_numpy()), ("latency_s", calls["seconds"])):
-        of_edge = {edge: position for (edge, name), position in positions.items() if name == feature}
-        mask[:, list(of_edge.values())] = True
-        targets = np.asarray(calls["edge"].map(of_edge).fillna(-1), dtype=np.int64)
+        edge_positions = {edge: position for (edge, name), position in positions.items() if name == feature}
+        mask[:, list(edge_positions.values())] = True
+        targets = np.asarray(calls["edge"].map(edge_positions).fillna(-1), dtype=np.int64)
         _add(values, rows, targets, np.asarray(amount, dtype=np.float64))
     latency = [position for (_, name), position in positions.items() if name == "latency_s"]
     count = values[:, [positions[edge, "calls"] for (edge, name) in positions if name == "latency_s"]]

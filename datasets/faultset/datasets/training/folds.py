@@ -139,8 +139,8 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     """Divide a dataset into folds; each is scored by models that learned from the others.
 
     Every episode is scored once, by a model that saw neither the episode nor its cluster. Clusters are assigned in the
-    order of the version, so that folds have similar numbers of episodes of each application, with and without faults,
-    and of targets of each fault.
+    order of the version, each to the fold with the fewest episodes of its application and fault, so that folds are
+    similar.
 
     Parameters
     ----------
@@ -151,39 +151,39 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     if repeat is not None:
         random.Random(repeat).shuffle(order)
     test_sets: list[list[FoldMember]] = [[] for _ in range(count)]
-    of_fault: Counter[Hashable] = Counter()
-    of_kind: Counter[Hashable] = Counter()
+    fault_counts: Counter[Hashable] = Counter()
+    kind_counts: Counter[Hashable] = Counter()
     for members in order:
         first = members[0]
         number = min(
             range(count),
             key=lambda n: (
-                of_fault[n, first.app, first.fault],
-                of_kind[n, first.app, first.faulty],
+                fault_counts[n, first.app, first.fault],
+                kind_counts[n, first.app, first.faulty],
                 len(test_sets[n]),
                 n,
             ),
         )
         test_sets[number] += members
-        of_fault[number, first.app, first.fault] += len(members)
-        of_kind[number, first.app, first.faulty] += len(members)
+        fault_counts[number, first.app, first.fault] += len(members)
+        kind_counts[number, first.app, first.faulty] += len(members)
     return _build_folds(test_sets, first=count * (repeat or 0))
 
 
 def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
     """Group episodes that share a problem; an episode with several faults merges their clusters."""
     clusters: dict[Hashable, list[FoldMember]] = {}
-    of_problem: dict[Hashable, Hashable] = {}
+    cluster_names: dict[Hashable, Hashable] = {}
     for truth in truths:
         keys = truth.problems or (truth.cluster,)
-        existing = list(dict.fromkeys(of_problem[key] for key in keys if key in of_problem))
+        existing = list(dict.fromkeys(cluster_names[key] for key in keys if key in cluster_names))
         name = existing[0] if existing else keys[0]
         members = clusters.setdefault(name, [])
         for other in existing[1:]:
             members += clusters.pop(other)
-            of_problem |= {key: name for key, owner in of_problem.items() if owner == other}
+            cluster_names |= {key: name for key, cluster in cluster_names.items() if cluster == other}
         members.append(truth)
-        of_problem |= dict.fromkeys(keys, name)
+        cluster_names |= dict.fromkeys(keys, name)
     return list(clusters.values())
 
 

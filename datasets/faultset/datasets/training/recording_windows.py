@@ -116,10 +116,10 @@ class RecordingWindows:
         starts = self._starts(stretch)
         count = max(1, round(BLOCK_S * SECOND_NS) // self._step_ns // self.stride)
         for first in range(0, len(starts), count):
-            of_block = starts[first : first + count]
-            start_ns = stretch.start_ns + of_block[0] * self._step_ns
-            end_ns = stretch.start_ns + (of_block[-1] + self.length) * self._step_ns
-            yield Stretch(stretch.recording, start_ns, end_ns), [start - of_block[0] for start in of_block]
+            block_starts = starts[first : first + count]
+            start_ns = stretch.start_ns + block_starts[0] * self._step_ns
+            end_ns = stretch.start_ns + (block_starts[-1] + self.length) * self._step_ns
+            yield Stretch(stretch.recording, start_ns, end_ns), [start - block_starts[0] for start in block_starts]
 
     def _batch(self, block: Stretch, features: StepFeatures, starts: npt.NDArray[Any]) -> WindowBatch:
         rows = starts[:, None] + np.arange(self.length)

@@ -1,6 +1,6 @@
 """Trajectory files in ATIF, and the rules that find the answer in one, since ATIF has no field for it.
 
-The rules in order: the answer body_match by faultset; the call in the step named by Stratus; the last call of a submit
+The rules in order: the answer written by faultset; the call in the step named by Stratus; the last call of a submit
 tool; the last non-empty solution that a shell command sent to `/submit`; the agent's last message. Agents that diagnose
 and then mitigate submit twice; the second submission is often empty, so empty solutions are skipped.
 """
@@ -32,6 +32,7 @@ _COMMANDS = {
 }
 _BODY = re.compile(r'"solution"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _DATA = ("-d", "--data", "--data-raw", "--data-binary", "--json")
+_WRITTEN = "written by faultset"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
     """Return the answer of a trajectory; None if there is none."""
     extra = (trajectory.extra or {}).get("faultset")
     if isinstance(extra, dict) and extra.get("answer") is not None:
-        return SubmittedAnswer(extra["answer"], "body_match by faultset")
+        return SubmittedAnswer(extra["answer"], _WRITTEN)
     steps = trajectory.agent_steps
     stratus = (trajectory.extra or {}).get("stratus")
     named = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
@@ -157,7 +158,7 @@ def _add_model_name(trajectory: Trajectory, options: ImportOptions) -> Trajector
 def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions) -> ReadAnswer | None:
     if submitted is None:
         return None
-    if submitted.rule == "body_match by faultset" and isinstance(submitted.value, dict):
+    if submitted.rule == _WRITTEN and isinstance(submitted.value, dict):
         return ReadAnswer(status="ok", answer=submitted.value)
     if task in _KNOWN_TASKS:
         return interpret_answer(task, submitted.value, options.candidates)

@@ -106,7 +106,7 @@ def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> li
 
 
 def get_data_suffix(file: Path) -> str:
-    """Return the suffix of a file, without that of gzip.
+    """Return the suffix of a file, ignoring `.gz`.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Read archives of OpenRCA runs, and reconstruct the true causes of each query.
 
-A row contains one complete cause, even if its query asks for several, and the criteria that passed and failed, as
-values without field names. The other causes are taken from rows close in time, such that the requested values of all
-causes equal the criteria exactly.
+A row contains one complete cause, even if its query asks for several. It also contains the criteria that passed and
+failed, as values without field names. The other causes are taken from rows close in time, so that the requested values
+of all causes are exactly the criteria.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The tools of an episode for agents: with a submission, in Inspect, over MCP, as AIOpsLab's actions, or live."""
+"""Offer an episode's tools to agents: in Inspect, over MCP, through AIOpsLab's actions, or on a live system."""

@@ -18,7 +18,7 @@ from faultset.agents.runs.record import AGENT, CANDIDATES
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
 _LEAST_ERROR_SHARE = 1.0
-"""A called service is blamed from this percentage of failed calls upwards."""
+"""Smallest percentage of failed calls for which the called service is blamed."""
 _CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
 
 

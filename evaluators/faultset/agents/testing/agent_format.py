@@ -28,7 +28,7 @@ def check_agent_format(name: str, sample: Path | str) -> None:
     3. An import writes valid ATIF v1.7 files with the hashes in the table, is repeatable, and can be scored.
     4. A failed import leaves nothing behind.
     5. With random changes in a file, an import succeeds or fails with one sentence. The environment variable
-       `FAULTSET_MUTATIONS` sets the number of changes, or which to try: `2000-3000`.
+       `FAULTSET_MUTATIONS` sets the number of changes, or their seeds: `2000-3000`.
 
     Parameters
     ----------

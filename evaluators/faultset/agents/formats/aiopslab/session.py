@@ -248,7 +248,7 @@ class AIOpsLabSessions:
         grammar = choose_grammar(session.start_time or 0.0)
         trajectory = _build_trajectory(session, grammar, options)
         task = task_of(problem_id)
-        answer, as_source = _find_answer(session, grammar, task, options)
+        answer, source_reading = _find_answer(session, grammar, task, options)
         run = build_run(
             self.name,
             trajectory,
@@ -262,7 +262,7 @@ class AIOpsLabSessions:
             **_estimated_tokens(session),
         )
         label = label_of(problem_id)
-        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=_build_truth(session, label, as_source))]
+        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=_build_truth(session, label, source_reading))]
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Score an answer as AIOpsLab does, by its current labels."""
@@ -336,10 +336,10 @@ def _find_answer(
         if not isinstance(call, ActionCall):
             return ReadAnswer(status="unparsed", reason=f"the submission cannot be read: {call.reason}"), None
         values = read_submission(call)
-        as_source = jsonable(call.args[0]) if call.args else []
+        source_reading = jsonable(call.args[0]) if call.args else []
         if not values and task != "mitigation":
-            return ReadAnswer(status="invalid", reason="a submission without an answer"), as_source
-        return interpret_answer(task, values[0] if values else None, options.candidates), as_source
+            return ReadAnswer(status="invalid", reason="a submission without an answer"), source_reading
+        return interpret_answer(task, values[0] if values else None, options.candidates), source_reading
     return None, None
 
 
@@ -355,7 +355,7 @@ def _estimated_tokens(session: _Session) -> dict[str, Any]:
     return {**tokens, "cached_tokens": None, "tokens_source": source}
 
 
-def _build_truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> RunTruth:
+def _build_truth(session: _Session, label: ProblemLabel | None, source_reading: Any) -> RunTruth:
     results = session.results
     success = results.get("success")
     if "Detection Accuracy" in results:
@@ -368,7 +368,7 @@ def _build_truth(session: _Session, label: ProblemLabel | None, as_source: Any) 
         truth_json=canonical_json(build_truth(label)) if label else None,
         recorded_success=success if isinstance(success, bool) else None,
         recorded_value=float(value) / 100 if valid and value is not None else None,
-        recorded_json=canonical_json(jsonable({**results, "answer_read_by_source": as_source})),
+        recorded_json=canonical_json(jsonable({**results, "answer_read_by_source": source_reading})),
     )
 
 
