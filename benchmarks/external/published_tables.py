@@ -1,6 +1,6 @@
 """Compare published results on a suite with others' reproductions and with our own run.
 
-    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--baselines NAMES] [--out DIR] [--workers N]
+    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--baselines NAMES] [--input FILE] [--out DIR]
 
 Without SYSTEM=PATH it prints the published numbers only. PATH is a dataset, or the suite's downloaded folder or
 archive, which is imported. Each is evaluated with the true onset. Failures and empty answers count as misses; the last
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("suite", choices=suites)
     parser.add_argument("systems", nargs="*", metavar="SYSTEM=PATH")
     parser.add_argument("--baselines", default=BASELINES)
+    parser.add_argument("--input", metavar="FILE", help="file to read if a case has several with the same telemetry")
     parser.add_argument("--out", type=Path, help="folder for datasets and results; a temporary one by default")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -98,7 +99,7 @@ def evaluate_system(suite: str, path: Path, out: Path, options: argparse.Namespa
         if suite not in IMPORTERS:
             raise SystemExit(f"{suite} has no importer; give a dataset instead of {path}")
         folder = out / "dataset"
-        import_dataset(IMPORTERS[suite], path, folder, workers=options.workers)
+        import_dataset(IMPORTERS[suite], path, folder, workers=options.workers, input_file=options.input)
     arguments = ["--tasks", "localization", "--protocol", "oracle", "--thresholds", "reference"]
     arguments += ["--baselines", options.baselines, "--out", str(out / "results"), "--workers", str(options.workers)]
     evaluate.main([str(folder), *arguments], standalone_mode=False)
@@ -111,7 +112,7 @@ def describe_run(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
     truths = list({row.truth.episode: row.truth for row in rows}.values())
     healthy_s = median((t.reference_end_ns - t.view_start_ns) / SECOND_NS for t in truths)
     after_s = median((t.view_end_ns - (t.onset_ns or t.reference_end_ns)) / SECOND_NS for t in truths)
-    inputs = dataset.provenance.get("inputs") or {}
+    inputs = dataset.provenance.get("import", {}).get("inputs")
     files = f"; input {json.dumps(inputs)}" if inputs else ""
     candidates = median(len(t.candidates) for t in truths)
     chance = sum(1 / len(t.candidates) for t in truths) / len(truths)

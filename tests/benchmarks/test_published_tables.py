@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -78,21 +79,37 @@ def test_our_rows_count_failures_and_show_the_number_without_them(script: Module
     assert lines["most-restarts"].endswith(f"no answer; {len(rows) // 2} of {len(rows) // 2} without an answer |")
 
 
-def test_a_downloaded_folder_is_imported_evaluated_and_described(
+@pytest.fixture
+def run_script(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Return a function that evaluates a system of a suite and returns its section of the output."""
+
+    def run(suite: str, system: str, path: Path, *options: str) -> str:
+        shared = ["--baselines", "max-z,random", "--workers", "1", "--out", str(tmp_path / suite)]
+        monkeypatch.setattr(sys, "argv", ["published_tables.py", suite, f"{system}={path}", *shared, *options])
+        script.main()
+        return capsys.readouterr().out.partition(f"## {suite}, {system}\n")[2].partition("\n## ")[0]
+
+    return run
+
+
+def test_a_downloaded_folder_is_imported_evaluated_and_described(
+    run_script: Callable[..., str], tmp_path: Path
 ) -> None:
     scenario = petshop.write_scenario(tmp_path / "dataset", "low_traffic")
     petshop.write_issue(scenario, "train/issue_0")
     rcaeval.zenodo_case(tmp_path / "RE2")
-    shared = ["--baselines", "max-z,random", "--workers", "1"]
     for suite, system, path in (
         ("petshop", "low_traffic", tmp_path / "dataset"),
         ("rcaeval", "RE2-OB", tmp_path / "RE2"),
     ):
-        out = ["--out", str(tmp_path / suite)]
-        monkeypatch.setattr(sys, "argv", ["published_tables.py", suite, f"{system}={path}", *shared, *out])
-        script.main()
-        text = capsys.readouterr().out.partition(f"## {suite}, {system}\n")[2].partition("\n## ")[0]
+        text = run_script(suite, system, path)
         assert "Ours: 1 faults, " in text
         assert "| `random` | ours |" in text
         assert "| BARO | reproduced |" in text
+
+
+def test_the_header_names_the_input_that_the_user_chose(run_script: Callable[..., str], tmp_path: Path) -> None:
+    rcaeval.two_inputs(tmp_path / "RE1")
+    assert '; input {"data.csv": 1}.' in run_script("rcaeval", "RE1-SS", tmp_path / "RE1", "--input", "data.csv")
