@@ -1,6 +1,6 @@
 """Compare published results on a suite with others' reproductions and with our own run.
 
-    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--baselines NAMES] [--input FILE] [--out DIR]
+    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--input FILE] [--out DIR]
 
 Without SYSTEM=PATH it prints the published numbers only. PATH is a dataset, or the suite's downloaded folder or
 archive, which is imported. Each is evaluated with the true onset. Failures and empty answers count as misses; the last
