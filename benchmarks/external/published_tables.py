@@ -85,12 +85,14 @@ def main() -> None:
             ours: list[ResultRow] = []
             head = ""
             if system in paths:
-                dataset, ours = evaluate_system(options.suite, Path(paths[system]), out / system, options)
+                dataset, ours = evaluate_system(options.suite, system, Path(paths[system]), out / system, options)
                 head = describe_run(dataset, ours)
             print(f"## {options.suite}, {system}\n\n{head}{system_table(numbers, ours)}\n")
 
 
-def evaluate_system(suite: str, path: Path, out: Path, options: argparse.Namespace) -> tuple[Dataset, list[ResultRow]]:
+def evaluate_system(
+    suite: str, system: str, path: Path, out: Path, options: argparse.Namespace
+) -> tuple[Dataset, list[ResultRow]]:
     """Import PATH unless it is a dataset, evaluate it, and return the dataset and its rows."""
     from faultset.evaluators.cli.evaluate import evaluate
 
@@ -103,8 +105,22 @@ def evaluate_system(suite: str, path: Path, out: Path, options: argparse.Namespa
     arguments = ["--tasks", "localization", "--protocol", "oracle", "--thresholds", "reference"]
     arguments += ["--baselines", options.baselines, "--out", str(out / "results"), "--workers", str(options.workers)]
     evaluate.main([str(folder), *arguments], standalone_mode=False)
+    dataset = open_dataset(folder)
     rows = read_rows(out / "results" / "results.parquet")
-    return open_dataset(folder), [row for row in rows if row.task == "localization" and row.truth.faulty]
+    faulty = [row for row in rows if row.task == "localization" and row.truth.faulty]
+    return dataset, select_issues(dataset, faulty, system) if suite == "petshop" else faulty
+
+
+def select_issues(dataset: Dataset, rows: Sequence[ResultRow], system: str) -> list[ResultRow]:
+    """Return the rows of a PetShop scenario; with a metric after its name, those of its alarms."""
+    scenario, _, metric = system.partition(" ")
+    labels = {episode: dataset.label(episode) for episode in {row.truth.episode for row in rows}}
+    chosen = {
+        episode
+        for episode, label in labels.items()
+        if str(label.workload["name"]).startswith(scenario) and label.parameters["alarm"]["metric"].startswith(metric)
+    }
+    return [row for row in rows if row.truth.episode in chosen]
 
 
 def describe_run(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
@@ -136,7 +152,7 @@ def system_table(numbers: Sequence[PublishedNumber], ours: Sequence[ResultRow]) 
     scored = {name: [_score(row) for row in rows] for name, rows in answers.items()}
     for name in sorted(scored, key=lambda name: (-_mean(scored[name], "AC@1"), name)):
         answered = [score for score in scored[name] if score.blocks]
-        means = [_format(_mean(scored[name], metric)) if metric in METRICS else "" for metric in metrics]
+        means = [_format(_mean(scored[name], metric)) if metric in METRICS else "not comparable" for metric in metrics]
         without = f"AC@1 without failures {_format(_mean(answered, 'AC@1'))}" if answered else "no answer"
         if len(answered) < len(scored[name]):
             without += f"; {len(scored[name]) - len(answered)} of {len(scored[name])} without an answer"
