@@ -137,7 +137,6 @@ def list_records(table: Table, evaluation: Evaluation, dataset: str) -> list[Tra
         figure = metric.title
         values = {entry.baseline: entry.metrics[metric.name].value for entry in table.entries}
         bound = best.metrics[metric.name].low
-    controls = [values[e.baseline] for e in table.entries if e.kind == "control" and not math.isnan(values[e.baseline])]
     return [
         TrackRecord(
             baseline=entry.baseline,
@@ -145,8 +144,8 @@ def list_records(table: Table, evaluation: Evaluation, dataset: str) -> list[Tra
             dataset=dataset,
             figure=figure,
             value=values[entry.baseline],
-            near_best=values[entry.baseline] >= bound,
-            above_controls=entry.kind != "control" and values[entry.baseline] > max(controls, default=0.0),
+            near_best=table.strongest_control is not None and values[entry.baseline] >= bound,
+            beats_control=entry.beats_control,
         )
         for entry in table.entries
         if not math.isnan(values[entry.baseline])

@@ -1,6 +1,6 @@
 """Compare published results on a suite with others' reproductions and with our own run.
 
-    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--baselines NAMES] [--out DIR] [--workers N]
+    python benchmarks/external/published_tables.py SUITE [SYSTEM=PATH ...] [--input FILE] [--out DIR]
 
 Without SYSTEM=PATH it prints the published numbers only. PATH is a dataset, or the suite's downloaded folder or
 archive, which is imported. Each is evaluated with the true onset. Failures and empty answers count as misses; the last
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("suite", choices=suites)
     parser.add_argument("systems", nargs="*", metavar="SYSTEM=PATH")
     parser.add_argument("--baselines", default=BASELINES)
+    parser.add_argument("--input", metavar="FILE", help="file to read if a case has several with the same telemetry")
     parser.add_argument("--out", type=Path, help="folder for datasets and results; a temporary one by default")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -84,12 +85,14 @@ def main() -> None:
             ours: list[ResultRow] = []
             head = ""
             if system in paths:
-                dataset, ours = evaluate_system(options.suite, Path(paths[system]), out / system, options)
+                dataset, ours = evaluate_system(options.suite, system, Path(paths[system]), out / system, options)
                 head = describe_run(dataset, ours)
             print(f"## {options.suite}, {system}\n\n{head}{system_table(numbers, ours)}\n")
 
 
-def evaluate_system(suite: str, path: Path, out: Path, options: argparse.Namespace) -> tuple[Dataset, list[ResultRow]]:
+def evaluate_system(
+    suite: str, system: str, path: Path, out: Path, options: argparse.Namespace
+) -> tuple[Dataset, list[ResultRow]]:
     """Import PATH unless it is a dataset, evaluate it, and return the dataset and its rows."""
     from faultset.evaluators.cli.evaluate import evaluate
 
@@ -98,12 +101,26 @@ def evaluate_system(suite: str, path: Path, out: Path, options: argparse.Namespa
         if suite not in IMPORTERS:
             raise SystemExit(f"{suite} has no importer; give a dataset instead of {path}")
         folder = out / "dataset"
-        import_dataset(IMPORTERS[suite], path, folder, workers=options.workers)
+        import_dataset(IMPORTERS[suite], path, folder, workers=options.workers, input_file=options.input)
     arguments = ["--tasks", "localization", "--protocol", "oracle", "--thresholds", "reference"]
     arguments += ["--baselines", options.baselines, "--out", str(out / "results"), "--workers", str(options.workers)]
     evaluate.main([str(folder), *arguments], standalone_mode=False)
+    dataset = open_dataset(folder)
     rows = read_rows(out / "results" / "results.parquet")
-    return open_dataset(folder), [row for row in rows if row.task == "localization" and row.truth.faulty]
+    faulty = [row for row in rows if row.task == "localization" and row.truth.faulty]
+    return dataset, select_issues(dataset, faulty, system) if suite == "petshop" else faulty
+
+
+def select_issues(dataset: Dataset, rows: Sequence[ResultRow], system: str) -> list[ResultRow]:
+    """Return the rows of a PetShop scenario; with a metric after its name, those of its alarms."""
+    scenario, _, metric = system.partition(" ")
+    labels = {episode: dataset.label(episode) for episode in {row.truth.episode for row in rows}}
+    chosen = {
+        episode
+        for episode, label in labels.items()
+        if str(label.workload["name"]).startswith(scenario) and label.parameters["alarm"]["metric"].startswith(metric)
+    }
+    return [row for row in rows if row.truth.episode in chosen]
 
 
 def describe_run(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
@@ -111,7 +128,7 @@ def describe_run(dataset: Dataset, rows: Sequence[ResultRow]) -> str:
     truths = list({row.truth.episode: row.truth for row in rows}.values())
     healthy_s = median((t.reference_end_ns - t.view_start_ns) / SECOND_NS for t in truths)
     after_s = median((t.view_end_ns - (t.onset_ns or t.reference_end_ns)) / SECOND_NS for t in truths)
-    inputs = dataset.provenance.get("inputs") or {}
+    inputs = dataset.provenance.get("import", {}).get("inputs")
     files = f"; input {json.dumps(inputs)}" if inputs else ""
     candidates = median(len(t.candidates) for t in truths)
     chance = sum(1 / len(t.candidates) for t in truths) / len(truths)
@@ -135,7 +152,7 @@ def system_table(numbers: Sequence[PublishedNumber], ours: Sequence[ResultRow]) 
     scored = {name: [_score(row) for row in rows] for name, rows in answers.items()}
     for name in sorted(scored, key=lambda name: (-_mean(scored[name], "AC@1"), name)):
         answered = [score for score in scored[name] if score.blocks]
-        means = [_format(_mean(scored[name], metric)) if metric in METRICS else "" for metric in metrics]
+        means = [_format(_mean(scored[name], metric)) if metric in METRICS else "not comparable" for metric in metrics]
         without = f"AC@1 without failures {_format(_mean(answered, 'AC@1'))}" if answered else "no answer"
         if len(answered) < len(scored[name]):
             without += f"; {len(scored[name]) - len(answered)} of {len(scored[name])} without an answer"

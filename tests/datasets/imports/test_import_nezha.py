@@ -100,8 +100,11 @@ def write_metrics(folder: Path, *, late_s: int = 0) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two faults: one that shows a minute before it is said to be injected, one whose sign never comes."""
-    root = tmp_path / "nezha"
+    return write_day(tmp_path / "nezha")
+
+
+def write_day(root: Path) -> Path:
+    """Write two faults: one that shows a minute before it is said to be injected, one whose sign never comes."""
     rca, construct = root / "rca_data" / DAY, root / "construct_data" / DAY
     write_minute(construct, "08_47", [request("fa", "08:46:20"), request("fb", "08:46:50")])
     again = request("b", "08:51:00", broken=True)

@@ -19,11 +19,18 @@ def test_records_name_installed_methods_of_the_task_and_figures_of_the_leaderboa
             is_control = specs[name].kind == "control"
             assert specs[name].task == record.task
             assert -1 <= record.value <= 1
-            assert not (record.above_controls and is_control)
+            assert not (record.beats_control and is_control)
             # the page compares detectors with random alarms, but not detectors that are controls
             figure = f"| {record.value:+.2f} " if record.task == "detection" else f"| {record.value:.2f} ["
             shown = [line for line in lines if f"| {name} |" in line]
             assert any(figure in line for line in shown) or (shown and is_control and record.task == "detection"), name
+            tested = [line for line in shown if figure in line and "(given alarm_location)" not in line]
+            assert record.beats_control == any("beats it" in line for line in tested), name
+
+
+def test_a_result_in_a_table_without_a_control_has_no_remark() -> None:
+    (record,) = read_track_records()["combined-evidence-at-alarm"]
+    assert (record.near_best, record.beats_control) == (False, False)
 
 
 def test_new_records_of_a_dataset_replace_the_old_ones_and_keep_those_of_others(tmp_path: Path) -> None:
@@ -36,4 +43,4 @@ def test_new_records_of_a_dataset_replace_the_old_ones_and_keep_those_of_others(
     assert len(lines) == 1 + everything + 1
     replace_track_records(path, "core-2", [old])
     assert len(path.read_text("utf-8").splitlines()) == 2
-    assert str(replace(old, value=0.256, near_best=True, above_controls=True)) == "0.26 (best, above controls)"
+    assert str(replace(old, value=0.256, near_best=True, beats_control=True)) == "0.26 (best, beats the control)"

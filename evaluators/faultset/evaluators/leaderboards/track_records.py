@@ -26,12 +26,13 @@ class TrackRecord:
     """Name of the metric."""
     value: float
     near_best: bool
-    """Whether the value lies in the 95 % interval of the best method."""
-    above_controls: bool
-    """Whether the value is above that of every control; false for controls."""
+    """Whether the value lies in the 95 % interval of the best method; false in tables without a control."""
+    beats_control: bool
+    """Whether the paired test finds it significantly above the strongest control (Holm)."""
 
     def __str__(self) -> str:
-        remarks = [text for text, holds in (("best", self.near_best), ("above controls", self.above_controls)) if holds]
+        flags = (("best", self.near_best), ("beats the control", self.beats_control))
+        remarks = [text for text, holds in flags if holds]
         return " ".join([f"{self.value:.2f}", *([f"({', '.join(remarks)})"] if remarks else [])])
 
 
@@ -48,7 +49,7 @@ def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
             figure=row["figure"],
             value=float(row["value"]),
             near_best=row["near_best"] == "yes",
-            above_controls=row["above_controls"] == "yes",
+            beats_control=row["beats_control"] == "yes",
         )
         records.setdefault(record.baseline, []).append(record)
     return records
@@ -65,5 +66,5 @@ def replace_track_records(path: Path, dataset: str, records: Sequence[TrackRecor
         writer.writeheader()
         for record in lines:
             row = asdict(record)
-            flags = {name: "yes" if row[name] else "" for name in ("near_best", "above_controls")}
+            flags = {name: "yes" if row[name] else "" for name in ("near_best", "beats_control")}
             writer.writerow(row | flags | {"value": f"{record.value:.4g}"})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +60,26 @@ def test_scores_are_scaled_distances_from_the_median_forecasts(tmp_path: Path) -
     assert len(scores) == 60 - CONTEXT
     assert scores[jump] > 2 * scores[:jump].max()
     assert scores[jump] == pytest.approx(np.linalg.norm((faulty[40] - expected) / detector.model_), rel=1e-4)
+
+
+class Pipeline:
+    """Forecasts the last value, with the input check and the result of Chronos-Bolt or Chronos-2."""
+
+    def __init__(self, *, returns_list: bool) -> None:
+        self.returns_list = returns_list
+
+    def predict_quantiles(self, inputs: Any, *, prediction_length: int, quantile_levels: list[float]) -> Any:
+        if isinstance(inputs, np.ndarray) and self.returns_list and inputs.ndim != 3:
+            raise ValueError("When the input is a tensor, it must be 3-dimensional")
+        forecasts = [np.full((1, prediction_length, len(quantile_levels)), window[-1]) for window in inputs]
+        return (forecasts if self.returns_list else np.concatenate(forecasts)), None
+
+
+@pytest.mark.parametrize("returns_list", [False, True], ids=["Chronos-Bolt", "Chronos-2"])
+def test_both_families_forecast_each_window(returns_list: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(tensor=np.array, float32=np.float32))
+    windows = np.arange(6.0).reshape(3, 2)
+    assert forecast_next(Pipeline(returns_list=returns_list), windows).tolist() == [1.0, 3.0, 5.0]
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from faultset.baselines.methods.localization.anomaly_chains import (
     follow_chains,
 )
 from faultset.baselines.traces.call_edges import read_call_edges
-from tests.baselines.conversations import SECOND, START, conversation, linked, spoken
+from tests.baselines.conversations import SECOND, START, conversation, linked, span, spoken
 
 PAIRS = [("front", "cart"), ("cart", "db"), ("front", "ads"), ("db", "front")]
 ALIKE = np.ones((4, 4))
@@ -72,6 +72,25 @@ def test_visits_are_those_of_a_simulated_walk() -> None:
 def test_the_last_service_of_a_slow_chain_is_ranked(method) -> None:
     ranking = method().localize(spoken(spans=linked(conversation(slow_from=30))), START + 31 * SECOND)
     assert "db" in ranking.ordered[: 1 if method is MicroHECL else 2]
+
+
+def test_scores_of_two_calls_that_move_alike_are_those_by_hand() -> None:
+    rows = []
+    for second in range(40):
+        db = 5.0 + second % 2 + (400.0 if second >= 30 else 0.0)
+        rows += [
+            span(second + 0.1, "front", "server", db + 30),
+            span(second + 0.2, "front", "client", db + 11, "cart"),
+            span(second + 0.3, "cart", "server", db + 10),
+            span(second + 0.4, "cart", "client", db, "db"),
+        ]
+    view = spoken(spans=linked(rows))
+    assert MicroHECL().localize(view, START + 31 * SECOND).scores == pytest.approx({"db": 1.0})
+    # The call of db has similarity 1 to the call before it, so it leads to db with 0.6, to cart with 0.4 and back with
+    # 0.2. The first call only leads to it. Both services are left with 1/6, so visits are as 3 to 2.
+    scores = MicroDig().localize(view, START + 31 * SECOND).scores
+    assert scores["db"] / scores["cart"] == pytest.approx(1.5)
+    assert scores.get("front", 0.0) == 0.0
 
 
 def test_without_an_anomalous_call_one_names_the_front_end_and_the_other_nobody() -> None:

@@ -14,6 +14,17 @@ def test_the_additive_score_grows_with_the_sum_of_both_deviations() -> None:
     assert scores == pytest.approx([7 - np.log(8), 6.9 - np.log(7.9), 6 - np.log(7)])
 
 
+def test_scores_of_an_episode_are_those_by_hand(world: World) -> None:
+    # Every series is 4, 6, 4, ... so its mean is 5 and its spread 1. One peak is 12 and another 8.
+    series = {name: np.where(np.arange(120) % 2, 6.0, 4.0) for name in healthy_series()}
+    series["user", "delay"][75] += 6.0
+    series["user", "work"][75] += 2.0
+    view = world(series)
+    scores = PRISM().localize(view, view.window[0] + 72 * SECOND).scores
+    assert scores["user"] == pytest.approx(7 + 3 - np.log(1 + 7 + 3), rel=0.02)
+    assert scores["db"] == pytest.approx(1 + 1 - np.log(1 + 1 + 1), rel=0.02)
+
+
 def test_a_service_that_only_shows_symptoms_ranks_behind_one_that_deviates_inside_as_well(world: World) -> None:
     series = healthy_series()
     late = np.arange(120) >= 70

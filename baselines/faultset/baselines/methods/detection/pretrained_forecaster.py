@@ -102,9 +102,10 @@ def forecast_next(model: Any, windows: Matrix) -> Matrix:
     """Return the median forecast [n] of the step after each window [n, steps]."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    forecasts = []
+    forecasts: list[float] = []
     for start in range(0, len(windows), _BATCH):
-        batch = torch.tensor(windows[start : start + _BATCH], dtype=torch.float32)
+        # Chronos-2 refuses a matrix, and returns a list of tensors instead of one
+        batch = [torch.tensor(window, dtype=torch.float32) for window in windows[start : start + _BATCH]]
         quantiles, _ = model.predict_quantiles(batch, prediction_length=1, quantile_levels=[0.5])
-        forecasts.append(quantiles.numpy().reshape(-1))
-    return np.concatenate(forecasts).astype(float)
+        forecasts += [float(forecast.reshape(-1)[0]) for forecast in quantiles]
+    return np.array(forecasts)
