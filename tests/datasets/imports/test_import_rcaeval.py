@@ -227,7 +227,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f"counts {unit}" in issue.problem for issue in examine(source).data_issues)
+        assert any(f" is in {unit}." in issue.problem for issue in examine(source).data_issues)
 
 
 SPAN_HEADER = (
