@@ -162,7 +162,7 @@ def test_it_keeps_what_importers_promise(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"instance": "redis-cart-0"}, "redis-cart, at fault, has no metrics"),
+        ({"instance": "redis-cart-0"}, "the faulty redis-cart has no metrics"),
         ({"end_time": "2025-06-06T01:00:00Z"}, "end after its start"),
         ({"start_time": "yesterday"}, "line 1 of .* is not a fault"),
     ],

@@ -262,7 +262,7 @@ def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
 
     assert len(view.logs()) == 0
     assert len(view.metrics()) == 5
-    assert any("There are no files of log" in issue.problem for issue in examine(tmp_path).data_issues)
+    assert any("There are no log files" in issue.problem for issue in examine(tmp_path).data_issues)
 
 
 def test_log_values_with_line_breaks_stay_whole(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
     write_issue(root / "low_traffic", "train/issue_1", node="Nobody")
 
-    with pytest.raises(DataError, match="low_traffic/train/issue_1 names the root cause Nobody"):
+    with pytest.raises(DataError, match="the root cause Nobody of low_traffic/train/issue_1 must"):
         imported(root, tmp_path / "out")
 
 

@@ -201,7 +201,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("metrics.csv has raw names" in issue.problem for issue in examine(source).data_issues)
+    assert any("metrics.csv has raw metric names" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -227,7 +227,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f"counts {unit}" in issue.problem for issue in examine(source).data_issues)
+        assert any(f" is in {unit}." in issue.problem for issue in examine(source).data_issues)
 
 
 SPAN_HEADER = (

@@ -318,8 +318,8 @@ def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
         file = source / "RE2-OB" / "s0_cpu" / str(number) / "simple_metrics.csv"
         lines = file.read_text().splitlines(keepends=True)
         file.write_text("".join(lines[:11] + lines[23:]))
-    (issue,) = [issue for issue in examine(source).data_issues if "No series" in issue.problem]
-    assert issue.problem == "No series of metrics has a sample for 13 s, 9 s after the start of the view."
+    (issue,) = [issue for issue in examine(source).data_issues if "No metric series" in issue.problem]
+    assert issue.problem == "No metric series has a sample for 13 s, 9 s after the start of the view."
     assert issue.location == "RE2-OB/s0_cpu/0 and 1 more"
 
 

@@ -1,7 +1,7 @@
 """Export a dataset into a folder that appears only when it is complete.
 
-The export first estimates its size. For layouts that cannot compute it, one episode of each application is written as a
-trial.
+The size of an export is estimated first. If the layout cannot compute it, one episode of each application is written as
+a trial.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class ExportResult:
     recordings: int
     """Number of written recordings."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Episode or recording to the reason why the layout does not support it."""
+    """Episode or recording -> reason why the layout does not support it."""
     opening: str = ""
-    """How to open the export; empty if the layout does not say."""
+    """Command that opens the export; empty if the layout has none."""
 
 
 class ExportLayout:
@@ -85,7 +85,7 @@ class ExportLayout:
     Attributes
     ----------
     opening
-        How to open the export, with `{out}` for its folder.
+        Command that opens the export, with `{out}` for its folder; may be empty.
     """
 
     opening = ""
@@ -160,11 +160,11 @@ def export_dataset(
     out
         Target folder; must not exist or must be empty.
     version
-        The newest by default.
+        Name of the version; the newest by default.
     progress
         Called with the number of finished episodes and of all episodes.
     max_bytes
-        Refuse an export that is expected to be larger; None for no limit.
+        Maximum expected size; a larger export is refused. None for no limit.
     announce
         Called with the plan before anything is written.
 

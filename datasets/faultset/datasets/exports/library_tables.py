@@ -151,7 +151,7 @@ def _data_type(kind: pa.DataType) -> str | None:
 
 
 class HuggingFaceExport(TablesBySplit):
-    """A configuration per table with the subsets of the split `by-episode`, and the dataset's card."""
+    """The card of the dataset with a configuration per table; its splits are the subsets of `by-episode`."""
 
     def finish(self) -> None:
         """Write the card with configurations and files in its front matter."""
@@ -202,8 +202,8 @@ class DuckDBExport(ExportLayout):
         """Write the script."""
         views = []
         for table, paths in sorted(self._files.items()):
-            listed = ",\n  ".join(_quote(path) for path in paths)
-            files = f"read_parquet([\n  {listed}\n])"
+            names = ",\n  ".join(_quote(path) for path in paths)
+            files = f"read_parquet([\n  {names}\n])"
             views.append(f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM {files};\n')
         (self.folder / "views.sql").write_text("\n".join(views), encoding="utf-8")
 

@@ -23,7 +23,7 @@ class OpenMetricsExport(ExportLayout):
     """
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without metrics."""
+        """Return a reason if the episode has no metrics."""
         if not self.dataset.files[episode].get(table_file("metrics")):
             return "OpenMetrics needs metrics, but the episode has none"
         return None
@@ -35,7 +35,7 @@ class OpenMetricsExport(ExportLayout):
 
 
 def openmetrics_text(metrics: pa.Table) -> str:
-    """Return the samples of a metrics table as OpenMetrics text; of several at one time, the first is used."""
+    """Return the samples of a metrics table as OpenMetrics text; repeated times of a series are dropped."""
     columns = {name: metrics[name].cast(pa.string()).fill_null("").to_pandas() for name in ("metric", "kind", *_KEYS)}
     frame = pd.DataFrame(columns)
     frame["time"] = metrics["time"].cast(pa.int64()).to_numpy()
@@ -59,7 +59,7 @@ def openmetrics_text(metrics: pa.Table) -> str:
 
 
 def _head_lines(metric: str, kind: str) -> list[str]:
-    """Return type and help of a metric; the help has our kind, which a re-import reads."""
+    """Return the lines with type and help of a metric; the help names our kind, which a re-import reads."""
     family = metric.removesuffix("_total") if kind == "counter" else metric
     declared = "counter" if family != metric else "gauge" if kind == "gauge" else "unknown"
     return [f"# HELP {family} {KIND_MARK}{kind}", f"# TYPE {family} {declared}"]

@@ -30,18 +30,18 @@ from faultset.datasets.views import EpisodeView
 _SCOPE = {"name": "faultset"}
 _REQUEST_ROWS = 1_000
 _FILES = {name: name for name in TABLES} | {"spans": "traces"}
-"""Table to the name of its file."""
+"""Table -> name of its file."""
 
 
 class OTLPExport(ExportLayout):
     """`<episode>/metrics.jsonl`, `traces.jsonl` and `logs.jsonl`; events, objects and requests as log records.
 
     Parts of histograms are separate sums, because a recording may lack buckets that a histogram requires. The metadata
-    of a metric contain its kind, and its role if it is not in the built-in catalogue.
+    of a metric contain its kind, and its role if the metric is not in the built-in catalogue.
     """
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without telemetry."""
+        """Return a reason if the episode has no telemetry."""
         files = self.dataset.files[episode]
         rows = [files[table_file(table)].rows for table in _FILES if table_file(table) in files]
         return None if any(rows) else "OTLP needs telemetry, but the episode has none"
@@ -77,7 +77,7 @@ def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield rows of a service and pod, in the order of time, with the attributes of their resource."""
+    """Yield a resource and its rows in order of time, for each service and pod."""
     content = read_table(view, table, TABLES[table].names)
     for name in content.column_names:
         if name == time_column(table) or name == "sent":
@@ -115,7 +115,7 @@ def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> It
 
 
 def _role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] | None:
-    """Return the role that an episode declares for a metric, with its exact name."""
+    """Return the catalogue row that an episode declares for a metric, or None."""
     family = metric.rpartition("_")[0] if metric.endswith(("_bucket", "_sum", "_count")) else metric
     row = roles.get(metric) or roles.get(family)
     if row is not None:
@@ -151,7 +151,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a Kubernetes event in the form of OpenTelemetry's receiver of events."""
+    """Return a Kubernetes event as OpenTelemetry's event receiver writes it."""
     facts = {
         "k8s.event.reason": row["reason"],
         "k8s.event.count": row["count"],
@@ -169,7 +169,7 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _other(row: dict[str, Any], table: str) -> dict[str, Any]:
-    """Return a row of a table without a convention of OpenTelemetry."""
+    """Return a row of a table for which OpenTelemetry has no convention."""
     time = time_column(table)
     facts = {name: value for name, value in row.items() if name not in (time, "service", "episode")}
     attributes = {EVENT_NAME: OUR_EVENTS + table} | {OUR_FIELDS + name: value for name, value in facts.items()}

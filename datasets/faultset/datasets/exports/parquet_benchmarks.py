@@ -37,7 +37,7 @@ class RCAEvalExport(ExportLayout):
         self._index: list[dict[str, Any]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return why an episode without a fault or without a single target is unsupported."""
+        """Return a reason if the episode has no fault, or not exactly one target."""
         label = self.dataset.label(episode)
         if label.fault is None:
             return "RCAEval needs a fault, but the episode has none"
@@ -150,7 +150,7 @@ class RCABenchExport(ExportLayout):
         self._meta.mkdir(parents=True)
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse an episode without a fault."""
+        """Return a reason if the episode has no fault."""
         fault = self.dataset.label(episode).fault
         return "rcabench needs a fault, but the episode has none" if fault is None else None
 

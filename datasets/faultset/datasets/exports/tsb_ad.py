@@ -26,10 +26,10 @@ Ints = npt.NDArray[np.int64]
 class TSBADExport(RecordingLayout):
     """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`.
 
-    The training steps of an episode are its reference. Those of a recording are the training part that its source
-    defines; otherwise the healthy time at its start, up to the end of the training part of the split `by-time`. The
-    step of a recording is at least its sampling interval. Episodes and recordings without a fault are refused, because
-    the file name contains the first anomaly.
+    The training steps of an episode are its reference. The training steps of a recording are the training part that its
+    source defines. Without one, they are the healthy time at its start, at most up to the end of the training part in
+    the split `by-time`. The step of a recording is at least its sampling interval. Episodes and recordings without a
+    fault are refused, because the file name contains the first anomaly.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
@@ -37,18 +37,18 @@ class TSBADExport(RecordingLayout):
         self._files: list[tuple[str, str]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return why an episode without a fault is refused; None with a fault."""
+        """Return a reason if the episode has no fault."""
         label = self.dataset.label(episode)
         return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
 
     def unavailable_recording_reason(self, recording: str) -> str | None:
-        """Return why a recording is refused: it has no metrics or incidents, or starts with an incident."""
+        """Return a reason if the recording has no metrics or incidents, or starts with an incident."""
         if not self._samples(recording):
             return "TSB-AD needs metrics, but the recording has none"
-        chosen = self.dataset.recording(recording)
-        if not chosen.truth.incidents:
+        source = self.dataset.recording(recording)
+        if not source.truth.incidents:
             return "TSB-AD needs an anomaly, but the recording has none"
-        if self._training_end(chosen) <= chosen.start_ns:
+        if self._training_end(source) <= source.start_ns:
             return "TSB-AD needs time for training, but the recording starts with an incident"
         return None
 
@@ -73,20 +73,20 @@ class TSBADExport(RecordingLayout):
 
     def write_recording(self, recording: str) -> None:
         """Write a recording block by block; a step is an anomaly if it overlaps an incident."""
-        chosen = self.dataset.recording(recording)
-        step_s = max(self.options.step_s, chosen.context.sampling_step_s)
-        first, starts = self._first_values(chosen, step_s)
+        source = self.dataset.recording(recording)
+        step_s = max(self.options.step_s, source.context.sampling_step_s)
+        first, starts = self._first_values(source, step_s)
         ends = starts + round(step_s * SECOND_NS)
         labels = np.zeros(len(starts), dtype=np.int64)
-        for incident in chosen.truth.incidents:
-            start_ns, end_ns = chosen.truth.bounds(incident)
+        for incident in source.truth.incidents:
+            start_ns, end_ns = source.truth.bounds(incident)
             labels[(starts < end_ns) & (ends > start_ns)] = 1
-        path = self._add(recording, chosen.context.app, int((ends <= self._training_end(chosen)).sum()), labels)
+        path = self._add(recording, source.context.app, int((ends <= self._training_end(source)).sum()), labels)
         names = [*first.index, "Label"]
         schema = pa.schema([(name, pa.int64() if name == "Label" else pa.float64()) for name in names])
         row = 0
         with pacsv.CSVWriter(path, schema) as writer:
-            for frame in self._filled_blocks(chosen, step_s, first):
+            for frame in self._filled_blocks(source, step_s, first):
                 columns = [frame[name].to_numpy(dtype=float) for name in first.index]
                 writer.write_table(pa.table([*columns, labels[row : row + len(frame)]], schema=schema))
                 row += len(frame)
@@ -105,7 +105,7 @@ class TSBADExport(RecordingLayout):
         return first.fillna(0.0).sort_index(), np.concatenate(starts)
 
     def _filled_blocks(self, recording: Recording[Any], step_s: float, first: pd.Series) -> Iterator[pd.DataFrame]:
-        """Yield blocks with all columns and without gaps; the last number before a gap fills it."""
+        """Yield blocks with all columns; a gap is filled with the last number before it."""
         last = first
         for frame in self._blocks(recording, step_s):
             filled = frame.reindex(columns=first.index).ffill().fillna(last)
@@ -126,7 +126,7 @@ class TSBADExport(RecordingLayout):
         return ends.get("by-source") or min(ends.get("by-time") or healthy_end_ns, healthy_end_ns)
 
     def _add(self, unit: str, app: str, training_steps: int, labels: Ints) -> Path:
-        """Return the path of the next file."""
+        """Record the next file and return its path."""
         first = int(np.argmax(labels)) if labels.any() else len(labels)
         number = len(self._files) + 1
         words = [file_word(self.dataset.root.resolve().name), file_word(app)]

@@ -194,7 +194,7 @@ class WindowsExport(ExportLayout):
         self._subsets: dict[str, _Subset] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return why an episode that is shorter than a window is refused; None for a longer one."""
+        """Return a reason if the episode is shorter than a window."""
         start_ns, end_ns = self.dataset.view(episode).window
         steps = (end_ns - start_ns) / SECOND_NS / self.options.step_s
         return None if steps >= LENGTH else f"a window has {LENGTH} steps, but the episode has {steps:.0f}"

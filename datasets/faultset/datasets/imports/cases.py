@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def episode_id(name: str, key: str) -> str:
-    """Return the opaque id of the episode or recording of a case, the same in every import."""
+    """Return the opaque id of a case's episode or recording, the same in every import."""
     return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
 
 
@@ -168,12 +168,12 @@ class ImportedCase:
     outcome: Outcome
     seconds: float = 0.0
     was_first: bool = False
-    """Whether it was the first of its process, so that `seconds` includes loading libraries."""
+    """Whether it was the first case of its process; if so, `seconds` includes loading libraries."""
 
 
 _WATCH_S = 1.0
 _KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
-"""Settings of glibc that keep the memory that a case frees for the next case, which has a similar size."""
+"""Settings of glibc that keep freed memory for the next case, which has a similar size."""
 
 
 def worker_count(cases: int, workers: int | None) -> int:

@@ -32,7 +32,7 @@ _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, 
 """Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
 
 _LONGEST_ROW = 16 << 20
-"""Maximum number of bytes; messages of a megabyte occur."""
+"""Maximum bytes of a row; some messages have a megabyte."""
 _BLOCK_OF_NUMBERS = 2 << 20
 """Block size for files of numbers; reading takes a fifth less time when a block fits the processor's cache."""
 _EMPTY_OBJECT = ("labels", "attributes")
@@ -57,7 +57,7 @@ def epoch_unit(values: npt.ArrayLike) -> str:
 def epoch_ns(values: npt.ArrayLike) -> Ints:
     """Convert epoch numbers of one unit to UTC nanoseconds; the median magnitude determines the unit.
 
-    Numbers must not be missing. Fractions of seconds keep the precision of a double.
+    The numbers must not be NaN. Fractions of seconds keep the precision of a double.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def read_csv(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    # Files of numbers are small, and other processes read other cases meanwhile.
+    # Small files of numbers need no threads: other processes read other cases at the same time.
     reading = pacsv.ReadOptions(block_size=_LONGEST_ROW, use_threads=not doubles)
     try:
         if doubles:
@@ -177,7 +177,7 @@ def _without_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
 
 
 def number_matrix(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
-    """Return columns of equal length as a [column, row] matrix; cells are those of `numbers`."""
+    """Return columns of equal length as a [column, row] matrix; cells are converted as in `numbers`."""
     if not columns:
         return np.zeros((0, 0))
     if all(pa.types.is_float64(column.type) for column in columns.values()):
@@ -220,7 +220,7 @@ def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gaug
 
 
 def build_table(name: str, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Return a table without `episode` from its columns; other columns are null, or `{}` for labels and attributes.
+    """Build a table without `episode`; missing columns are null, or `{}` for labels and attributes.
 
     Parameters
     ----------

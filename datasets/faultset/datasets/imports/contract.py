@@ -116,7 +116,7 @@ class ForeignEpisode:
     services : tuple of str
         All candidates; must contain every target and root cause.
     tables : Mapping
-        Name of a table to a function that yields its rows in pieces, called once when the table is written. Missing
+        Name of a table -> function that yields its rows in pieces, called once when the table is written. Missing
         tables are empty. Columns are those of `faultset.datasets.format.schemas.TABLES` without `episode`. Trace and
         span ids are converted to lower-case hex digits without dashes.
     label : Mapping
@@ -188,9 +188,9 @@ class ForeignRecording:
         Rows of the table `incidents` without `episode` and `incident`. Each needs `fault`, `targets`, `root_causes` and
         `inject_start`; `recover_start` is its end. `verdict` defaults to "unknown".
     voids : tuple of Mapping
-        Rows of the table `voids` without `episode`: time that does not count.
+        Rows of the table `voids` without `episode`: periods that an evaluation ignores.
     training_end_ns : int or None
-        End of the part that the source intends for training; None without one.
+        End of the part that the source intends for training; None if there is no such part.
     trace_share : float
         Share of the traces that the source kept.
     """
@@ -217,9 +217,9 @@ class ImportFormat(Protocol):
     """
 
     name: str
-    """Name on the command line, as `rcaeval`."""
+    """Name on the command line, such as `rcaeval`."""
     title: str
-    """Name in messages, as `RCAEval`."""
+    """Name in messages, such as `RCAEval`."""
     weakness: str
     """Limits of the data, recorded in the provenance; may be empty."""
     layout: Sequence[tuple[str, str]]

@@ -34,7 +34,7 @@ from faultset.datasets.imports.registry import describe_nearest, find_formats, f
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
 _MAX_SERVICES = 12
-"""Services to list."""
+"""Maximum number of listed services."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:
         reason = f"As telemetry: {error}" if not hint else hint.removesuffix(".")
         raise DataError(
             f"{path} has none of the known formats ({', '.join(format_names())}). "
-            f"Give the folder that was unpacked. {reason}"
+            f"Give the top folder of the unpacked data. {reason}"
         ) from error
     period = f"{rfc3339(report.start_ns)} to {rfc3339(report.end_ns)}"
     services = ", ".join(report.names.services[:_MAX_SERVICES])
@@ -154,8 +154,8 @@ def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: P
     if gaps:
         first, gap = next(iter(gaps.items()))
         location = first if len(gaps) == 1 else f"{first} and {len(gaps) - 1} more"
-        problem = f"No series of metrics has a sample for {gap}."
-        yield DataIssue("warning", location, problem, "The gap stays and does not count as a sign of a fault.")
+        problem = f"No metric series has a sample for {gap}."
+        yield DataIssue("warning", location, problem, "The gap is kept and does not count as a sign of a fault.")
 
 
 def _common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:

@@ -95,9 +95,9 @@ class ImportRecord:
     format: Name
     path: str
     cases: Mapping[EpisodeId, str]
-    """Episode to key of its case."""
+    """Episode -> key of its case."""
     inputs: Mapping[EpisodeId, str] = field(default_factory=dict[str, str])
-    """Episode to name of its input file, if its case has alternatives."""
+    """Episode -> name of its input file, if the case has alternatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +115,17 @@ class ImportResult:
     written: int
     """Episodes and recordings written by this run."""
     left_out: Mapping[str, str]
-    """Skipped case to the reason why it could not be imported."""
+    """Skipped case -> reason why it could not be imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSource:
-    """The source that an import records if it reads a temporary folder."""
+    """The source to record for an import that reads a temporary folder."""
 
     path: str
     """Paths that the user gave."""
     details: Mapping[str, Any]
-    """More fields of the provenance."""
+    """Additional fields of the provenance."""
 
 
 def import_dataset(
@@ -157,10 +157,10 @@ def import_dataset(
     skip_bad
         Leave out cases that cannot be imported. Otherwise they are an error, and no version is created.
     input_file
-        Name of the file to read, for cases with alternative input files; by default the one that the source's own
-        programs read.
+        Name of the file to read, for cases with alternative input files; by default the file that the programs of the
+        source read.
     progress
-        Called with the number of finished cases and of all cases; the last one finishes with the version.
+        Called with the number of finished cases and of all cases; the last case counts once the version is created.
     announce
         Called once with the estimated cost, after the first cases.
     source

@@ -115,8 +115,8 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, evidence: 
     if outside and rows:
         start = utc_text(outside[0]["inject_start"])
         raise DataError(
-            f"an incident must start within the telemetry, but that at {start} does not; correct its times, or leave "
-            "it out"
+            f"an incident must start within the telemetry, but the incident at {start} does not; correct its times, or "
+            "leave it out"
         )
     return rows.total()
 
@@ -147,7 +147,7 @@ def _training_check(foreign: ForeignRecording) -> Iterator[dict[str, Any]]:
 
 
 def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the incidents that start or end in a chunk; one that lasts longer has no end yet."""
+    """Yield the incidents that start or end in a chunk; an incident that outlasts the chunk has no end yet."""
     for row in incidents:
         start_ns, end_ns = row["inject_start"], row["recover_start"]
         if chunk.start_ns <= start_ns < chunk.end_ns:

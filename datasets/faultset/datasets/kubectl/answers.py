@@ -10,9 +10,15 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.kubectl.printing import in_columns
 
 AnswerStatus = Literal["ok", "empty", "absent", "not_recorded", "refused", "invalid"]
-"""ok · empty: recorded, without any rows · absent: no object of that name among the recorded ones · not_recorded: not
-part of the recording, which says nothing about the system · refused: a write or an interactive request · invalid: a
-request that cannot be parsed."""
+"""Kind of an answer.
+
+- ok: the requested text
+- empty: recorded, but without matching rows
+- absent: no recorded object has that name
+- not_recorded: not part of the recording, which says nothing about the system
+- refused: a write or an interactive request
+- invalid: a request that cannot be parsed
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,34 +48,32 @@ def answer_ok(text: str, cursor: int | None = None) -> ToolAnswer:
     return ToolAnswer(status="ok", text=text, cursor=cursor)
 
 
-def answer_empty(what: str) -> ToolAnswer:
-    """Return the answer that recorded data has no matching rows; `what` names the rows and the window."""
-    return ToolAnswer(status="empty", text=f"No rows: {what}.")
+def answer_empty(reason: str) -> ToolAnswer:
+    """Return the answer that no recorded row matches; the reason names the rows and the window."""
+    return ToolAnswer(status="empty", text=f"No rows: {reason}.")
 
 
-def answer_absent(what: str, name: str, known: Iterable[str]) -> ToolAnswer:
-    """Return the answer that no object has the name, with similar names."""
-    return ToolAnswer(status="absent", text=f'Not found: {what} "{name[:200]}"; {suggest(name, known)}')
+def answer_absent(kind: str, name: str, names: Iterable[str]) -> ToolAnswer:
+    """Return the answer that no object of a kind has a name; it suggests similar existing names."""
+    return ToolAnswer(status="absent", text=f'Not found: {kind} "{name[:200]}"; {suggest(name, names)}')
 
 
-def answer_not_recorded(what: str) -> ToolAnswer:
-    """Return the answer that something is not part of the recording."""
-    return ToolAnswer(status="not_recorded", text=f"Not recorded: {what}. This says nothing about the system.")
+def answer_not_recorded(subject: str) -> ToolAnswer:
+    """Return the answer that the requested data are not part of the recording."""
+    return ToolAnswer(status="not_recorded", text=f"Not recorded: {subject}. This says nothing about the system.")
 
 
-def answer_refused(what: str) -> ToolAnswer:
-    """Return the answer that something is not supported."""
-    return ToolAnswer(status="refused", text=f"Refused: {what}.")
+def answer_refused(reason: str) -> ToolAnswer:
+    """Return the answer that a request is not supported."""
+    return ToolAnswer(status="refused", text=f"Refused: {reason}.")
 
 
-def answer_invalid(what: str) -> ToolAnswer:
+def answer_invalid(reason: str) -> ToolAnswer:
     """Return the answer that a request cannot be parsed."""
-    return ToolAnswer(status="invalid", text=f"Invalid: {what}")
+    return ToolAnswer(status="invalid", text=f"Invalid: {reason}")
 
 
 _MAX_WIDTH = 400
-
-
 _MIN_REPEATS = 3
 
 
@@ -79,7 +83,7 @@ def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]],
     Parameters
     ----------
     repeats_once
-        Whether columns with the same cell in three or more rows become a line above the table.
+        Whether columns that have the same cell in all of at least three rows become a line above the table.
 
     Examples
     --------

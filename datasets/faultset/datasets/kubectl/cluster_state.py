@@ -68,7 +68,7 @@ class ClusterState(Protocol):
         ...
 
     def kind_of(self, word: str) -> str:
-        """Return the kind for any of its names, including Event."""
+        """Return the kind for any of its names; Event is a kind too."""
         ...
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
@@ -112,5 +112,5 @@ class ClusterState(Protocol):
         ...
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return the use of the containers of pods, by default of all; pods without samples are left out."""
+        """Return the use of the containers of pods, by default of all pods; pods without samples are left out."""
         ...

@@ -1,4 +1,4 @@
-"""Describe objects like `kubectl describe`, without missing fields."""
+"""Describe objects like `kubectl describe`; missing fields are left out."""
 
 from __future__ import annotations
 

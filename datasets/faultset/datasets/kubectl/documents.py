@@ -194,8 +194,8 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     single
         Whether the request names a single object, which is then printed without a List around it.
     unknown
-        Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` there and empty in
-        templates, like in kubectl.
+        Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` in custom columns and
+        empty in templates, as in kubectl.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def _list_of(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _custom_columns(objects: Sequence[Mapping[str, Any]], template: str, unknown: str) -> str:
     columns = [column.partition(":") for column in template.split(",")]
     if not all(name and path for name, _, path in columns):
-        raise CommandError("custom-columns needs NAME:PATH, or several joined by commas, as NAME:.metadata.name")
+        raise CommandError("custom-columns needs NAME:PATH, such as NAME:.metadata.name, or several joined by commas")
     rows = [
         [",".join(map(text_of, select(body, path.strip("{}")))) or unknown for _, _, path in columns]
         for body in objects

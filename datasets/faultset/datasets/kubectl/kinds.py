@@ -23,9 +23,9 @@ class LabelTerm:
     Attributes
     ----------
     values
-        Allowed values of the label; None if it only must exist.
+        Allowed values of the label; None if the label only has to exist.
     is_positive
-        Whether the condition must hold rather than not hold.
+        Whether the condition must be true; otherwise it must be false.
     """
 
     key: str
@@ -118,7 +118,7 @@ def workload_of_pod(pod: str) -> str:
 
 
 Reference = tuple[str, str | None]
-"""Kind and name of an object, or None for all objects of the kind."""
+"""Kind and name of an object; the name is None for all objects of the kind."""
 
 
 class ObjectKind(NamedTuple):
@@ -188,7 +188,7 @@ def object_kind(name: str) -> ObjectKind | None:
 
 
 def canonical_kind(name: str) -> str | None:
-    """Return the value of an object's field `kind` for any name of the kind, or None if unknown."""
+    """Return a kind as the field `kind` of objects spells it, for any of its names; None if unknown."""
     kind = object_kind(name)
     return None if kind is None else kind.kind
 

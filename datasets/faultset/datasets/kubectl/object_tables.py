@@ -26,7 +26,7 @@ def object_tables(
     show_kind: bool = False,
     unknown: str = "<none>",
 ) -> str:
-    """Return a table per kind with rows, in kubectl's columns.
+    """Return a table with kubectl's columns for each kind that has rows.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def object_tables(
     headed
         Whether to print the names of the columns.
     show_kind
-        Whether the kind precedes every name, as it always does for several kinds.
+        Whether the kind precedes every name; with several kinds, it always does.
     unknown
         Content of missing cells.
     """

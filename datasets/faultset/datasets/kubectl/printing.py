@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return the age of an object; None if unknown.
+    """Return the age of an object as text, `<unknown>` if it is None.
 
     >>> age(75), age(None)
     ('75s', '<unknown>')
@@ -119,8 +119,8 @@ def last_occurrences(events: Iterable[Event]) -> list[Event]:
 
 def event_cells(event: Event, now_ns: int) -> list[str]:
     """Return the cells for `COLUMNS`."""
-    about = f"{event['kind'].lower()}/{event['name']}"
-    return [duration((now_ns - event["time"]) / SECOND_NS), event["type"], event["reason"], about, event["message"]]
+    subject = f"{event['kind'].lower()}/{event['name']}"
+    return [duration((now_ns - event["time"]) / SECOND_NS), event["type"], event["reason"], subject, event["message"]]
 
 
 def event_lines(events: Sequence[Event], now_ns: int) -> list[str]:
@@ -146,7 +146,7 @@ def field_line(label: str, value: object) -> str:
 
 
 def stamp(time_ns: int) -> str:
-    """Return a time in milliseconds as ISO 8601 in UTC; see `rfc3339` for whole seconds.
+    """Return a time as ISO 8601 in UTC with milliseconds; see `rfc3339` for whole seconds.
 
     >>> stamp(1_795_313_371_250_000_000)
     '2026-11-22T02:09:31.250Z'

@@ -71,7 +71,7 @@ def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -
     Parameters
     ----------
     carry_out
-        Answers the words of a command; its second argument is whether filters follow.
+        Carries out the words of a command and returns its answer; the second argument is whether filters follow.
     """
     from faultset.datasets.kubectl.filters import apply_filters
 

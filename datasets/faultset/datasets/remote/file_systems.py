@@ -28,7 +28,7 @@ def is_url(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """Return the folder of a path, a local URL, or the name of a dataset of the project."""
+    """Return the local folder for a path, a local URL, or the name of a dataset in the project."""
     return dataset_folder(location.removeprefix("file://").removeprefix("local://"))
 
 
@@ -106,7 +106,7 @@ def list_existing_versions(url: str) -> list[str]:
 
 
 def read_remote_version(url: str, version: str | None) -> tuple[VersionFile, bytes]:
-    """Return a version file at a URL, parsed and as text; by default the newest, if the server can list folders."""
+    """Return a version file at a URL, parsed and as bytes; the default is the newest, which needs a listing."""
     name = version or list_remote_versions(url)[-1]
     text = fetch_version_file(url, name)
     if text is None:
@@ -159,14 +159,14 @@ _DESCRIPTIONS = (CONTEXT_FILE, CHUNK_FILE)
 
 @contextmanager
 def open_labels(location: str, version: str | None = None) -> Iterator[Dataset]:
-    """Open a dataset version for its labels and contexts; from a URL, only these are copied.
+    """Open the labels and contexts of a dataset version; from a URL, no other files are copied.
 
     Parameters
     ----------
     location
         Folder, or any URL that fsspec supports: `s3://`, `gs://`, `az://`, `http://`, `memory://`.
     version
-        The newest by default; required if the server cannot list a folder.
+        Name of the version; the newest by default. Required if the server cannot list a folder.
 
     Raises
     ------
@@ -209,12 +209,12 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
 
 
 def copy_version(url: str, version: str | None, folder: Path, progress: Progress | None = None) -> Path:
-    """Copy the existing files of a dataset version at a URL into a folder of its name, without verification.
+    """Copy the existing files of a dataset version at a URL, without verification.
 
     Returns
     -------
     Path
-        That folder, below `folder`.
+        Folder of the copy: below `folder`, with the name of the dataset.
     """
     url = url.rstrip("/")
     version_file, text = read_remote_version(url, version)
@@ -249,10 +249,10 @@ def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str]
         _write(mirror / EPISODES / name, data)
 
 
-def _mirror(folder: Path, listing: VersionFile, text: bytes, name: str = "dataset") -> Dataset:
+def _mirror(folder: Path, version_file: VersionFile, text: bytes, name: str = "dataset") -> Dataset:
     root = folder / name
-    _write(root / VERSIONS / f"{listing.version}.json", text)
-    return Dataset(root, listing)
+    _write(root / VERSIONS / f"{version_file.version}.json", text)
+    return Dataset(root, version_file)
 
 
 def _write(path: Path, data: bytes) -> None:

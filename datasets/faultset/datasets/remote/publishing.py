@@ -1,4 +1,4 @@
-"""Publish a version of a dataset at a URL; its version file is written last, so that readers never see half a version.
+"""Publish a version of a dataset at a URL; its version file is written last, so that readers see only whole versions.
 
 Files that exist with the recorded size are not copied again, so an interrupted copy resumes. Object stores show only
 complete files. On other file systems, an episode is written under a temporary name and renamed.
@@ -60,7 +60,7 @@ def publish_dataset(
         Target: a folder, or any URL that fsspec can write to, for instance `s3://bucket/data`. Existing versions stay
         and share their common episodes.
     version
-        The newest by default.
+        Name of the version; the newest by default.
     threads
         Maximum number of concurrent copies.
     progress
@@ -105,13 +105,16 @@ class _Target(RemoteFolder):
     """The target of a copy."""
 
     def draft(self, unit: str, sizes: Mapping[str, int], files: Mapping[str, FileRecord]) -> str:
-        """Return the folder of an episode while it is incomplete; recordings grow, so they have only one."""
+        """Return the folder to write an episode or recording to.
+
+        A new episode has a temporary name until it is complete. Recordings keep their name, because they may grow.
+        """
         exists = any(f"{unit}/{name}" in sizes for name in files)
         is_drafted = self.renames and not exists and unit.startswith(f"{EPISODES}/")
         return f"{unit}{INCOMPLETE}" if is_drafted else unit
 
     def rename(self, draft: str, unit: str) -> None:
-        """Give a complete episode its name."""
+        """Rename a complete episode from its temporary to its final name."""
         with self.errors("written to"):
             self.system.mv(f"{self.root}/{draft}", f"{self.root}/{unit}", recursive=True)
 

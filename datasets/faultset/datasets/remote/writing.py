@@ -1,4 +1,4 @@
-"""Write folders at URLs; files are always complete or absent, even while they are moved."""
+"""Write files below a URL, and add finished episodes to a dataset there."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RemoteFolder:
         Parameters
         ----------
         units
-            Folder of each below the dataset's -> path in it -> record.
+            Folder of an episode or recording in the dataset -> path of a file in it -> its record.
         """
         folders = {unit.partition("/")[0] for unit in units}
         sizes = {f"{folder}/{name}": size for folder in folders for name, size in self.sizes(folder).items()}
@@ -148,7 +148,7 @@ class RemoteFolder:
         Parameters
         ----------
         names
-            Paths below the folders; those that are missing in the source are ignored.
+            Paths of the files below both folders; files that the source folder lacks are ignored.
         """
         existing = self.sizes(source)
         with self.errors("written to"), ThreadPoolExecutor(THREADS) as pool:
@@ -233,7 +233,7 @@ class FinishedEpisode:
 
 
 class FinishedEpisodes:
-    """The finished episodes of a dataset at a URL, which are written one at a time.
+    """The finished episodes of a dataset at a URL, to which workers add one episode at a time.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
         Whether the server has one episode at its root; otherwise the first segment of a path is the id of an episode.
     """
 
-    lock = threading.Lock()  # tables are read once, and one query at a time needs memory
+    lock = threading.Lock()  # so that tables are read once, and only one query at a time uses memory
 
     @lru_cache(maxsize=_OPEN_EPISODES)
     def apis(episode: str) -> EpisodeApis:
@@ -82,7 +82,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
             return 404, str(error)
 
     async def handle(request: web.Request) -> web.Response:
-        # DNS rebinding: the name of a foreign page may resolve to this machine
+        # Against DNS rebinding: the host name of a foreign page may resolve to this machine.
         host = request.host.rpartition(":")[0] or request.host
         if host not in (HOST, "localhost"):
             raise web.HTTPForbidden(text=f"the host of the address must be {HOST} or localhost")
@@ -127,7 +127,7 @@ async def serve(open_episode: OpenEpisode, *, is_single: bool, port: int = 0, st
     Raises
     ------
     UsageError
-        The port cannot be listened on.
+        The server cannot listen on the port.
     """
     runner = web.AppRunner(serving_app(open_episode, is_single=is_single), access_log=None)
     await runner.setup()
@@ -136,7 +136,7 @@ async def serve(open_episode: OpenEpisode, *, is_single: bool, port: int = 0, st
             await web.TCPSite(runner, HOST, port).start()
         except OSError as error:
             raise UsageError(
-                f"port {port} of {HOST} cannot be listened on ({error.strerror}); choose another --port"
+                f"the server cannot listen on port {port} of {HOST} ({error.strerror}); choose another --port"
             ) from error
         started(f"http://{HOST}:{runner.addresses[0][1]}")
         await asyncio.Event().wait()

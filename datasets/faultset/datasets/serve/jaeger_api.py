@@ -132,7 +132,7 @@ class JaegerApi:
         return all(present.get(key) == value for key, value in tags.items())
 
     def _build(self, traces: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the documents of the traces that exist, in that order."""
+        """Return the documents of the traces that exist, in the given order."""
         documents = []
         for trace in traces:
             key = trace.lower()
@@ -172,7 +172,7 @@ class JaegerApi:
         return {"serviceName": self._columns["reported_service"][row], "tags": tags}
 
     def _tags(self, row: int) -> list[dict[str, Any]]:
-        """Return the tags of a span, with those that Jaeger derives from OTLP."""
+        """Return the tags of a span, including the tags that Jaeger derives from OTLP."""
         columns = self._columns
         tags = [_tag(key, value) for key, value in json.loads(columns["attributes"][row] or "{}").items()]
         tags.append(_tag("span.kind", columns["kind"][row]))

@@ -16,7 +16,7 @@ _SELECTOR = r"\{(?:[^{}\"`]|" + _STRING + r")*\}"
 _FILTER = r"\s*(?:\|=|!=|\|~|!~)\s*" + _STRING + r"(?:\s+or\s+" + _STRING + r")*"
 _LABELS = r"\s*\|\s*[A-Za-z_]\w*\s*(?:=~|!~|!=|=)\s*" + _STRING
 _DROP = r"\s*\|\s*drop\s+__error(?:_details)?__(?:\s*,\s*__error(?:_details)?__)*"
-"""Grafana adds it to the queries of its log volume; no line has these labels."""
+"""Stage that Grafana adds to its queries for the log volume; it has no effect, because no line has these labels."""
 _STAGES = rf"(?:{_FILTER}|{_LABELS}|{_DROP})*"
 _PIPELINE = re.compile(rf"\s*(?P<selector>{_SELECTOR})(?P<stages>{_STAGES})\s*")
 _EACH_STAGE = re.compile(

@@ -17,7 +17,7 @@ from faultset.datasets.serve.request_times import Parameters, duration_s, parse_
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
 
 _DEFAULT_LIMIT, _MOST_LINES = 100, 5_000
-"""Loki's own defaults."""
+"""Default and maximum number of lines, as in Loki."""
 _HOUR_NS = 3_600_000_000_000
 _STREAM = ("service", "pod", "container", "level")
 Rows = npt.NDArray[np.int64]
@@ -40,13 +40,13 @@ class LokiApi:
             "query_range": self._query_range,
             "labels": self._labels,
             "label": self._labels,
-            "series": self._series,
+            "series": self._select_streams,
             "index/stats": self._stats,
             "status/buildinfo": lambda parameters: {"version": "3.0.0", "revision": "faultset"},
         }
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, Any]:
-        """Return HTTP status and document for a request; errors are texts, as Loki's are.
+        """Return HTTP status and document for a request; an error is a plain text, as in Loki.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class LokiApi:
         query = single(parameters, "query")
         if is_pipeline(query):
             return self._lines(query, parameters, now_ns - _HOUR_NS, now_ns)
-        return answer_instant(*self._counted(query), now_ns // NS_PER_MS, self._now_ms)
+        return answer_instant(*self._count_lines(query), now_ns // NS_PER_MS, self._now_ms)
 
     def _query_range(self, parameters: Parameters) -> Any:
         end_ns = parse_time_ns(parameters, "end", self._telemetry.clock.now_ns)
@@ -106,20 +106,21 @@ class LokiApi:
             return self._lines(query, parameters, start_ns, end_ns)
         step = (parameters.get("step") or [str(max(1, (end_ns - start_ns) // (250 * 1_000_000_000)))])[0]
         step_ms = round(1e3 * duration_s(step, "step"))
-        return answer_range(*self._counted(query), start_ns // NS_PER_MS, end_ns // NS_PER_MS, step_ms, self._now_ms)
+        promql, series = self._count_lines(query)
+        return answer_range(promql, series, start_ns // NS_PER_MS, end_ns // NS_PER_MS, step_ms, self._now_ms)
 
     @property
     def _now_ms(self) -> int:
         return self._telemetry.clock.now_ns // NS_PER_MS
 
-    def _counted(self, query: str) -> tuple[str, SeriesSet]:
-        """Return PromQL for a query that counts lines, and its series."""
+    def _count_lines(self, query: str) -> tuple[str, SeriesSet]:
+        """Return the PromQL of a query that counts lines, and the series with the counts."""
         series = []
 
         def register(pipeline: Pipeline, counts_bytes: bool) -> str:
             metric = f"faultset_lines_{len(series)}"
             labels, stream_of = self._streams
-            rows = np.array(list(self._accepted(pipeline, np.arange(len(stream_of)))), dtype=np.int64)
+            rows = np.array(list(self._filter_rows(pipeline, np.arange(len(stream_of)))), dtype=np.int64)
             for stream in np.unique(stream_of[rows]):
                 inside = rows[stream_of[rows] == stream]
                 times_ms, index = np.unique(self._times_ns[inside] // NS_PER_MS, return_inverse=True)
@@ -144,8 +145,8 @@ class LokiApi:
         rows = np.arange(first, stop)
         streams: dict[tuple[tuple[str, str], ...], list[list[str]]] = {}
         labels, stream_of = self._streams
-        accepted = self._accepted(pipeline, rows if direction == "forward" else rows[::-1])
-        for _, row in zip(range(limit), accepted, strict=False):
+        matches = self._filter_rows(pipeline, rows if direction == "forward" else rows[::-1])
+        for _, row in zip(range(limit), matches, strict=False):
             ids = {name: self._columns[name][row] for name in ("trace_id", "span_id")}
             metadata = {name: value for name, value in ids.items() if isinstance(value, str) and value}
             key = tuple(sorted((labels[stream_of[row]] | metadata).items()))
@@ -153,13 +154,13 @@ class LokiApi:
         result = [{"stream": dict(key), "values": values} for key, values in streams.items()]
         return {"resultType": "streams", "result": result, "stats": {}}
 
-    def _accepted(self, pipeline: Pipeline, rows: Rows) -> Iterator[int]:
+    def _filter_rows(self, pipeline: Pipeline, rows: Rows) -> Iterator[int]:
         labels, stream_of = self._streams
         matching = np.array([_satisfies(item, pipeline.matchers) for item in labels] or [False])
         messages = self._columns["message"]
         return (int(row) for row in rows if matching[stream_of[row]] and pipeline.accepts(messages[row]))
 
-    def _selected(self, parameters: Parameters) -> list[dict[str, str]]:
+    def _select_streams(self, parameters: Parameters) -> list[dict[str, str]]:
         """Return the labels of the streams with lines in the requested window that match any selector."""
         labels, stream_of = self._streams
         start_ns = parse_time_ns(parameters, "start", 0)
@@ -173,16 +174,13 @@ class LokiApi:
         return [item for item in present if any(_satisfies(item, matchers) for matchers in alternatives)]
 
     def _labels(self, parameters: Parameters) -> list[str]:
-        return sorted({name for labels in self._selected(parameters) for name in labels})
+        return sorted({name for labels in self._select_streams(parameters) for name in labels})
 
     def _label_values(self, name: str, parameters: Parameters) -> list[str]:
-        return sorted({labels[name] for labels in self._selected(parameters) if name in labels})
-
-    def _series(self, parameters: Parameters) -> list[dict[str, str]]:
-        return self._selected(parameters)
+        return sorted({labels[name] for labels in self._select_streams(parameters) if name in labels})
 
     def _stats(self, parameters: Parameters) -> dict[str, int]:
-        return {"streams": len(self._selected(parameters)), "chunks": 0, "bytes": 0, "entries": 0}
+        return {"streams": len(self._select_streams(parameters)), "chunks": 0, "bytes": 0, "entries": 0}
 
 
 def _satisfies(labels: Mapping[str, str], matchers: Sequence[LabelMatcher]) -> bool:

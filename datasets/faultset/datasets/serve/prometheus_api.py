@@ -130,10 +130,10 @@ class PrometheusApi:
 
 
 def _apply_limit(names: Sequence[_Item], parameters: Parameters) -> Sequence[_Item]:
-    """Return the first names, as many as the parameter `limit` asks for; 0 is no limit."""
+    """Return at most as many names as the parameter `limit` allows; 0 means no limit."""
     limit = parse_integer(parameters, "limit", 0)
     if limit < 0:
-        raise QueryError(f'"limit" must be a number from 0, got {limit}')
+        raise QueryError(f'"limit" must be at least 0, got {limit}')
     return names[: limit or None]
 
 

@@ -67,7 +67,7 @@ def parse_time_ns(parameters: Parameters, name: str, default_ns: int | None) -> 
     Parameters
     ----------
     default_ns
-        Time without the parameter; None if it is required.
+        Time to return if the parameter is missing; None if the parameter is required.
     """
     text = (parameters.get(name) or [""])[0]
     if not text and default_ns is not None:

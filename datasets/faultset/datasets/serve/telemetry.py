@@ -25,7 +25,7 @@ _SPANS = (
 )  # fmt: skip
 _LOGS = ("time", "service", "pod", "container", "level", "message", "trace_id", "span_id")
 _SCRAPED_ELSEWHERE = ("container_", "kube_")
-"""Metrics of kubelets and kube-state-metrics, not of the pods themselves."""
+"""Prefixes of metrics that are scraped from kubelets and kube-state-metrics rather than from the pods."""
 
 
 class ServedTelemetry:

@@ -110,7 +110,7 @@ def _read_span(span: Mapping[str, Any], process: _Process) -> ReceivedSpan:
 
 
 def _find_parent(span: Mapping[str, Any]) -> str:
-    """Return the parent's id like Jaeger does: a child-of reference, otherwise a follows-from."""
+    """Return the parent's id as Jaeger does: from a child-of reference, or else from a follows-from reference."""
     if span.get("parentSpanID"):
         return str(span["parentSpanID"])
     trace = span.get("traceID")

@@ -38,7 +38,7 @@ _SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[
 def render_texts(config_map: Mapping[str, Any]) -> str | None:
     """Return the texts of a ConfigMap as canonical JSON; None if they are too long.
 
-    Texts under keys that look like those of secrets are hidden.
+    Texts whose key looks like that of a secret are hidden.
     """
     texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
     rendered = canonical_json(texts)
@@ -182,7 +182,7 @@ def parse_rfc3339_ns(text: str) -> int:
 
 
 def event_time(event: Mapping[str, Any]) -> str | None:
-    """Return when an event happened last, in whole seconds unless a precise time is available; None without a time."""
+    """Return the time when an event last happened, as precise as the event states it; None without a time."""
     series = event.get("series")
     precise = (series.get("lastObservedTime") if isinstance(series, Mapping) else None) or event.get("eventTime")
     if precise and "." in precise:

@@ -1,4 +1,4 @@
-"""Parse log lines of usual formats, and join lines that belong to one record."""
+"""Parse log lines of common formats, and join lines that belong to one record."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ _CONTINUES = re.compile(
     r"\s+\S|at |Caused by: |Suppressed: |Traceback \(most recent call last\)|\.\.\. \d+ more"
     r"|(?:[a-z_]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)(?::|$)"
 )
-"""Beginnings of stack trace lines; the last is a Java exception below the message."""
+"""Beginnings of lines in a stack trace; the last alternative is a Java exception below the message."""
 _TRACEBACK = "Traceback (most recent call last)"
 _WITHIN = ("During handling of the above exception", "The above exception was the direct cause")
 """Lines between two Python tracebacks."""
@@ -193,7 +193,7 @@ _GO_TRACE = re.compile(
     r"\s*$|\s+\S|goroutine \d+ |created by |\[signal |panic: |exit status \d+$|\.\.\.additional frames elided\.\.\."
     r"|[A-Za-z_][\w./*(){}\[\]·-]*\(.*\)$"
 )
-"""Lines of a Go stack trace; the last are calls, such as `main.(*server).search(0xc0, ...)`."""
+"""Lines of a Go stack trace; the last alternative is a call, such as `main.(*server).search(0xc0, ...)`."""
 _PAUSE_NS = 1_000_000_000
 _MAX_LINES = 1_000
 
@@ -208,7 +208,7 @@ class _Record:
 
     @property
     def is_go_panic(self) -> bool:
-        """Whether the program is a Go program that has panicked."""
+        """Whether the record is the panic of a Go program."""
         return _GO_PANIC.match(self.lines[0]) is not None
 
     @property
@@ -252,14 +252,14 @@ def read_records(entries: Iterable[str], end_ns: int) -> Iterator[tuple[int, str
 
 
 class RecordJoiner:
-    """Joins partial lines, and the lines of a stack trace, to records; streams are separate."""
+    """Joins partial lines and the lines of a stack trace into records, separately for each stream."""
 
     def __init__(self) -> None:
         self._partials: dict[str, list[str]] = {}
         self._records: dict[str, _Record] = {}
 
     def add(self, time_ns: int, text: str, stream: str = "", *, is_partial: bool = False) -> Iterator[tuple[int, str]]:
-        """Add a line, and yield the time and text of the record before it if that is complete."""
+        """Add a line; if it starts a new record, yield the time and text of the previous record."""
         pieces = self._partials.setdefault(stream, [])
         pieces.append(text)
         if is_partial:

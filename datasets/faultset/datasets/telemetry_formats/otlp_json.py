@@ -16,11 +16,11 @@ STATUS_NUMBERS = {"unset": 0, "ok": 1, "error": 2}
 SEVERITY_NUMBERS = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}
 """First of the four numbers of each level."""
 OUR_SERVICE = "faultset.service"
-"""Attribute of our export: the workload, which may differ from the name that the process reports; may be empty."""
+"""Attribute of our export with the workload, which may be empty or differ from the name that the process reports."""
 OUR_FIELDS = "faultset."
-"""Prefix of fields of our format that OpenTelemetry has no name for."""
+"""Prefix of fields of our format for which OpenTelemetry has no name."""
 OUR_EVENTS = "faultset.table."
-"""Prefix of the names of events that are rows of our tables."""
+"""Prefix of the names of events that hold rows of our tables."""
 EVENT_NAME = "event.name"
 _KINDS = {number: kind for kind, number in SPAN_KIND_NUMBERS.items()}
 _STATUSES = {number: status for status, number in STATUS_NUMBERS.items()}

@@ -62,8 +62,8 @@ def _rows(request: Any) -> Iterator[SpanRow]:
 
 
 def _row(span: Any, service: str, pod: str | None) -> SpanRow:
-    own_status = SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset"
-    status, status_code, attributes = read_outcome(own_status, _attributes(span.attributes))
+    otlp_status = SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset"
+    status, status_code, attributes = read_outcome(otlp_status, _attributes(span.attributes))
     start_ns = min(span.start_time_unix_nano, _LATEST_NS)
     peer = attributes.pop("peer.service", None)
     if span.status.message:

@@ -1,4 +1,4 @@
-"""Types, labels and series of Prometheus, and its API's histograms."""
+"""Types, labels and series of Prometheus, and native histograms in the form of its API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from faultset.core.json_text import canonical_json
 
 KIND_MARK = "faultset.kind="
-"""Start of the help text with which our OpenMetrics name a kind that the format cannot express."""
+"""Start of a help text in our OpenMetrics exports; the kind of the metric follows, which OpenMetrics lacks."""
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that differ between runs of the same application and do not identify a series."""
 
@@ -56,8 +56,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9:]+")
 def prometheus_name(name: str, unit: str, kind: str) -> str:
     """Return the name under which Prometheus stores a metric of OpenTelemetry.
 
-    The rules are those of OpenTelemetry's specification of the compatibility with Prometheus. A name without dots
-    and without a unit is already one of Prometheus.
+    The rules are those of OpenTelemetry's specification of the compatibility with Prometheus.
 
     >>> prometheus_name("http.server.request.duration", "s", "histogram")
     'http_server_request_duration_seconds'
@@ -114,17 +113,9 @@ class MetricTypes:
 
 
 Labels = Mapping[str, str]
-
-
 Flags = npt.NDArray[np.bool_]
-
-
 Numbers = npt.NDArray[np.float64]
-
-
 _INFINITY = "+Inf"
-
-
 _NS_PER_MS = 1_000_000
 
 
@@ -178,7 +169,7 @@ class RawSeries:
 
 
 def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Return the series of an answer's pairs of time and value."""
+    """Build a series from the pairs of time and value in an answer of the API."""
     flat = list(chain.from_iterable(pairs))
     milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
     if histograms:
@@ -191,8 +182,8 @@ def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False
 def classic_histogram(series: RawSeries) -> list[RawSeries]:
     """Return a native histogram as the buckets, sum and count of a classic one.
 
-    There is a cumulative bucket for each upper bound in the series. A sample has no value at a bound inside one of its
-    buckets, as after a change of resolution.
+    There is a cumulative bucket for each upper bound in the series. If a bound lies inside a bucket of a sample, as
+    after a change of resolution, the sample has no value at that bound.
 
     Raises
     ------

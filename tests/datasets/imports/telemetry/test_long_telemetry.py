@@ -144,7 +144,7 @@ def test_an_incident_in_a_gap_is_refused(tmp_path: Path) -> None:
     write_metrics(folder / "tuesday.csv", T + 24 * HOUR, HOUR)
     incidents.write_text(yaml.safe_dump([{"start": T + 12 * HOUR, "end": T + 13 * HOUR, "cause": "cart"}]))
 
-    with pytest.raises(DataError, match="an incident must start within the telemetry, but that at 2025-10-09 20:53"):
+    with pytest.raises(DataError, match="must start within the telemetry, but the incident at 2025-10-09 20:53"):
         imported(folder, tmp_path / "out", incidents=incidents)
 
 

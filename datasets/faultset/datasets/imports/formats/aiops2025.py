@@ -100,7 +100,10 @@ class AIOps2025Import(ImportFormat):
         ("groundtruth.jsonl", r"(^|/)groundtruth\.jsonl$"),
         ("folders YYYY-MM-DD with metric-parquet", r"(^|/)\d{4}-\d\d-\d\d/(.*/)?metric-parquet(/|$)"),
     )
-    weakness = "There are no cases without a fault. Another fault may end shortly before; see the check `health`."
+    weakness = (
+        "There are no cases without a fault. Another fault may end shortly before the fault of a case; see the check "
+        "`health`."
+    )
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Return the faults of the days that exist."""
@@ -130,7 +133,7 @@ class AIOps2025Import(ImportFormat):
         services = {name for table in metrics for name in pc.unique(table["service"]).to_pylist() if name}
         unknown = [name for name in fault.components if name not in services]
         if unknown:
-            raise DataError(f"{case.key}: {', '.join(unknown)}, at fault, has no metrics; leave the case out")
+            raise DataError(f"{case.key}: the faulty {', '.join(unknown)} has no metrics; leave the case out")
         return ForeignEpisode(
             app="hipstershop",
             view_start_ns=window[0],
@@ -203,7 +206,7 @@ def _local(time_ns: int) -> datetime:
 
 
 def _list_days(fault: _Fault) -> set[str]:
-    """Return the source's days of a fault's view, which is shorter than a day."""
+    """Return the one or two days of the source that the view of a fault touches."""
     return {f"{_local(time):%Y-%m-%d}" for time in (fault.start_ns - BEFORE_NS, fault.end_ns - 1)}
 
 
@@ -265,7 +268,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _find_owner(row: Mapping[str, Any], *, is_pod: bool) -> tuple[str | None, str | None]:
-    """Return the candidate and the pod of a metric, which may be of a pod, a node, a service or a component of TiDB."""
+    """Return the candidate and the pod that a metric of a pod, node, service or TiDB component belongs to."""
     text = {name: _DELETED.sub("", str(row.get(name) or "")) for name in _OWNERS}
     pod = text["pod"] or (text["object_id"] if is_pod or text["object_type"] == "pod" else "")
     if pod:

@@ -76,7 +76,7 @@ class Export:
 
 
 def find_exports(root: Path) -> list[Export]:
-    """Return all exports below a folder: each `telemetry_data_*`, or each folder with output of an agent's calls."""
+    """Return all exports below a folder: folders `telemetry_data_*`, or folders with the output of an agent's calls."""
     folders = sorted(
         {path for path in [root, *root.rglob("telemetry_data_*")] if path.name.startswith("telemetry_data_")}
     )
@@ -90,7 +90,7 @@ def find_exports(root: Path) -> list[Export]:
 
 
 def read_label(export: Export) -> dict[str, Any]:
-    """Return the fields of the label; without a file, those of an unlabelled episode.
+    """Return the fields of the label; an export without a label file is unlabelled.
 
     Raises
     ------
@@ -154,8 +154,8 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     for name in ("trace_id", "span_id", "parent_span"):
         frame[name] = normalise_texts(frame[name])
     frame = frame.drop_duplicates(["trace_id", "span_id"], ignore_index=True)
-    frame["time"] = _whole(frame["start_time"], "start_time", paths)
-    frame["duration_ns"] = _micro(frame["duration"])
+    frame["time"] = _parse_epochs(frame["start_time"], "start_time", paths)
+    frame["duration_ns"] = _microseconds_to_ns(frame["duration"])
     return frame
 
 
@@ -165,7 +165,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 
     frames = []
     for path in paths:
-        frame = _text(path)
+        frame = _read_text(path)
         missing = {"date", "message"} - set(frame.columns)
         if missing or not {"pod_name", "cmdb_id"} & set(frame.columns):
             raise DataError(f"{path} has no columns date, message and pod_name; restore the file")
@@ -191,7 +191,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     """Yield the table `metrics`, one metric at a time.
 
-    Of samples with the same time and name, from overlapping queries or several containers, the largest is used.
+    If overlapping queries or several containers give samples with the same time and name, the largest is used.
     """
     import pandas as pd
 
@@ -289,11 +289,11 @@ def _kind(metric: str) -> str:
     return "counter" if metric.endswith(("_total", "_count", "_sum")) else "gauge"
 
 
-def _micro(column: pd.Series) -> np.ndarray:
+def _microseconds_to_ns(column: pd.Series) -> np.ndarray:
     return np.round(np.nan_to_num(parse_numbers(column)) * 1000).astype(np.int64)
 
 
-def _whole(column: pd.Series, name: str, paths: Sequence[Path]) -> np.ndarray:
+def _parse_epochs(column: pd.Series, name: str, paths: Sequence[Path]) -> np.ndarray:
     try:
         return epoch_ns(column.astype("int64").to_numpy())
     except ValueError as error:
@@ -301,14 +301,14 @@ def _whole(column: pd.Series, name: str, paths: Sequence[Path]) -> np.ndarray:
 
 
 def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    frame = _text(path)
+    frame = _read_text(path)
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise DataError(f"{path} has no columns {', '.join(missing)}; restore the file")
     return frame[list(columns)]
 
 
-def _text(path: Path) -> pd.DataFrame:
+def _read_text(path: Path) -> pd.DataFrame:
     """Return a file as text, without repeated headers and without the index column."""
     header = [name for name in csv_header(path) if name]
     frame: Any = read_csv(path, columns=header, text=header, newlines=True).to_pandas().fillna("")
@@ -437,8 +437,8 @@ def _find_issues(export: Export) -> Iterator[DataIssue]:
         yield DataIssue(
             "warning",
             export.name,
-            f"{rows - distinct} of {count_text(rows, 'span')} repeated.",
-            "Each is imported once.",
+            f"{rows - distinct} of {count_text(rows, 'span')} are copies.",
+            "Each span is imported once.",
         )
     for path in export.log_files:
         yield from _find_log_issues(export, path)
@@ -455,7 +455,7 @@ def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
             yield DataIssue(
                 "warning",
                 location,
-                f"{most} lines fall into five minutes, the exporter's limit.",
+                f"One slice of five minutes has {most} lines, the exporter's limit.",
                 "Further lines may be missing.",
             )
     if "timestamp" in csv_header(path):

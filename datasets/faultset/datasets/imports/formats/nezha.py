@@ -62,7 +62,7 @@ def find_issues(day: Day) -> Iterator[DataIssue]:
     yield from _find_metric_issues(day)
     for kind in ("trace", "log"):
         yield from _find_row_issues(day, kind)
-    reference = sorted(path.name for path in day.reference_files("trace"))
+    names = sorted(path.name for path in day.reference_files("trace"))
     if not has_fault_free_files(day):
         yield DataIssue(
             "warning",
@@ -74,8 +74,8 @@ def find_issues(day: Day) -> Iterator[DataIssue]:
     yield DataIssue(
         "note",
         f"construct_data/{day.name}",
-        f"The only fault-free time is in {', '.join(reference) or 'no file'}.",
-        "It is the reference of all episodes of the day, moved to the start of the view.",
+        f"The only fault-free time is in {', '.join(names) or 'no trace file'}.",
+        "It becomes the reference of all episodes of the day, moved to the start of the view.",
     )
 
 
@@ -167,7 +167,7 @@ def _find_log_issues(rows: Any, location: str) -> Iterator[DataIssue]:
             "warning",
             location,
             f"{int(torn.sum())} lines were written by two writers at once.",
-            "The complete record at their start is imported, the torn one after it is not.",
+            "The complete record at the start of a line is imported; the torn rest is left out.",
         )
     inner = pd.to_datetime(rows["Log"].str.extract(r'"time":"([^"]+)"')[0], utc=True, errors="coerce", format="ISO8601")
     stamps = pd.to_numeric(rows["TimeUnixNano"], errors="coerce")

@@ -5,7 +5,8 @@ ran once a minute, some seconds after the full minute. The file `HH_MM` and the 
 from the previous run to the run at `HH:MM`.
 
 `inject_time` is UTC, like the telemetry. `inject_timestamp` is the same instant in some rows. In others it is eight
-hours early, because local time was read as UTC, and up to nine minutes off. It is a parameter of the label only.
+hours early, because local time was read as UTC, and up to nine minutes off. The import only copies it to the
+parameters of the label.
 
 The published answers name two consecutive log lines or span starts between which the code was changed. The first
 request in which they are no longer consecutive is the first sign of the fault. If it precedes `inject_time`, by up to
@@ -90,15 +91,14 @@ def find_days(root: Path) -> list[Day]:
         A fault list cannot be read, or a day has no folder of fault-free data.
     """
     days = []
-    for listed in sorted(root.rglob(f"*{_FAULT_LIST}")):
-        rca = listed.parent
+    for fault_list in sorted(root.rglob(f"*{_FAULT_LIST}")):
+        rca = fault_list.parent
         base = rca.parent.parent
         construct = base / "construct_data" / rca.name
         if not construct.is_dir():
             raise DataError(f"{rca} needs fault-free data in {construct}, which is missing; restore the folder")
-        days.append(
-            Day(name=rca.name, root=base, rca=rca, construct=construct, faults=_faults(listed), fault_list=listed)
-        )
+        faults = _read_fault_list(fault_list)
+        days.append(Day(name=rca.name, root=base, rca=rca, construct=construct, faults=faults, fault_list=fault_list))
     return days
 
 
@@ -166,7 +166,7 @@ def floor_to(time_ns: int, phase_ns: int) -> int:
 
 
 def healthy_window(first_ns: int, last_ns: int, runs: Ints) -> tuple[int, int]:
-    """Return the whole minutes that cover the rows from first to last, except for the collector's jitter."""
+    """Return a window of whole minutes from the first to the last row, up to the collector's jitter."""
     start = floor_to(first_ns, grid_phase(runs, first_ns))
     minutes = -(-(last_ns + 1 - LEAD_NS - start) // MINUTE_NS)
     return start, start + max(1, minutes) * MINUTE_NS
@@ -181,11 +181,11 @@ def fault_window(inject_ns: int, runs: Ints) -> tuple[int, int]:
     return start, start + (BEFORE + AFTER) * MINUTE_NS + TAIL_NS
 
 
-def _faults(path: Path) -> tuple[Mapping[str, str], ...]:
+def _read_fault_list(path: Path) -> tuple[Mapping[str, str], ...]:
     fields = ("inject_time", "inject_timestamp", "inject_pod", "inject_type")
     try:
         hours = json.loads(path.read_text(encoding="utf-8-sig"))
-        faults = [fault for _, listed in sorted(hours.items()) for fault in listed]
+        faults = [fault for _, hour_faults in sorted(hours.items()) for fault in hour_faults]
         return tuple({name: str(fault[name]) for name in fields} for fault in faults)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a list of faults ({error!r}); restore the file") from error
@@ -251,15 +251,15 @@ class ServiceTelemetry:
 
 
 def first_sign_ns(answer: str | None, faulty: ServiceTelemetry, healthy: ServiceTelemetry) -> int | None:
-    """Return the time of the first request in which two events are no longer consecutive.
+    """Return the time of the first request in which two events are no longer consecutive; None without one.
 
-    Callers that lack the second event when healthy are ignored. So is a single broken request among complete ones,
-    which was cut at the edge of a file.
+    Callers that lack the second event in healthy time are ignored. A single broken request among complete ones is
+    ignored too, because it was cut at the edge of a file.
 
     Parameters
     ----------
     answer
-        `A_B`; any other answer has no sign.
+        The two events as `A_B`; other answers name no events.
     faulty, healthy
         Telemetry of the faulty service in the sampled minutes and in the fault-free time.
     """

@@ -282,7 +282,7 @@ class HealthyReference:
 
     @property
     def metric_segments(self) -> tuple[Segment, ...]:
-        """The segments of the metric samples, which are taken after the minute that they describe."""
+        """The fault-free segments of the metrics, which are sampled after the minute that they describe."""
         return tuple(
             Segment(
                 start_ns=segment.start_ns + SAMPLED_AFTER_NS,
@@ -304,7 +304,7 @@ class HealthyReference:
 
 
 def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyReference:
-    """Return the day's fault-free time, or the minutes before its other faults if these files are missing.
+    """Return the day's fault-free time or, if its files are missing, the minutes before the day's other faults.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def find_issues(system: System) -> Iterator[DataIssue]:
             yield DataIssue(
                 "note",
                 f"{system.app}/{folder.name}",
-                f"There are no files of {', '.join(missing)}.",
+                f"There are no {' or '.join(missing)} files.",
                 "These tables are empty.",
             )
         for path in sorted((folder / "trace").glob("*.csv")):
@@ -99,7 +99,7 @@ def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
             "warning",
             f"{system.app}/{path.parent.parent.name}/{path.name}",
             f"{int(late.sum())} of {len(pairs)} spans begin after their parent has ended.",
-            "Durations are read like those of other files, although their unit may differ.",
+            "The durations are read in the usual unit, which may be wrong.",
         )
 
 
@@ -141,7 +141,7 @@ class OpenRCAImport(ImportFormat):
     layout = (("record.csv", r"(^|/)record\.csv$"), ("a folder telemetry", r"(^|/)telemetry(/|$)"))
     weakness = (
         "There are no cases without a fault. The onset is known to a minute. The source does not state the unit of "
-        "durations. Other faults may occur in the time before."
+        "durations. Other faults may occur before the fault of a case."
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
@@ -228,7 +228,7 @@ def _step_s(metrics: Sequence[pa.Table]) -> float | None:
 
 
 def _health_evidence(system: System, records: Sequence[Record], window: Window) -> tuple[Mapping[str, Any], ...]:
-    """Return an evidence row on other records in the view before the onset."""
+    """Return an evidence row about other records in the view before the onset."""
     onset = records[0].time_ns
     others = [r for r in system.records if window[0] <= r.time_ns < onset and r not in records]
     names = ", ".join(f"{record.reason} in {record.component}" for record in others)

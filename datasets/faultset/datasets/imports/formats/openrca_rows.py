@@ -224,7 +224,7 @@ _SPAN_NAMES = {
     "component": ("cmdb_id",),
     "time": TIMES,
 }
-"""Our name to the source's alternatives; the first that a file has is used."""
+"""Our name -> the column names of the source; the first one in a file is used."""
 
 Window = tuple[int, int]
 
@@ -277,7 +277,7 @@ def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterato
 def duration_factor(names: dict[str, str | None]) -> int:
     """Return the nanoseconds per unit of a trace file's durations.
 
-    Files with `parent_span`, those of Market, have microseconds; the others have milliseconds.
+    Files with the column `parent_span`, as Market has, use microseconds; the others use milliseconds.
     """
     return MICRO if names["parent"] == "parent_span" else MILLI
 
@@ -298,7 +298,7 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
     if clock is None:
         raise DataError(f"{path} has no column {' or '.join(TIMES)}; restore the file")
     try:
-        with _unraisable_errors_ignored():
+        with _ignore_unraisable_errors():
             reader = pacsv.open_csv(
                 path,
                 read_options=pacsv.ReadOptions(block_size=_BLOCK),
@@ -323,7 +323,7 @@ def _skip(_: Any) -> str:
 
 
 @contextmanager
-def _unraisable_errors_ignored() -> Iterator[None]:
+def _ignore_unraisable_errors() -> Iterator[None]:
     """Keep Arrow from printing a traceback for each invalid row that is not UTF-8."""
     before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:

@@ -29,9 +29,9 @@ _FAILED = "FAILURE"
 class OpenStackImport(ImportFormat):
     """OpenStack failure dataset (ESEC/FSE 2019): tables of tests and folders of their logs, or an archive of both.
 
-    The workload is a script, so the requests before a fault differ from those after it. The reference is the second
-    round of the same script, which has no fault, moved so that it ends where the first begins. Candidates are
-    processes. If several processes of a project share the faulty code, each of them is a right answer.
+    The workload is a script, so the requests before a fault differ from those after it. The reference is therefore the
+    second round of the script, which has no fault; it is moved so that it ends where the first round begins. Candidates
+    are processes. If several processes of a project share the faulty code, each of them is a right answer.
     """
 
     name = "openstack"
@@ -70,7 +70,7 @@ class OpenStackImport(ImportFormat):
         processes = tuple(sorted({*faulty.logs, *healthy.logs}))
         causes = processes_of_code(test.row["COMPONENT"], processes)
         if not causes:
-            raise DataError(f"{test.folder} needs a log of the project of {test.row['COMPONENT']}; restore it")
+            raise DataError(f"{test.folder} needs a log of the project with {test.row['COMPONENT']}; restore it")
         pairs = {ends_of(span, processes) for span in read_spans(healthy)} | set(HTTP_CALLS)
         names = set(processes)
         return ForeignEpisode(
@@ -122,8 +122,8 @@ def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int
         raise DataError(f"{test.folder} needs an activation of its fault, but has none; leave the case out")
     if not start_ns <= times[0] < end_ns:
         raise DataError(
-            f"{test.folder} has its fault {(times[0] - start_ns) / SECOND_NS:.0f} s after the start of the workload, "
-            f"outside of its {(end_ns - start_ns) / SECOND_NS:.0f} s; leave the case out"
+            f"the fault of {test.folder} must begin in the {(end_ns - start_ns) / SECOND_NS:.0f} s of the workload, "
+            f"but begins {(times[0] - start_ns) / SECOND_NS:+.0f} s from its start; leave the case out"
         )
     return times[0]
 

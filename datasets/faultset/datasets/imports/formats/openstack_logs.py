@@ -39,7 +39,7 @@ _TOPICS = {
     "neutron-vo": "neutron-openvswitch-agent",
     "novaclient": "nova-api",
 }
-"""Topic or its prefix to the called process. Messages to all agents count as calls of the Open vSwitch agent."""
+"""Topic or its prefix -> called process. Messages to all agents count as calls of the Open vSwitch agent."""
 _CODE = (
     (r"/nova/(compute/manager|virt/|compute/resource_tracker|volume/)", ("nova-compute",)),
     (r"/nova/api/metadata/", ("nova-api",)),
@@ -62,7 +62,7 @@ _CODE = (
     (r"/neutron/plugins/ml2/drivers/(openvswitch|agent)", ("neutron-openvswitch-agent",)),
     (r"/neutron/(plugins/ml2|db|notifiers|api|services)", ("neutron-server",)),
 )
-"""Pattern of a source path to the processes that run it; the first match counts.
+"""Pattern of a source path, and the processes that run it; the first match counts.
 
 Other code may run in any process of its project."""
 _HTTP_SERVERS = ("neutron-server", "cinder-api", "glance-api", "keystone")
@@ -75,7 +75,7 @@ HTTP_CALLS = (
     ("glance-api", "glance-registry"),
     ("neutron-metadata-agent", "nova-api"),
 )
-"""HTTP calls between projects from OpenStack's documentation; spans do not show them."""
+"""HTTP calls between projects as documented by OpenStack; spans do not show them."""
 _CODE_PATTERNS = tuple((re.compile(pattern), processes) for pattern, processes in _CODE)
 
 
@@ -114,13 +114,13 @@ def processes_of_code(path: str, processes: Collection[str]) -> tuple[str, ...]:
     >>> processes_of_code("/nova/objects/instance.py", ["nova-api", "nova-compute", "cinder-api"])
     ('nova-api', 'nova-compute')
     """
-    of_project = sorted(name for name in processes if name.startswith(f"{path.strip('/').split('/')[0]}-"))
-    listed = next((names for pattern, names in _CODE_PATTERNS if pattern.search(path)), ())
-    return tuple(name for name in of_project if name in listed) or tuple(of_project)
+    project_processes = sorted(name for name in processes if name.startswith(f"{path.strip('/').split('/')[0]}-"))
+    runners = next((names for pattern, names in _CODE_PATTERNS if pattern.search(path)), ())
+    return tuple(name for name in project_processes if name in runners) or tuple(project_processes)
 
 
 def caller_of_code(paths: Collection[str], processes: Collection[str]) -> str | None:
-    """Return the process of the nearest frame of a call stack that only one process may run."""
+    """Return the only process that may run a source file of a call stack; the nearest such file decides."""
     for path in paths:
         callers = processes_of_code(path, processes)
         if len(callers) == 1:
@@ -133,7 +133,6 @@ _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+) ")
 _STARTED = re.compile(r"-(\d{9,11})\.out\.")
 _EPOCH = re.compile(r"^(\d{9,11}\.\d+) ")
 _HALF_HOUR_S = 1800
-_NEVER = "0 activations"
 COLUMNS = ("TEST", "FAULT_TYPE", "COMPONENT", "CLASS", "FUNCTION", "ROUND_1", "ROUND_2")
 
 
@@ -379,7 +378,7 @@ def _span_table(segment: RoundSegment, spans: list[dict[str, Any]], processes: S
     tags = [span["tags"] for span in rows]
     ends = [ends_of(span, processes) for span in rows]
     requests = [_TRACED.search(row.get("message", "")) for row in tags]
-    # Where the call contains the request id of the logs, it joins both tables.
+    # A request id in the call is also in the logs, so it joins both tables.
     traces = [request[1] if request else span["trace"] for request, span in zip(requests, rows, strict=True)]
     caller = _encode(caller for caller, _ in ends)
     return build_table(

@@ -2,8 +2,8 @@
 
 A row's time stamp is the start of its five minutes. The time stamp of an issue falls into the second or third row.
 The normal metrics were recorded on other days. Their last sixty rows, moved to the start of the case, are the
-reference. Segments of the normal metrics also become cases without a fault, cut like the source's measure of
-specificity.
+reference. Segments of the normal metrics also become cases without a fault; they are cut where the source cuts them to
+measure specificity.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 STEP_S = 300
 REFERENCE_ROWS = 60
 CASE_ROWS = 5
-"""Rows of a case without a fault, like those of a case with a fault."""
+"""Number of rows of a case, with or without a fault."""
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
-"""Cuts of the normal metrics as in the source: every tenth of the rows from the middle, except the last rows."""
+"""First cut and distance of the cuts as shares of the rows, and rows at the end without a cut, all as in the source."""
 
 _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"
@@ -110,7 +110,7 @@ class PetShopImport(ImportFormat):
 
 
 def _find_issues(root: Path) -> Iterator[DataIssue]:
-    """Yield scenarios without normal metrics, nodes without normal metrics, and a root cause shared by all issues."""
+    """Yield an issue for scenarios and nodes without normal metrics, and for a root cause that all issues share."""
     causes = set()
     for scenario in _scenarios(root):
         normal = scenario / _NORMAL / "metrics.csv"
@@ -125,11 +125,12 @@ def _find_issues(root: Path) -> Iterator[DataIssue]:
                 location = target.parent.relative_to(scenario.parent).as_posix()
                 problem = f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})."
                 yield DataIssue(
-                    "note", location, problem, "They are imported, but methods have no healthy data of them."
+                    "note", location, problem, "They are imported, but methods have no healthy data for them."
                 )
     if len(causes) == 1:
         problem = f"Every issue has the root cause {causes.pop()}."
-        yield DataIssue("warning", ".", problem, "They are imported; always naming this node is always right.")
+        handling = "The issues are imported, but a method that always names this node is always right."
+        yield DataIssue("warning", ".", problem, handling)
 
 
 def cuts(rows: int) -> list[int]:
@@ -194,7 +195,7 @@ def _episode(
     services = sorted({*nodes, *(str(node) for _, rows in frames for node in rows.columns.get_level_values(0))})
     cause = str(target["root_cause"]["node"]) if target else None
     if cause is not None and cause not in services:
-        raise DataError(f"{key} names the root cause {cause}, which must be in its graph or metrics; leave it out")
+        raise DataError(f"the root cause {cause} of {key} must be in its graph or metrics; leave the case out")
     return ForeignEpisode(
         app="petshop",
         view_start_ns=start,
@@ -287,7 +288,7 @@ def _read_target(path: Path) -> dict[str, Any]:
 
 
 def _entry(calls: Sequence[tuple[str, str]]) -> str:
-    """Return the service that calls most but is not called."""
+    """Return the caller with the most calls among the services that are not called."""
     called = {callee for _, callee in calls}
     callers = [caller for caller, _ in calls if caller not in called]
     return max(sorted(set(callers)), key=callers.count, default="")

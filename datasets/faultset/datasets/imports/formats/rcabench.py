@@ -121,12 +121,12 @@ def _services(pack: Path) -> list[str]:
 def _app(pack: Path, services: Sequence[str]) -> str:
     if any(name.startswith(_APPS[0]) for name in services):
         return _APPS[1]
-    # Names of datapacks begin with the namespace, as otel-demo0-checkout-delay-abc.
+    # Names of datapacks begin with the namespace, for instance otel-demo0-checkout-delay-abc.
     return pack.name.split("-")[0] if "-" in pack.name else pack.name
 
 
 def _interval_s(pack: Path) -> float | None:
-    """Return the median time between samples of the most frequent metric, to the second."""
+    """Return the median time between samples of the most frequent metric, at least a second."""
     for path in stage_files(pack, "metrics"):
         table = read_parquet(path, ["time", "TimeUnix", "metric", "MetricName", "service_name", "ServiceName"])
         clock = clock_of(table.column_names)
@@ -162,7 +162,7 @@ def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) 
         yield DataIssue("note", key, f"{windows.outside} rows are outside its windows.", "They are left out.")
     start = read_json(pack / INJECTION).get("start_time")
     if start is not None and onset_of({"start_time": start}, windows) == windows.onset_ns:
-        problem = "The injection begins outside the windows, or exactly with the abnormal one."
+        problem = "The injection begins outside the windows, or exactly at the start of the abnormal window."
         yield DataIssue("note", key, problem, "The onset is the start of the abnormal window.")
     if label["verdict"] == "unknown":
         yield DataIssue("note", key, "No conclusion confirms that clients felt the fault.", 'The verdict is "unknown".')
@@ -171,7 +171,7 @@ def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) 
     for kind in KINDS:
         files = stage_files(pack, kind)
         if len(files) == 1:
-            yield DataIssue("warning", key, f"There are {kind} of one window only.", "The other window has none.")
+            yield DataIssue("warning", key, f"Only one window has {kind}.", "The other window has none.")
         elif not files:
             yield DataIssue("note", key, f"There are no {kind}.", "The episode has none.")
         for file in files:

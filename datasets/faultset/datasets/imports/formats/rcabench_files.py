@@ -36,7 +36,7 @@ _TOLERANCE_NS = 60 * SECOND_NS
 _STRAY_SHARE = 0.01
 """Share of rows at either end that may be stray."""
 _STRAY_DISTANCE = 0.1
-"""Minimum distance of stray rows from the others, as a share of the time that the others cover."""
+"""Minimum distance of stray rows from the other rows, as a share of the time that the other rows cover."""
 _MIN_INSIDE = 0.5
 """Share of the rows of a stage that must fall into its window."""
 
@@ -79,7 +79,7 @@ def find_cases(path: Path) -> Sequence[Case]:
     if not packs:
         raise DataError(
             f"{path} holds no valid datapack: a folder with {ENVIRONMENT}, {INJECTION} and files such as "
-            f"{_MARKS[0]}; give the folder that was unpacked"
+            f"{_MARKS[0]}; give the top folder of the unpacked data"
         )
     cases = [Case(key=case_key(pack), paths=(pack,), has_fault=True) for pack in packs]
     return sorted(cases, key=lambda case: case.key)
@@ -197,7 +197,7 @@ def _rows_inside(times_ns: Ints, start_ns: int, end_ns: int) -> int:
 
 
 def case_key(pack: Path) -> str:
-    """Return the name of a datapack, with that of its dataset if it has one."""
+    """Return the name of a datapack, after the name of its dataset if it has one."""
     dataset = pack.parent
     return f"{dataset.name}/{pack.name}" if dataset.parent.name == "data" else pack.name
 
@@ -224,7 +224,7 @@ _LEVELS = (
     ("HTTP", "Application", None),
     ("JVM", "Application", None),
 )
-"""Prefix of a fault's name, system level, and fault type or None for the fault's name."""
+"""Prefix of a fault's name, system level, and fault type; None uses the fault's name as its type."""
 _HOUR_NS = 3_600 * SECOND_NS
 _NEAR_NS = 900 * SECOND_NS
 

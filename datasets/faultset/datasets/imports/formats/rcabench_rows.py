@@ -79,7 +79,7 @@ RAW_NAMES = {
     "SpanName": "span_name", "SpanKind": "attr.span_kind", "StatusCode": "attr.status_code", "Duration": "duration",
     "SeverityText": "level", "Body": "message",
 }  # fmt: skip
-"""Column of a raw file to the same column of a converted file."""
+"""Column of a raw file -> the same column of a converted file."""
 _JSON_COLUMNS = ("ResourceAttributes", "Attributes", "SpanAttributes")
 _POD, _CONTAINER = "k8s.pod.name", "k8s.container.name"
 _OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
@@ -130,17 +130,17 @@ class _Attributes:
 
 
 def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums: bool) -> pa.Table:
-    """Return rows of gauges, or of sums, which are counters if they only grow."""
+    """Return the rows of gauges, or of sums; sums that only grow are counters."""
     table = _prepare(tables, start_ns, end_ns)
     table = table.filter(pc.and_kleene(pc.is_valid(table["value"]), pc.is_finite(table["value"].cast(pa.float64()))))
     attributes = _Attributes(table)
     values = table["value"].cast(pa.float64())
     rows = _metric_table(table, attributes, table["metric"], values)
-    return _with_kind_of_growing(rows, "counter") if sums else rows
+    return _set_kind_of_growing(rows, "counter") if sums else rows
 
 
 def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Yield count, sum, min and max of histograms without buckets; count and sum are gauges unless they only grow."""
+    """Yield count, sum, min and max of histograms without buckets; counts and sums that also fall are gauges."""
     table = _prepare(tables, start_ns, end_ns)
     attributes = _Attributes(table)
     for statistic in ("count", "sum", "min", "max"):
@@ -150,11 +150,11 @@ def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> It
         finite = pc.fill_null(pc.is_finite(values), False)
         names = pc.binary_join_element_wise(table["metric"].cast(pa.string()), statistic, "_")
         rows = _metric_table(table, attributes, names, pc.fill_null(values, 0.0)).filter(finite)
-        yield _with_kind_of_growing(rows, statistic) if statistic in ("count", "sum") else rows
+        yield _set_kind_of_growing(rows, statistic) if statistic in ("count", "sum") else rows
 
 
-def _with_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
-    """Return rows in which gauges that only grow have another kind."""
+def _set_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
+    """Set the kind of metrics that only grow; other metrics are gauges."""
     if not len(rows):
         return rows
     growing = _growing(rows)
@@ -275,13 +275,13 @@ def _growing(rows: pa.Table) -> set[str]:
     owner = metric[order][1:][inside]
     steps = steps[inside]
     count = len(words)
-    risen = np.bincount(owner[steps > 0], minlength=count)
-    fallen = np.bincount(owner[steps < 0], minlength=count)
-    total = np.bincount(owner, minlength=count)
+    rises = np.bincount(owner[steps > 0], minlength=count)
+    falls = np.bincount(owner[steps < 0], minlength=count)
+    totals = np.bincount(owner, minlength=count)
     return {
         word
-        for word, up, down, all_ in zip(words, risen, fallen, total, strict=True)
-        if word is not None and (word.endswith("_total") or (up and down <= (1 - _GROWS) * all_))
+        for word, up, down, total in zip(words, rises, falls, totals, strict=True)
+        if word is not None and (word.endswith("_total") or (up and down <= (1 - _GROWS) * total))
     }
 
 

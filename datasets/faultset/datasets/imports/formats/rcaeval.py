@@ -60,7 +60,7 @@ _GROWS = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Metrics of a case as its file has them."""
+    """Metrics of a case under the names in its file."""
 
     path: Path
     times_ns: Ints
@@ -231,13 +231,13 @@ def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[D
     """Yield issues of the files of a case: units, headers and missing data."""
     key = case.key
     if any(split_name(name)[1].startswith(RAW_NAMES) for name in frame.names):
-        problem = f"{frame.path.name} has raw names of metrics."
+        problem = f"{frame.path.name} has raw metric names."
         yield DataIssue("warning", key, problem, "They are imported; growing series named total are counters.")
     if frame.path.suffix == ".csv":
         yield from _find_header_issues(key, frame.path)
     if np.any(np.diff(frame.times_ns) == 0):
         yield DataIssue(
-            "warning", key, "Times of rows repeat.", "All are imported; a step of a wide frame averages them."
+            "warning", key, "Times of rows repeat.", "All rows are imported; a step of a wide frame averages them."
         )
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
     if missing > _MOST_MISSING:
@@ -257,7 +257,7 @@ def _find_header_issues(key: str, path: Path) -> Iterator[DataIssue]:
     clocks = [name for name in names if TIME_NAME.fullmatch(name.strip())]
     if len(clocks) > 1:
         problem = f"{path.name} has {len(clocks)} time columns."
-        yield DataIssue("warning", key, problem, "The first is the time; the others are left out.")
+        yield DataIssue("warning", key, problem, "The first is used; the others are left out.")
     repeated = [name for name, count in Counter(names).items() if count > 1 and name not in clocks]
     if repeated:
         yield DataIssue("warning", key, f"{path.name} names a column twice ({repeated[0]}).", "The first is imported.")
@@ -279,7 +279,7 @@ def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Itera
         unit = epoch_unit(times[~np.isnan(times)])
         if unit != ("ns" if kind == "logs" else "µs"):
             handling = "The unit is inferred from the magnitude, and times are converted to nanoseconds."
-            yield DataIssue("warning", key, f"{clock} in {path.name} counts {unit}.", handling)
+            yield DataIssue("warning", key, f"{clock} in {path.name} is in {unit}.", handling)
     elif kind == "logs" or "startTimeMillis" not in table.column_names:
         yield DataIssue("warning", key, f"{path.name} has no column {clock}.", "The table is empty.")
     if source in table.column_names:
@@ -288,7 +288,7 @@ def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Itera
         renamed = sorted(word for word, name in matches.items() if name is not None and name != word)
         unknown = sorted(word for word, name in matches.items() if name is None)
         if renamed:
-            problem = f"{path.name} names {matches[renamed[0]]} {renamed[0]}."
+            problem = f"{path.name} calls {matches[renamed[0]]} by the name {renamed[0]}."
             yield DataIssue("note", key, problem, "The name in the metrics is used.")
         if unknown:
             problem = f"{path.name} names a service without metrics ({unknown[0]})."

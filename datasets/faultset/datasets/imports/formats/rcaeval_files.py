@@ -184,13 +184,13 @@ def find_cases(path: Path) -> Sequence[Case]:
     if not cases:
         raise DataError(
             f"{path} holds no RCAEval case: a folder such as RE2-OB/cartservice_cpu/1 or re2ob_cartservice_cpu_1 with "
-            f"one of {', '.join(METRIC_FILES)}; give the folder that was unpacked"
+            f"one of {', '.join(METRIC_FILES)}; give the top folder of the unpacked data"
         )
     return sorted(cases, key=lambda case: case.key)
 
 
 def find_onset(case: Case) -> tuple[int, Path]:
-    """Return the injection time of a case, and the file that contains it: the case's own or the index of all cases."""
+    """Return the injection time of a case, and the file that contains it: in the case's folder, or the index."""
     path = case.paths[0] / ONSET_FILE
     try:
         line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]

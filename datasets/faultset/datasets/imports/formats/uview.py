@@ -54,8 +54,8 @@ METRIC_ROLES = build_gauge_roles(
     "uview",
     (
         ("traces_per_second", "traffic", "1/s", "mean", "traces in which the service took part"),
-        ("trace_duration_mean_seconds", "latency", "s", "mean", "their mean duration"),
-        ("trace_duration_max_seconds", "latency", "s", "mean", "their longest duration"),
+        ("trace_duration_mean_seconds", "latency", "s", "mean", "mean duration of these traces"),
+        ("trace_duration_max_seconds", "latency", "s", "mean", "maximum duration of these traces"),
     ),
 )
 _SAMPLED = re.compile(r"(.+)_sampling_([\d.]+)x(\.csv(?:\.gz)?)")
@@ -117,7 +117,7 @@ class UViewImport(ImportFormat):
 
 
 def service_name(text: str) -> str:
-    """Return a service by the name of its process or container.
+    """Return the service that runs in a process or container, from its name.
 
     >>> service_name("unknown_service:geo_service_process"), service_name("geo_service_container")
     ('geo_service', 'geo_service')
@@ -211,7 +211,10 @@ def _only(table: pa.Table) -> list[pa.Table]:
 
 
 def _summarize_traces(rows: pa.Table) -> pa.Table:
-    """Return metrics of each service in each second, at its end: traces that ended in it, and their durations."""
+    """Return metrics of each service for each second: number and durations of the traces that ended in it.
+
+    The time of a sample is the end of its second.
+    """
     import pandas as pd
 
     names = [_split(services) for services in rows["services"].to_pylist()]

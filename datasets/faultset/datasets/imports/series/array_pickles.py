@@ -1,7 +1,7 @@
 """Read pickles of numpy arrays without running the functions that they name.
 
-A pickle is a program that may call any function. Only its instructions that build an array of numbers are accepted, and
-the functions that it names are replaced by ones of this module.
+A pickle is a program that may call any function. Only instructions that build an array of numbers are accepted, and
+functions of this module replace the functions that the pickle names.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class _DType:
 
 
 class _Array:
-    """Replaces arrays."""
+    """Replaces `numpy.ndarray`."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, self._shape, self._kind, self._is_fortran, self._content = state
 
     def build(self) -> np.ndarray:
         kind, content = self._kind, self._content
-        if isinstance(content, str):  # of Python 2
+        if isinstance(content, str):  # written by Python 2
             content = content.encode("latin1")
         if not isinstance(kind, _DType) or not isinstance(content, bytes | bytearray):
             raise pickle.UnpicklingError("its items must be numbers")

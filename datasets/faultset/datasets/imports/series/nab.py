@@ -67,7 +67,7 @@ class NABImport(ImportFormat):
 
 
 def _read_windows(path: Path, series: str, samples: LabelledSamples) -> list[AnomalyWindow]:
-    """Return the windows of a series; their last sample belongs to them."""
+    """Return the windows of a series; each includes its last sample."""
     content = parse_object(read_regular(path, limit_bytes=_LIMIT_BYTES), str(path))
     if series not in content:
         raise DataError(f"{path} must have the windows of {series}, but lacks them; restore the file")

@@ -1,4 +1,4 @@
-"""Read samples, times and labels of CSV files; text, infinite numbers and other labels than 0 and 1 are refused."""
+"""Read samples, times and labels of CSV files; text, infinite numbers and labels other than 0 and 1 are refused."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_finite(values: Numbers, origin: str) -> Numbers:
 
 
 def parse_labels(values: Numbers, rows: int, origin: str) -> Flags:
-    """Return labels as booleans; raise DataError unless there is a 0 or 1 for each of the rows of the data."""
+    """Return labels as booleans; raise DataError unless there is a 0 or 1 for each row of the data."""
     if values.shape != (rows,):
         raise DataError(
             f"{origin} must have a label for each of the {rows} rows of the data, but has {len(values)}; restore the "
@@ -150,7 +150,7 @@ def _first_text(column: pa.ChunkedArray) -> tuple[int, Any]:
 def _read_times(columns: Mapping[str, pa.ChunkedArray], name: str, path: Path) -> Ints:
     """Return a column of a CSV file as UTC nanoseconds; times without a zone are UTC."""
     column = columns[name]
-    with suppress(pa.ArrowInvalid):  # beyond the years that nanoseconds can express
+    with suppress(pa.ArrowInvalid):  # if a time is beyond the years that nanoseconds can express
         if pa.types.is_temporal(column.type) and not pa.types.is_time(column.type) and not column.null_count:
             return np.asarray(column.cast(pa.timestamp("ns", _zone(column.type))).cast(pa.int64()), dtype=np.int64)
     times = []

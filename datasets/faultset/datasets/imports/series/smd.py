@@ -1,6 +1,6 @@
-"""Import server machine series: SMD of OmniAnomaly, and SMD and ASD as InterFusion publishes them.
+"""Import series of server machines: SMD as published by OmniAnomaly, and SMD and ASD as published by InterFusion.
 
-The sets have no times; the steps are those of their authors. The training part is directly before the test part.
+The data sets have no times; their authors state the sampling steps. The test part directly follows the training part.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class SMDImport(ImportFormat):
         ("machine_test_label.pkl or test_label/machine.txt", r"(_test_label\.pkl|(^|/)test_label/[^/]+\.txt)$"),
     )
     weakness = (
-        "Metrics have no names, units and times; the import counts steps of a minute (ASD: five) from 2020. Values are "
-        "scaled to the range of the training part. Anomalies have no cause."
+        "Metrics have no names, units or times; the import counts steps of a minute (ASD: five minutes) from 2020. "
+        "Values are scaled to the range of the training part. Anomalies have no cause."
     )
 
     def cases(self, path: Path) -> Sequence[Case]:

@@ -62,17 +62,17 @@ class AssemblyPlan:
     recording
         The recording, in place of episodes.
     folders
-        Table to the folders of staged files that have it, with first and last time.
+        Table -> folders of the staged files with rows of it, and their first and last times.
     services
-        Text of an origin to its service.
+        Text of an origin -> its service.
     names
-        Name in the data to its service, for called services.
+        Name of a called service in the data -> its service.
     kinds
-        Metric to its kind, where files do not declare it.
+        Metric -> its kind, if no file declares it.
     calls
         Declared calls, as caller and callee.
     roles
-        Rows of the catalogue for metrics that the built-in one lacks.
+        Catalogue rows for metrics that the built-in catalogue lacks.
     """
 
     app: str
@@ -113,7 +113,7 @@ class TelemetryImport:
 
     name = "telemetry"
     title = "telemetry"
-    weakness = "labels are those of the incident file; nothing checks them"
+    weakness = "labels come from the incident file and are not checked"
     layout = (("a plan of staged telemetry", r"(^|/)plan\.json$"),)
 
     def recognises(self, path: Path) -> bool:
@@ -180,9 +180,9 @@ def _load_recording(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordi
     for bounds in recording.windows():
         spans = _window_rows(stage, plan, "spans", bounds)
         if len(spans):
-            of_window, entered = find_calls(spans, services)
-            calls |= of_window
-            roots += entered
+            window_calls, window_roots = find_calls(spans, services)
+            calls |= window_calls
+            roots += window_roots
         if step_s is None and len(metrics := _window_rows(stage, plan, "metrics", bounds)):
             step_s = interval_s(metrics)
     return ForeignRecording(
@@ -214,7 +214,7 @@ def _finished_rows(
 
 
 def _all_calls(plan: AssemblyPlan, calls: set[tuple[str, str]], services: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return calls in traces and those that the mapping file declares."""
+    """Return the calls seen in traces or declared in the mapping file."""
     declared = {(caller, callee) for caller, callee in plan.calls if {caller, callee} <= set(services)}
     return tuple(sorted(calls | declared))
 
@@ -246,7 +246,7 @@ def _services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[st
 def _window_rows(
     stage: Path, plan: AssemblyPlan, table: str, bounds: tuple[int, int], totals: Totals | None = None
 ) -> pa.Table:
-    """Return the rows of a window with their services, in almost our columns."""
+    """Return the rows of a window with their services; `_finish` converts them to the columns of our format."""
     start_ns, end_ns = bounds
     paths = [
         str(stage / folder / f"{table}.parquet")
@@ -289,8 +289,7 @@ def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table
         if name == "reported_service" and table != "spans":
             continue
         encoded = pa.array(values, pa.string()).dictionary_encode()
-        taken = encoded.take(column.indices)
-        rows = rows.append_column(name, taken.cast(NAME))
+        rows = rows.append_column(name, encoded.take(column.indices).cast(NAME))
     return rows.drop_columns(["origin"])
 
 
@@ -315,11 +314,11 @@ def _clock_issues(window: EpisodeWindow, tables: Mapping[str, pa.Table]) -> Iter
         covered = (int(times.max()) - int(times.min())) / (window.end_ns - window.start_ns)
         if len(times) > 1 and covered < 0.5:
             problem = f"{table} cover {covered:.0%} of the window."
-            yield DataIssue("warning", window.key, problem, "The rest has none; check clocks and time zones.")
+            yield DataIssue("warning", window.key, problem, "The rest has no rows; check clocks and time zones.")
 
 
 def _roles_within(roles: Sequence[Mapping[str, str]], metrics: pa.Table | None) -> Iterator[Mapping[str, str]]:
-    """Yield the rows of the catalogue whose metrics an episode has."""
+    """Yield the catalogue rows for the metrics of an episode."""
     if metrics is None:
         return
     present = set(pc.unique(metrics["metric"].cast(pa.string())).to_pylist())

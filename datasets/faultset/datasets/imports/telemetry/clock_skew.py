@@ -1,4 +1,4 @@
-"""Find clocks that differ, by child spans that would fit into their parents but start before or end after them."""
+"""Find clock skew from child spans that would fit into their parents but start before or end after them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ _DETACHED = ("producer", "consumer")
 def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a sentence for each pair of hosts, or of services without known hosts, whose clocks differ.
 
-    A child span of another clock that is not longer than its parent shows a skew if it starts before its parent or ends
-    after it. Nine in ten of at least 20 calls must do so in the same direction, by a median of at least 1 ms.
+    A call shows a skew if the child span is not longer than its parent, was timed by another clock, and starts before
+    or ends after the parent. Of at least 20 calls, nine in ten must show a skew in the same direction, with a median of
+    at least 1 ms.
 
     Parameters
     ----------
     stage
         Folder of the staged files.
     facts
-        Facts about each of them.
+        Facts about each file.
     services
-        Text of an origin to its service.
+        Text of an origin -> its service.
     """
     files = [file for file in facts if file.rows.get("spans")]
     if not files:
@@ -65,7 +66,7 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
 
 
 def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
-    """Return the spans of all traces, or of each n-th so that they fit into memory."""
+    """Return the spans of all traces, or of every n-th trace if all would not fit into memory."""
     import pandas as pd
 
     divisor = max(1, math.ceil(sum(file.rows["spans"] for file in files) / MAX_SPANS))
@@ -79,7 +80,7 @@ def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
 
 
 def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
-    """Return the shortest shift that puts each child within its parent; negative if its clock is ahead."""
+    """Return the shortest shift that puts each child within its parent; negative if the child's clock is ahead."""
     early = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
     late = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early
     return np.where(early > 0, early, np.where(late > 0, -late, 0)).astype(np.int64)
@@ -93,11 +94,11 @@ def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None
         if shifted.mean() < CONSISTENT_SHARE or np.median(amounts_ms) * 1e6 < MIN_SKEW_NS:
             continue
         low, median, high = np.quantile(amounts_ms, [0.05, 0.5, 0.95])
-        side, what = ("behind", "start before") if is_behind else ("ahead of", "end after")
-        doubt = "" if is_behind else ", unless it does not wait for them"
+        side, relation = ("behind", "start before") if is_behind else ("ahead of", "end after")
+        doubt = "" if is_behind else f", unless {parent} does not wait for them"
         return (
             f"the clock of {child} is {side} that of {parent} by {_format_ms(median)} or more: {shifted.sum():,} of "
-            f"{len(shifts_ns):,} calls {what} their caller ({_format_ms(low)} to {_format_ms(high)}){doubt}; "
+            f"{len(shifts_ns):,} calls {relation} their caller ({_format_ms(low)} to {_format_ms(high)}){doubt}; "
             "times are not corrected"
         )
     return None

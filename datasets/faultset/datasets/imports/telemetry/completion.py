@@ -18,27 +18,27 @@ pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _DELTA = "delta-"
 _SHARED_SUFFIX = "5"
-"""Added to the id of the server's half of a span that client and server share, as Zipkin's clients do."""
+"""Suffix for the id of the server's half if client and server share a span, as they do in Zipkin."""
 
 
 def drop_exact_repeats(rows: pa.Table) -> pa.Table:
-    """Return the rows without copies, which overlapping files hold."""
+    """Return the rows without the duplicates that overlapping files cause."""
     return drop_repeats(rows, [name for name in rows.column_names if name != "time"] + ["time"])
 
 
 Totals = dict[tuple[Any, ...], float]
-"""Series to the sum of its increases in earlier windows."""
+"""Series -> sum of its increases in earlier windows."""
 
 
 def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals | None = None) -> pa.Table:
-    """Return samples with kinds, without copies, and with counts in place of increases.
+    """Return samples with kinds, without duplicates, and with running counts in place of increases.
 
     Parameters
     ----------
     kinds_of
-        Metric to its kind, if a file does not declare it.
+        Metric -> its kind, if a file does not declare it.
     totals
-        Sums of earlier windows, which are continued and changed; by default counts start at zero.
+        Sums of earlier windows, updated in place; by default, counts start at zero.
     """
     metric = encode_words(rows["metric"]).combine_chunks()
     metric = metric.chunk(0) if isinstance(metric, pa.ChunkedArray) else metric
@@ -54,7 +54,10 @@ def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals
 
 
 def _drop_pod_totals(rows: pa.Table) -> pa.Table:
-    """Remove cAdvisor's totals of pods whose containers are recorded, and its pauses, which would count twice."""
+    """Remove cAdvisor's samples of whole pods and pause containers if the pod's other containers are recorded.
+
+    They would count twice.
+    """
     is_total = pc.and_(
         pc.and_(pc.starts_with(rows["metric"].cast(pa.string()), "container_"), pc.is_valid(rows["pod"])),
         pc.invert(pc.starts_with(rows["metric"].cast(pa.string()), "container_network_")),
@@ -102,6 +105,7 @@ def _by_series(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 
 def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
+    """Return spans with distinct ids, kinds and peer services; `names` maps names of peers to services."""
     rows = _separate_shared(rows)
     rows = drop_repeats(rows, ["trace_id", "span_id"])
     service = rows["service"]
@@ -122,9 +126,9 @@ def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
 
 
 def _separate_shared(rows: pa.Table) -> pa.Table:
-    """Give the server's half of a span that client and server share its own id, with the client's as parent.
+    """Give the server's half of a span shared by client and server a separate id, with the client's half as parent.
 
-    Spans of the server that name the shared id as their parent become children of its half.
+    Spans of the server that name the shared id as their parent become children of the server's half.
     """
     keys = pc.binary_join_element_wise(rows["trace_id"], rows["span_id"], "-")
     if pc.count_distinct(keys).as_py() == len(rows):

@@ -1,4 +1,4 @@
-"""Open foreign files: decompress them, decode their text, and limit what a hostile one can cost."""
+"""Open foreign files: decompress them, decode their text, and limit the memory and disk that a hostile file can use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OTHERS = (
     (b"%PDF", "is a PDF document; export the data themselves"),
     (b"\x89PNG", "is an image; export the data themselves"),
     (b"SQLite format 3", "is a SQLite database; export its tables as CSV"),
-    (b"\x7fELF", "is a program"),
+    (b"\x7fELF", "is a program; give the telemetry that it writes"),
 )
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -49,7 +49,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, Val
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A foreign file whose first bytes are known.
+    """A foreign file and its first bytes.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Content:
 
     @contextmanager
     def open(self, advance: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
-        """Open the decompressed content, as UTF-8 if it is text; `advance` gets the bytes that were read from disk."""
+        """Open the decompressed content, as UTF-8 if it is text; `advance` is called with counts of bytes read."""
         with self.path.open("rb") as raw:
             plain = _decompress(_Counted(raw, advance), self.compression)
             limit = max(_SMALL_BYTES, _LARGEST_RATIO * self.size) if self.compression else None
@@ -112,7 +112,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Limited(io.RawIOBase):
-    """Refuses more bytes than a file of this size credibly unpacks to."""
+    """Refuses more bytes than a file of this size can credibly unpack to."""
 
     def __init__(self, plain: IO[bytes], limit: int | None, name: str) -> None:
         self._plain, self._limit, self._name, self._total = plain, limit, name, 0
@@ -217,7 +217,7 @@ def open_content(path: Path, name: str) -> Content:
 
 
 def _read_head(content: Content, size: int) -> bytes:
-    """Return the first bytes; of a damaged file, as many as can be read."""
+    """Return the first bytes, or those before the damage in a damaged file."""
     pieces: list[bytes] = []
     with content.open() as stream:
         try:

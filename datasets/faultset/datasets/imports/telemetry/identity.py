@@ -1,7 +1,7 @@
 """Attributes, labels and paths that say where a record comes from.
 
-Names are those of OpenTelemetry's semantic conventions 1.37 and their former ones, of Prometheus, Kubernetes, Istio,
-Elastic and Fluent Bit.
+The names come from OpenTelemetry's semantic conventions (1.37 and earlier), Prometheus, Kubernetes, Istio, Elastic and
+Fluent Bit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDENTITY: dict[str, tuple[str, ...]] = {
     ),
     "host": ("host.name", "host_name", "k8s.node.name", "k8s_node_name", "kubernetes.node.name", "node", "hostname"),
 }  # fmt: skip
-"""Field of an origin to the names of attributes that hold it, best first."""
+"""Field of an origin -> names of the attributes that may hold it, best first."""
 SCRAPE_LABELS = frozenset({"job", "instance", "prometheus", "prometheus_replica", "endpoint", "metrics_path"})
 """Labels that scraping adds; `job` names the service if nothing better does."""
 _ISTIO = ("workload", "canonical_service")
@@ -80,7 +80,7 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
 
 
 def _describes(field: str, name: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a label describes the measurement and not where it comes from."""
+    """Return whether a label names the measured object rather than the origin of the measurement."""
     return field in ("service", "host") and name == _described(labels)
 
 

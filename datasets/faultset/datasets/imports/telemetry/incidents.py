@@ -34,11 +34,11 @@ class Alarm:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     time: Moment | None = None
-    """When."""
+    """Time of the alarm."""
     service: Name | None = None
-    """Service of the metric."""
+    """Service that the metric belongs to."""
     metric: Name | None = None
-    """Metric."""
+    """Metric that raised the alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +229,7 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
     if onset_ns - start_ns < _LEAST_BEFORE_NS:
         raise DataError(
             f"{quoted(key)} needs at least {duration_text(_LEAST_BEFORE_NS / SECOND_NS)} of telemetry before its start "
-            "and after the incident before it; add earlier telemetry, or leave the incident out"
+            "and after any previous incident; add earlier telemetry, or leave the incident out"
         )
     causes, label = _causes(incident), _label_fields(incident)
     if causes:
@@ -298,8 +298,8 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
     if data[1] - data[0] > LONGEST_VIEW_NS:
         days = (data[1] - data[0]) / (86_400 * SECOND_NS)
         raise DataError(
-            f"the telemetry covers {days:,.0f} days, from {rfc3339(data[0])} to {rfc3339(data[1])}, and an episode "
-            "at most 31; choose a part with --at or --incidents"
+            f"the telemetry covers {days:,.0f} days, from {rfc3339(data[0])} to {rfc3339(data[1])}, but an episode can "
+            "cover at most 31; choose a part with --at or --incidents"
         )
     return EpisodeWindow(key=f"{rfc3339(data[0])} to {rfc3339(data[1])}", start_ns=data[0], end_ns=data[1])
 
@@ -324,7 +324,7 @@ def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
 
 
 def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
-    """Return a window without empty beginnings and ends of more than 10 %."""
+    """Trim the start or end of a window to the telemetry if more than 10 % of the window is empty there."""
     allowed_ns = (end_ns - start_ns) // 10
     start_ns = start_ns if data[0] - start_ns <= allowed_ns else data[0]
     return start_ns, end_ns if end_ns - data[1] <= allowed_ns else data[1]
@@ -333,6 +333,6 @@ def _trim(start_ns: int, end_ns: int, data: tuple[int, int]) -> tuple[int, int]:
 def _check_covered(start_ns: int, end_ns: int, key: str, data: tuple[int, int]) -> None:
     if end_ns <= start_ns or start_ns >= data[1] or end_ns <= data[0]:
         raise DataError(
-            f"no telemetry covers {quoted(key)}: it spans {rfc3339(data[0])} to {rfc3339(data[1])}; correct its "
-            "times, or their time zone"
+            f"no telemetry covers {quoted(key)}: the telemetry lasts from {rfc3339(data[0])} to {rfc3339(data[1])}; "
+            "correct the times of the entry, or their time zone"
         )

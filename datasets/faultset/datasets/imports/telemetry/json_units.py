@@ -33,7 +33,7 @@ def json_units(content: Content, stream: IO[bytes], broken: dict[str, int]) -> I
     Parameters
     ----------
     broken
-        Gets the number of lines or documents that are not JSON, by reason.
+        Receives the number of lines or documents that are not JSON, by reason.
     """
     if is_json_lines(content):
         yield from _lines(content, stream, broken)
@@ -57,7 +57,7 @@ def is_json_lines(content: Content) -> bool:
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
-        # Lines after a cut first line are valid.
+        # The first line may be truncated; the lines after it are still valid.
         second = rest.lstrip().partition(b"\n")[0]
         return line.startswith(b"{") and second.startswith(b"{") and _loads(second) is not None
     return isinstance(first, dict | list) and (not rest.strip() or rest.lstrip()[:1] in (b"{", b"["))
@@ -92,7 +92,7 @@ def _lines(content: Content, stream: IO[bytes], broken: dict[str, int]) -> Itera
 
 
 def _documents(text: str, content: Content, broken: dict[str, int]) -> Iterator[Any]:
-    """Yield whole documents; of a truncated one, the complete records."""
+    """Yield whole documents; from a truncated document, yield its complete records."""
     decoder = json.JSONDecoder()
     position = 0
     while match := _START.search(text, position):
@@ -159,7 +159,7 @@ class _Joined:
         return piece
 
     def _check_depth(self, piece: bytes) -> None:
-        """Refuse deep nesting, which costs the parser time that grows with its square; brackets in texts count too."""
+        """Refuse deep nesting: the parser's time grows with the square of the depth. Brackets in strings count too."""
         letters = np.frombuffer(piece, np.uint8)
         steps = np.isin(letters, _OPENING).astype(np.int32) - np.isin(letters, _CLOSING)
         depths = np.cumsum(steps)

@@ -44,13 +44,13 @@ class FileRule:
     container: Name = ""
     """Container of rows without a container."""
     time: Name = ""
-    """Time of records without one; `modified` for that of the file."""
+    """Time of records without a time; `modified` for the time at which the file was last changed."""
     time_zone: Name = ""
     """Zone of local times, such as Europe/Berlin."""
     pattern: Name = ""
     """Regular expression of a log line, with the groups time, message, and optionally level, service, pod, trace_id."""
     signal: Signal | None = None
-    """What a table holds."""
+    """Signal that a table contains."""
     columns: Mapping[Name, Name] = field(default_factory=dict[str, str])
     """Our name of a column -> its name in the table."""
     separator: Name = ""
@@ -70,9 +70,9 @@ class TelemetryMapping:
     time_zone: Name = "UTC"
     """Zone of local times."""
     services: Mapping[Name, Name | None] = field(default_factory=dict[str, "str | None"])
-    """Name in the data to the service in the dataset; null for rows that belong to no service."""
+    """Name in the data -> service in the dataset; null for rows that belong to no service."""
     roles: Mapping[Name, Name] = field(default_factory=dict[str, str])
-    """Metric, or a pattern with `*`, to its role."""
+    """Metric, or a pattern with `*` -> its role."""
     calls: tuple[tuple[Name, Name], ...] = ()
     """Calls between services that traces do not show, as caller and callee."""
     files: tuple[FileRule, ...] = ()
@@ -88,7 +88,7 @@ class TelemetryMapping:
             _check_rule(rule)
 
     def rule_for(self, name: str) -> FileRule:
-        """Return the rule for a file by its path below the folder that was given."""
+        """Return the rule for a file; `name` is its path below the folder that the user gave."""
         for rule in self.files:
             if fnmatch.fnmatch(name, rule.match) or fnmatch.fnmatch(Path(name).name, rule.match):
                 return rule

@@ -30,15 +30,15 @@ class ServiceNames:
     Attributes
     ----------
     of_origin
-        Text of an origin to its service; None if its rows belong to no service.
+        Text of an origin -> its service; None if its rows belong to no service.
     of_name
-        Name in the data to its service.
+        Name in the data -> its service.
     aliases
-        Service to all its names in the data, by signal.
+        Service -> all its names in the data, by signal.
     unmatched
-        Signal to number of rows without a service.
+        Signal -> number of rows without a service.
     linked
-        Names that were attributed to a service, with the service and the reason.
+        Names that were attributed to a service, each with the service and the reason.
     """
 
     of_origin: Mapping[str, str | None]
@@ -56,7 +56,7 @@ class ServiceNames:
 
 
 def derive_workload(pod: str) -> str:
-    """Return the workload that a pod's name shows; empty without a pod.
+    """Return the workload that the name of a pod suggests; empty without a pod.
 
     >>> [derive_workload(pod) for pod in ("cart-7d4b9c5f6-x2x4z", "redis-0", "kube-proxy-8nmp6", "standalone")]
     ['cart', 'redis', 'kube-proxy', 'standalone']
@@ -74,9 +74,9 @@ def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMa
     Parameters
     ----------
     origins
-        Rows by text of the origin, for each table.
+        Table -> text of an origin -> number of rows.
     mapping
-        Names in the data to services; they take precedence.
+        The mapping file, whose names take precedence.
     """
     parsed = {text: _clean(Origin.parse(text)) for counts in origins.values() for text in counts}
     _strip_namespaces(parsed)
@@ -138,7 +138,7 @@ def _strip_namespaces(parsed: dict[str, Origin]) -> None:
 def _links(
     parsed: Mapping[str, Origin], origins: Mapping[str, Mapping[str, int]]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the service of each pod, and of each workload whose pods all have the same."""
+    """Return the service of each pod, and of each workload whose pods all have the same service."""
     rows: Counter[str] = Counter()
     for counts in origins.values():
         rows.update(counts)
@@ -169,7 +169,7 @@ def _raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[st
 
 
 def _plain(name: str) -> str:
-    """Return a name in lower case, without separators and an ending such as `service`.
+    """Return a name in lower case, without separators or an ending such as `service`.
 
     >>> _plain("cart-service"), _plain("CartService"), _plain("service")
     ('cart', 'cart', 'service')
@@ -181,7 +181,7 @@ def _plain(name: str) -> str:
 def _unify(
     raw: Mapping[str, str], origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping
 ) -> tuple[dict[str, str], list[tuple[str, str, str]]]:
-    """Map each name to one spelling; names of different signals count as equal if only their spelling differs."""
+    """Map each name to one spelling; names in different signals are unified if only their spelling differs."""
     tables: dict[str, Counter[str]] = defaultdict(Counter)
     for table, counts in origins.items():
         for text, count in counts.items():
@@ -193,13 +193,13 @@ def _unify(
     canonical: dict[str, str] = {}
     linked: list[tuple[str, str, str]] = []
     for names in groups.values():
-        chosen = max(names, key=lambda name: (tables[name]["spans"] > 0, sum(tables[name].values()), name))
+        main = max(names, key=lambda name: (tables[name]["spans"] > 0, sum(tables[name].values()), name))
         for name in names:
-            shares = tables[name].keys() & tables[chosen].keys()
-            is_same = name == chosen or not shares or name in mapping.services
-            canonical[name] = chosen if is_same else name
-            if name != chosen and is_same:
-                linked.append((name, chosen, "the names differ in form only"))
+            shares = tables[name].keys() & tables[main].keys()
+            is_same = name == main or not shares or name in mapping.services
+            canonical[name] = main if is_same else name
+            if name != main and is_same:
+                linked.append((name, main, "the names differ in form only"))
     return canonical, linked
 
 
@@ -211,8 +211,8 @@ def _describe_links(parsed: Mapping[str, Origin], raw: Mapping[str, str]) -> Ite
 
 
 def _final(name: str, canonical: Mapping[str, str], origin: Origin, mapping: TelemetryMapping) -> str | None:
-    chosen = canonical.get(name, name)
-    for key in (origin.service, origin.pod, origin.workload, name, chosen):
+    spelling = canonical.get(name, name)
+    for key in (origin.service, origin.pod, origin.workload, name, spelling):
         if key and key in mapping.services:
             return mapping.services[key] or None
-    return chosen or None
+    return spelling or None

@@ -30,7 +30,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import strip_escapes
 
 _LARGEST_MESSAGE = 512 << 20
-"""Protobuf messages must fit in memory; those of exporters have a few megabytes."""
+"""Maximum bytes of a protobuf message, which must fit in memory; exporters write a few megabytes."""
 _REFUSED_TEXT = (
     (r"NAME(SPACE)?\s+.*CPU\(cores\)", "is output of kubectl top, which has no times; record metrics over time"),
     (r"LAST SEEN\s+TYPE\s+REASON", 'is a table with relative times; save "kubectl get events -o json"'),
@@ -38,8 +38,8 @@ _REFUSED_TEXT = (
     (r"Name:\s+\S+\n(Namespace|Labels|Priority|Roles):", 'is output of kubectl describe; save "kubectl get -o json"'),
     (r"(apiVersion|kind): \S+\n", 'is a YAML manifest; save "kubectl get -o json"'),
     (r"[\w.]+:[+-]?[\d.]+\|(c|g|ms|s|h|d)\b", "is StatsD text, which has no times; record what its server stores"),
-    (r"(?i)\s*<(\?xml|!DOCTYPE|html)", "is XML or HTML, not telemetry"),
-    (r"#!|import |def |package |#include", "is a program"),
+    (r"(?i)\s*<(\?xml|!DOCTYPE|html)", "is XML or HTML; export the data as JSON or CSV"),
+    (r"#!|import |def |package |#include", "is a program; give the telemetry that it writes"),
 )
 """Beginnings of texts that hold no telemetry, and what to do instead."""
 
@@ -121,7 +121,7 @@ def _read_text(content: Content, stream: IO[bytes], context: ReadingContext, rul
         _read_mixed(content, stream, context)
         return "JSON logs"
     raise DataError(
-        f"{content.name} is text without times or columns that are known (first line: "
+        f"{content.name} is text without recognisable times or columns (first line: "
         f'"{brief(printable(filled[0]), 50)}"); if it is a log, give its pattern in the mapping file'
     )
 
@@ -131,7 +131,7 @@ def _default_time_ns(path: Path, rule: FileRule) -> int | None:
 
 
 def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, read: Callable[[str], None]) -> None:
-    """Give all lines to a reader, without colours; lines with invalid UTF-8 are repaired and counted."""
+    """Pass all lines to a reader, without colours; lines with invalid UTF-8 are repaired and counted."""
     lines = content.lines(stream)
     with closing(lines):  # type: ignore[type-var]
         while True:
@@ -167,7 +167,7 @@ def _read_mixed(content: Content, stream: IO[bytes], context: ReadingContext) ->
         if isinstance(unit, dict):
             reader.read(unit)
         elif line.strip() and context.last_log_ns is not None:
-            context.rows.note("the line has no time and gets that of the record before it")
+            context.rows.note("the line has no time and gets the time of the previous record")
             context.add_log(context.origin, context.last_log_ns, line)
         elif line.strip():
             context.rows.drop("has no time")
@@ -197,7 +197,7 @@ _RECORDER_KEYS = ("toolset_name", "schema_version")
 
 
 def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content | None:
-    """Skip the lines that HolmesGPT's recorder puts before the output of a tool; None if there are none."""
+    """Skip the header that HolmesGPT's recorder writes before the output of a tool; return None without a header."""
     import dataclasses
     import json
 

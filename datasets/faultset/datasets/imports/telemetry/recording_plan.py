@@ -88,13 +88,13 @@ def plan_recording(
     stretches
         Start and end of each period with telemetry.
     rows
-        Number of rows of all tables; chunks have about 400,000, but are ten minutes to an hour long, or longer if there
-        would be more than 300.
+        Number of rows of all tables. A chunk has about 400,000 rows and lasts ten minutes to an hour; chunks are longer
+        if there would otherwise be more than 300.
     incidents
         Windows from the start to the end of each incident.
     healthy
-        Start and end of each healthy period; other time without an incident is void. If empty, all time without an
-        incident is healthy.
+        Start and end of each healthy period; time that is neither healthy nor part of an incident is void. If empty,
+        all time without an incident is healthy.
     """
     covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
     longest_ns = min(max(_LONGEST_CHUNK_NS, covered_ns // _USUAL_CHUNKS), LONGEST_VIEW_NS)

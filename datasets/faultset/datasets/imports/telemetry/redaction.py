@@ -39,7 +39,7 @@ class Redactor:
     enabled
         Whether the built-in patterns apply.
     patterns
-        Regular expressions of the user; they apply in any case.
+        Regular expressions of the user, which always apply.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class Redactor:
     def __init__(self, enabled: bool = True, patterns: Sequence[str] = ()) -> None:
         self.changed = 0
         self.key = [enabled, *patterns]
-        """Settings as a key."""
+        """Settings, as part of the key of a staged file."""
         self._enabled = enabled
         self._builtin = re.compile("|".join(_PATTERNS), re.IGNORECASE)
         try:

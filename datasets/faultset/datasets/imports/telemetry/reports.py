@@ -54,7 +54,7 @@ def build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMap
 
 
 def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[str]:
-    """Yield sentences on tables whose times do not fit together, and on rows without a service."""
+    """Yield sentences about tables whose times do not overlap, and about rows without a service."""
     covered: dict[str, tuple[int, int]] = {}
     for file in facts:
         for table in file.rows:
@@ -96,7 +96,7 @@ def sum_counts(all_counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def list_issues(report: TelemetryReport) -> Iterator[DataIssue]:
-    """Yield refused files, dropped and changed records, and what needs attention."""
+    """Yield the issues of a report, refused files, and dropped or changed records."""
     for issue in report.issues:
         yield DataIssue("warning", ".", f"{issue[0].upper()}{issue[1:]}.", "The data are imported as they are.")
     for file in report.files:

@@ -58,9 +58,9 @@ def infer_kinds(metrics: Mapping[str, str], types: Mapping[str, str]) -> dict[st
     Parameters
     ----------
     metrics
-        Metric to the kind that its rows have, `unknown` included.
+        Metric -> kind of its rows, which may be `unknown`.
     types
-        Declared types by family.
+        Metric family -> declared type.
 
     >>> infer_kinds(dict.fromkeys(("d_bucket", "d_sum", "d_count", "r_total", "up", "x_count"), "unknown"), {})
     {'d_bucket': 'bucket', 'd_sum': 'sum', 'd_count': 'count', 'r_total': 'counter', 'up': 'gauge', 'x_count': 'gauge'}
@@ -87,16 +87,16 @@ def _infer_kind(metric: str, metrics: Mapping[str, str], types: Mapping[str, str
 def list_roles(
     metrics: Mapping[str, str], declared: Mapping[str, Mapping[str, str]], mapped: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Return rows for all metrics that the built-in catalogue lacks; those of the mapping file come first.
+    """Return catalogue rows for all metrics that the built-in catalogue lacks; rows of the mapping file come first.
 
     Parameters
     ----------
     metrics
-        Metric to its kind.
+        Metric -> its kind.
     declared
-        Metric to the row that our own export declares; empty if no row is to be added.
+        Metric -> row that our own export declares; an empty row is not added.
     mapped
-        Metric or pattern to role, from the mapping file.
+        Metric or pattern -> role, from the mapping file.
     """
     rows = [role_row(metric, role, metrics.get(metric, "gauge")) for metric, role in mapped.items()]
     rows += [dict(row) for metric, row in declared.items() if row and metric not in mapped]

@@ -1,6 +1,7 @@
 """Rows of recognised files, staged on disk as Parquet before services are named.
 
-A staged table has the columns of ours, except that `origin` holds the names in a record that show where it comes from.
+A staged table has the columns of the final table, except that `origin` holds the names that show where a record comes
+from.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from faultset.datasets.imports.telemetry.times import EARLIEST_NS, LATEST_NS
 _BATCH_ROWS = 50_000
 _METRIC_ROWS = 400_000
 _BATCH_CHARACTERS = 32 << 20
-"""Long messages fill a batch before its rows do."""
+"""Maximum characters of a batch; long messages reach it before the maximum number of rows."""
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 4 << 20
 
@@ -60,14 +61,14 @@ STAGED: dict[str, pa.Schema] = {
 
 
 NO_SERVICE = "-"
-"""Service of a record that is known to belong to none."""
+"""Service in the origin of a record that belongs to no service."""
 
 
 class Origin(NamedTuple):
     """Names in a record that show where it comes from; unknown fields are empty."""
 
     service: str = ""
-    """Name that the process, its label or its column gives."""
+    """Service name from an attribute, a label or a column."""
     workload: str = ""
     """Deployment, StatefulSet or another owner of the pod."""
     pod: str = ""
@@ -75,7 +76,7 @@ class Origin(NamedTuple):
     namespace: str = ""
     host: str = ""
     reported: str = ""
-    """Name that the process reported, if `service` is another one."""
+    """Name that the process reported, if it differs from `service`."""
 
     def text(self) -> str:
         """Return the origin as canonical JSON, without unknown fields."""
@@ -120,13 +121,13 @@ class StagedRows:
         self.dropped: Counter[str] = Counter()
         self.notes: Counter[str] = Counter()
         self.types: dict[str, str] = {}
-        """Declared types of metrics."""
+        """Metric -> type that the file declares."""
         self.metrics: dict[str, str] = {}
-        """Metric to the kind of its rows."""
+        """Metric -> kind of its rows."""
         self.roles: dict[str, dict[str, str]] = {}
-        """Declared roles of metrics."""
+        """Metric -> catalogue row that the file declares."""
         self.origins: dict[str, Counter[str]] = {}
-        """Rows by origin, for each table."""
+        """Table -> text of an origin -> number of rows."""
         self.first_ns: dict[str, int] = {}
         self.last_ns: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Import files of telemetry: stage them, plan episodes or a recording, and hand them to the importer of all formats."""
+"""Import files of telemetry: stage them, plan episodes or a recording, and pass both to the common importer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TelemetryOptions:
     redact: bool = True
     """Whether to hide secrets of known forms in messages and attributes."""
     redact_patterns: Sequence[str] = ()
-    """Regular expressions of more texts to hide."""
+    """Regular expressions for additional texts to hide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def import_telemetry(
     skip_bad
         Leave out incidents that cannot become episodes. Otherwise they are an error, and no version is created.
     progress
-        Called with the number of read and of all megabytes.
+        Called with the number of megabytes read and the total.
     announce
         Called with the expected cost, as text, before the files are read.
     report
@@ -147,7 +147,7 @@ def examine_telemetry(
     progress: Progress | None = None,
     announce: Callable[[object], None] | None = None,
 ) -> TelemetryReport:
-    """Return what an import would recognise; the staged rows stay in `folder` for it."""
+    """Return what an import would recognise; the staged rows stay in `folder` for a later import."""
     with stage_telemetry(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as staged:
         return staged.report
 
@@ -254,7 +254,7 @@ def plan_long_recording(telemetry: StagedTelemetry, options: TelemetryOptions) -
 
 
 def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[EpisodeWindow]:
-    """Return the episodes to build, with causes by the names of services."""
+    """Return the windows of the episodes to build, whose causes are services of the telemetry."""
     data = options.window or (telemetry.report.start_ns, telemetry.report.end_ns)
     if options.at is not None:
         return [window_around(parse_moment(options.at), data)]
@@ -265,7 +265,7 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
 
 
 def _name_causes(windows: Sequence[EpisodeWindow], names: ServiceNames) -> list[EpisodeWindow]:
-    """Return windows with the services of the telemetry as causes."""
+    """Replace the causes of windows by the services of the telemetry that they name."""
     return [replace(window, causes=_find_causes(window, names)) for window in windows]
 
 
@@ -311,7 +311,7 @@ def write_plan(
 
 
 def _source_text(paths: Sequence[Path | str], telemetry: StagedTelemetry) -> str:
-    """Return what identifies an import: the paths, and a digest of names, roles and windows."""
+    """Return a text that identifies an import: the paths, and a digest of its plan."""
     digest = hashlib.sha256((telemetry.folder / PLAN).read_bytes()).hexdigest()[:12]
     return f"{' '.join(str(Path(path).resolve()) for path in paths)} (plan {digest})"
 
@@ -329,9 +329,9 @@ def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[s
 
 
 def write_mapping(path: Path, report: TelemetryReport, app: str) -> str:
-    """Write a mapping file with the inferred names of services, to be edited; return a phrase about the result.
+    """Write a mapping file with the inferred names of services, and return a phrase about the result.
 
-    A file that exists is kept, because it may have been edited.
+    An existing file is kept, because the user may have edited it.
     """
     text = mapping_text(report, app)
     if path.exists():

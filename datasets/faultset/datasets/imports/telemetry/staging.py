@@ -36,30 +36,35 @@ class FileFacts:
     """Format, rows and dropped records of one file."""
 
     name: str
-    """Path below the folder that was given."""
+    """Path below the folder that the user gave."""
     format: str
     """Name of the format; empty if the file was refused."""
     refusal: str = ""
     """Why the file was refused."""
     copy_of: str = ""
-    """Name of an earlier file with the same content, for which the file was refused."""
+    """Name of an earlier file, if the file was refused because it has the same content."""
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Table -> number of rows."""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Reason to number of records without a row."""
+    """Reason -> number of records without a row."""
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Remark to number of records that were changed."""
+    """Remark -> number of records that were changed."""
     redacted: int = 0
     """Texts in which secrets were hidden."""
     origins: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "dict[str, int]"])
-    """Rows by origin, for each table."""
+    """Table -> text of an origin -> number of rows."""
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Metric to the kind of its rows."""
+    """Metric -> kind of its rows."""
     types: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Metric -> type that the file declares."""
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, "dict[str, str]"])
+    """Metric -> catalogue row that the file declares."""
     first_ns: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Table -> time of its first row."""
     last_ns: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Table -> time of its last row."""
     folder: str = ""
-    """Name of the folder of its rows."""
+    """Name of the folder with the rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +75,11 @@ class InputFile:
     name: str
     size: int
     refusal: str = ""
-    """Why it cannot be read; such an entry is a folder or an archive."""
+    """Why it cannot be read, if it is a database folder or a damaged archive; otherwise empty."""
 
 
 def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
-    """Return the files at and below paths, with archives unpacked; a damaged or hostile archive is an entry to refuse.
+    """Return the files at and below paths, with archives unpacked; a damaged or hostile archive has a refusal.
 
     Raises
     ------
@@ -194,7 +199,7 @@ def _advance(advance: Callable[[int], None] | None, count: int) -> None:
 
 
 def _content_digest(content: Content) -> str:
-    """Return a digest of the size and of three pieces of a file, which differ between files of telemetry."""
+    """Return a digest of the size and three pieces of a file, to find files with the same content."""
     digest = hashlib.sha256(str(content.size).encode())
     with content.path.open("rb") as file:
         for start in (0, content.size // 2, max(0, content.size - (1 << 20))):

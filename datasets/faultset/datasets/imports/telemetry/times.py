@@ -10,7 +10,7 @@ from typing import Any
 from faultset.core.times import SECOND_NS
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
-"""The year 2000; earlier times are those of tests, or zero for a missing time."""
+"""Start of the year 2000; earlier times come from tests, or are zero because the time is missing."""
 LATEST_NS = 1 << 62
 _ISO = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,12}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII
@@ -62,7 +62,7 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
 
 
 def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
-    """Return the time of a log line and where the rest begins; None without a time."""
+    """Return the time of a log line and the position of the text after it; None without a time."""
     match = START.match(line)
     if match:
         time_ns = _join(match, zone)

@@ -13,7 +13,7 @@ from faultset.datasets.serve.promql.series import QueryError, SeriesSet
 from faultset.datasets.serve.promql.vectors import Vector
 
 MOST_STEPS = 11_000
-"""Prometheus' own limit."""
+"""Maximum number of steps of a range query, as in Prometheus."""
 
 
 def answer_instant(query: str, series: SeriesSet, at_ms: int, now_ms: int) -> dict[str, Any]:

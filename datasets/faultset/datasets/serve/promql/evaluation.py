@@ -1,7 +1,7 @@
-"""Evaluates PromQL expressions over the series of an episode.
+"""Evaluate PromQL expressions over the series of an episode.
 
-Supports selectors with offset and @, subqueries, all operators, all aggregations except `count_values`, and the
-functions in `FUNCTIONS`, but not native histograms.
+Selectors with offset and @, subqueries, all operators, all aggregations except `count_values`, and the functions in
+`FUNCTIONS` are supported; native histograms are not.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ from faultset.datasets.serve.promql.windows import LEAST_SAMPLES, WINDOW_FUNCTIO
 
 LOOKBACK_MS = 300_000
 MOST_CELLS = 20_000_000
-"""Maximum number of series times steps of one selector; keeps a query below a few hundred megabytes."""
+"""Maximum number of series times number of steps of a selector; keeps a query below a few hundred megabytes."""
 _DEFAULT_SUBQUERY_STEP_MS = 60_000
 _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """The times of a query.
+    """The series and times of a query.
 
     Attributes
     ----------
+    series
+        Series of the episode.
     times_ms
         [steps] times at which to evaluate.
     now_ms
@@ -54,13 +56,9 @@ class Query:
     now_ms: int
 
 
-def parse(expression: str) -> parser.Expr:
-    """Parse an expression; raise QueryError if it is invalid."""
-    return _parse(expression)
-
-
 @lru_cache(maxsize=256)
 def _parse(expression: str) -> parser.Expr:
+    """Parse an expression; raise QueryError if it is invalid."""
     try:
         return parser.parse(expression)
     except ValueError as error:
@@ -68,14 +66,14 @@ def _parse(expression: str) -> parser.Expr:
 
 
 def evaluate(expression: str, query: Query) -> Value | list[SampledSeries] | str:
-    """Return the value of an expression: a vector, a scalar [steps], or the samples of a range selector.
+    """Return the value of an expression: a vector, a scalar [steps], a string, or the samples of a range selector.
 
     Raises
     ------
     QueryError
         The expression is invalid, unsupported, or fails.
     """
-    node = _unwrap(parse(expression))
+    node = _unwrap(_parse(expression))
     if isinstance(node, parser.StringLiteral):
         return node.val
     if isinstance(node, parser.MatrixSelector | parser.SubqueryExpr):
@@ -88,7 +86,7 @@ def evaluate(expression: str, query: Query) -> Value | list[SampledSeries] | str
 
 def read_matchers(selector: str) -> list[LabelMatcher]:
     """Return the conditions of a selector such as `up{job="api"}`; raise QueryError if it is invalid."""
-    node = _unwrap(parse(selector))
+    node = _unwrap(_parse(selector))
     if not isinstance(node, parser.VectorSelector):
         raise QueryError(f'"{selector}" must be a selector such as up{{job="api"}}')
     return _matchers(node)
@@ -182,7 +180,7 @@ def _milliseconds(duration: timedelta | None) -> int:
 
 
 def _select_instant(node: parser.VectorSelector, query: Query) -> tuple[Vector, Ints]:
-    """Return the current value of each series at each step, and [rows, steps] the time of the sample."""
+    """Return the current value of each series at each step, and the [rows, steps] times of these samples."""
     times_ms = _shifted(node, query)
     selected = query.series.select(_matchers(node), query.now_ms)
     _check_size(len(selected), len(times_ms))
@@ -354,7 +352,7 @@ def _round(arguments: Sequence[Any], query: Query) -> Value:
 
 
 def _sort(arguments: Sequence[Any], query: Query, *, descending: bool) -> Value:
-    """Sort the rows by value; range queries have several, so there the order stays."""
+    """Sort the rows by value; in a range query, rows have several values and keep their order."""
     vector = _vector(arguments[0], query)
     if len(query.times_ms) != 1:
         return vector

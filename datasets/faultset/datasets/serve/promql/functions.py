@@ -24,7 +24,7 @@ ELEMENTWISE: Mapping[str, Callable[[Floats], Floats]] = {
     "log10": np.log10,
     "sgn": np.sign,
 }
-"""Functions of each value of a vector."""
+"""Functions that are applied to each value of a vector."""
 
 
 def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
@@ -80,7 +80,7 @@ def _quantile_of(level: float, bounds: Floats, counts: Floats) -> float:
 
 
 def replace_label(vector: Vector, target: str, replacement: str, source: str, pattern: str) -> Vector:
-    """Return a vector whose label `target` is made from the match of a regular expression with label `source`."""
+    """Set the label `target` of rows whose label `source` matches a regular expression, from its groups."""
     try:
         compiled = re.compile(pattern, re.DOTALL)
     except re.error as error:
@@ -94,7 +94,7 @@ def replace_label(vector: Vector, target: str, replacement: str, source: str, pa
 
 
 def join_labels(vector: Vector, target: str, separator: str, sources: list[str]) -> Vector:
-    """Return a vector whose label `target` joins the values of other labels."""
+    """Set the label `target` to the joined values of other labels."""
     labels = [
         _set_label(pairs, target, separator.join(dict(pairs).get(source, "") for source in sources))
         for pairs in vector.labels

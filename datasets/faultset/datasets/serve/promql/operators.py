@@ -44,7 +44,7 @@ class Matching:
     names
         Labels to match on, or to ignore.
     is_on
-        Whether only `names` are compared, rather than all others.
+        Whether only the labels `names` are compared, rather than all other labels.
     many
         Side with several rows per match: "left", "right" or "" for none.
     included
@@ -65,7 +65,7 @@ class Matching:
 
 
 def combine(symbol: str, left: Value, right: Value, matching: Matching) -> Value:
-    """Return the result of a binary operator that suits its operands; raise QueryError if rows cannot be matched."""
+    """Apply a binary operator that suits its operands; raise QueryError if rows cannot be matched."""
     with np.errstate(all="ignore"):
         if isinstance(left, Vector) and isinstance(right, Vector):
             combine_rows = _combine_sets if symbol in SET_OPERATORS else _combine_vectors

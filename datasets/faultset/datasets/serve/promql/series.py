@@ -48,7 +48,7 @@ class SampledSeries:
     values
         [n] samples.
     stale_ms
-        [n] time from which a sample is no longer the current value although the next one is missing.
+        [n] time at which a sample stops being the current value if no newer sample follows.
     """
 
     labels: Labels
@@ -85,7 +85,7 @@ def build_series(
     values
         [n] samples.
     interval_s
-        Scrape interval in seconds, after which a series without samples counts as ended; None if it is unknown.
+        Scrape interval in seconds; a series without samples for 2.5 intervals counts as ended. None if it is unknown.
     """
     order = np.argsort(times_ms, kind="stable")
     times_ms, values = times_ms[order], values[order]

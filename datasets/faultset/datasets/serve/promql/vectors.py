@@ -50,7 +50,7 @@ class Vector:
             return unique(Vector(labels=drop_names(self.labels), values=function(self.values), present=self.present))
 
     def pick(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Vector:
-        """Return some rows, in that order."""
+        """Return the given rows in the given order."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Vector(
             labels=[self.labels[row] for row in chosen], values=self.values[chosen], present=self.present[chosen]
@@ -58,12 +58,12 @@ class Vector:
 
 
 def without(labels: Labels, names: Sequence[str]) -> Labels:
-    """Return labels without some names."""
+    """Return the labels except for the given names."""
     return tuple(pair for pair in labels if pair[0] not in names)
 
 
 def only(labels: Labels, names: Sequence[str]) -> Labels:
-    """Return the labels with some names."""
+    """Return the labels with the given names."""
     return tuple(pair for pair in labels if pair[0] in names)
 
 
@@ -150,7 +150,7 @@ def aggregate(vector: Vector, operation: str, key: Callable[[Labels], Labels], p
     key
         Labels of a row's group.
     parameter
-        [steps] scalar before the vector, if the operation has one.
+        [steps] scalar argument of the operation, if it has one.
     """
     steps = vector.values.shape[1]
     labels, values, present = [], [], []

@@ -20,7 +20,7 @@ class SlidingWindows:
     Attributes
     ----------
     first, stop
-        [steps] index of the first sample of each window, and of the first one after it.
+        [steps] index of the first sample of each window, and of the first sample after the window.
     starts_ms, ends_ms
         [steps] borders.
     """
@@ -33,7 +33,7 @@ class SlidingWindows:
 
     @classmethod
     def cut(cls, series: SampledSeries, ends_ms: Ints, length_ms: int) -> SlidingWindows:
-        """Return the windows of a length that end at some times."""
+        """Return the windows of the given length that end at the given times."""
         starts_ms = ends_ms - length_ms
         return cls(
             series=series,
@@ -66,7 +66,7 @@ def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second
     Parameters
     ----------
     is_counter
-        Whether a decrease is a restart from 0.
+        Whether a decrease counts as a restart from 0.
     per_second
         Whether to divide by the length of the window.
     """
@@ -97,7 +97,13 @@ def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second
 
 
 def last_change(windows: SlidingWindows, *, per_second: bool) -> Floats:
-    """Return the change between the last two samples of each window; per second, a decrease is a restart from 0."""
+    """Return the change between the last two samples of each window.
+
+    Parameters
+    ----------
+    per_second
+        Whether to divide by the time between the samples; a decrease then counts as a restart from 0.
+    """
     times_ms, values = windows.series.times_ms, windows.series.values
     results = np.full(len(windows.first), np.nan)
     steps = np.flatnonzero(windows.counts >= 2)

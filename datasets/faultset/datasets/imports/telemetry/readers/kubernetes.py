@@ -22,13 +22,13 @@ WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "Rollout"})
 
 def read_event(event: Mapping[str, Any], context: ReadingContext) -> None:
     """Read an event of either API version."""
-    about = event.get("involvedObject") or event.get("regarding")
-    about = about if isinstance(about, Mapping) else {}
+    subject = event.get("involvedObject") or event.get("regarding")
+    subject = subject if isinstance(subject, Mapping) else {}
     metadata = event.get("metadata")
     series = event.get("series") if isinstance(event.get("series"), Mapping) else {}
-    kind, name = short_name(about.get("kind")), short_name(about.get("name"))
+    kind, name = short_name(subject.get("kind")), short_name(subject.get("name"))
     count = read_int((series or {}).get("count")) or read_int(event.get("count") or event.get("deprecatedCount")) or 1
-    origin = Origin(namespace=short_name(about.get("namespace")))
+    origin = Origin(namespace=short_name(subject.get("namespace")))
     if kind == "Pod":
         origin = origin._replace(pod=name)
     elif kind in WORKLOADS:
@@ -45,7 +45,7 @@ def read_event(event: Mapping[str, Any], context: ReadingContext) -> None:
 
 
 def read_object(resource: Mapping[str, Any], context: ReadingContext, time_ns: int | None) -> None:
-    """Read the state of an object; `time_ns` is when it was written down, if that is known."""
+    """Read the state of an object; `time_ns` is the time of the snapshot, or None if unknown."""
     kind = short_name(resource.get("kind"))
     metadata = resource.get("metadata")
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
@@ -71,7 +71,7 @@ def read_object(resource: Mapping[str, Any], context: ReadingContext, time_ns: i
         return
     if time_ns is None:
         time_ns = _latest_change(resource, context)
-        context.rows.note("the time of an object's state is that of its last recorded change")
+        context.rows.note("the state of the object gets the time of its last recorded change")
     row = {"kind": kind, "name": name, "state": context.rows.redact.hide(state), "data": data}
     context.rows.add("objects", origin, time_ns, row)
 
@@ -85,7 +85,7 @@ def _owner(metadata: Mapping[str, Any]) -> str:
 
 
 def _latest_change(resource: Mapping[str, Any], context: ReadingContext) -> int | None:
-    """Return the latest time that an object mentions: of its creation, conditions and managed fields."""
+    """Return the latest time in an object: of its creation, its conditions or its managed fields."""
     times: list[int] = []
     pending: list[Any] = [resource.get("metadata"), resource.get("status")]
     while pending:

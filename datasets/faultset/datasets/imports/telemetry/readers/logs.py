@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"\[pod/([^/\]]+)/([^\]]+)\] ")
 
 
 def flatten(record: Mapping[str, Any], most: int = 400) -> dict[str, Any]:
-    """Return nested mappings as one with dotted names, of at most `most` values."""
+    """Flatten nested mappings into one with dotted names; stop once it has `most` values."""
     flat: dict[str, Any] = {}
     pending: list[tuple[str, Mapping[str, Any]]] = [("", record)]
     while pending and len(flat) < most:
@@ -99,7 +99,7 @@ def read_loki_stream(item: Mapping[str, Any], context: ReadingContext) -> None:
 
 
 class DockerLog:
-    """Reads the records of Docker's JSON log driver, whose long lines are split, and Fluent Bit's copies of them."""
+    """Reads records of Docker's JSON log driver, which splits long lines, and Fluent Bit's copies of such records."""
 
     def __init__(self, context: ReadingContext) -> None:
         self._context = context
@@ -128,7 +128,7 @@ class DockerLog:
 
 
 class LogText:
-    """Reads lines of text: of container runtimes, with a time in front, or by a pattern.
+    """Reads log lines in the format of container runtimes, with a leading time, or with a pattern.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class LogText:
             self._read_timed(line, origin)
 
     def _read_timed(self, line: str, origin: Origin) -> None:
-        """Read a line with a time in front; lines without one continue the record before them."""
+        """Read a line with a leading time; a line without a time continues the previous record."""
         start = find_time(line, self._context.zone)
         if start is not None:
             self._close()

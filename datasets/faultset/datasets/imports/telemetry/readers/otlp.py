@@ -33,14 +33,14 @@ _LARGEST_BUCKETS = 10_000
 
 
 class Resource(NamedTuple):
-    """What sent a record."""
+    """Origin and attributes of the sender of a record."""
 
     origin: Origin
     facts: Mapping[str, Any]
 
 
 def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
-    """Read a resource with its spans, metrics or log records; return whether it is one."""
+    """Read a resource with its spans, metrics or log records; return whether the record is a resource."""
     resource = record.get("resource")
     facts = read_attributes(resource.get("attributes")) if isinstance(resource, Mapping) else {}
     origin = read_origin(facts, context.origin)
@@ -163,7 +163,7 @@ def _read_log(record: Mapping[str, Any], resource: Resource, context: ReadingCon
 
 
 def _add_row(facts: Mapping[str, Any], time_ns: int | None, origin: Origin, context: ReadingContext) -> None:
-    """Add a row of one of our tables, which our export has written as an event."""
+    """Add a row of one of our tables that our export wrote as an event."""
     table = str(facts[EVENT_NAME]).removeprefix(OUR_EVENTS)
     if table not in STAGED:
         context.rows.drop("is a row of an unknown table")
@@ -183,7 +183,7 @@ def _add_event(
     origin: Origin,
     context: ReadingContext,
 ) -> None:
-    """Add a Kubernetes event in the form of OpenTelemetry's receiver of events; `content` is its time and body."""
+    """Add a Kubernetes event as OpenTelemetry's event receiver writes it; `content` is its time and body."""
     time_ns, body = content
     row = {
         "type": "Warning" if str(get_field(record, "severityText")).lower() == "warning" else "Normal",
@@ -393,9 +393,9 @@ _PARTS = (
 
 
 def decode_requests(body: bytes) -> Iterator[Mapping[str, Any]] | None:
-    """Return the resources of a protobuf request, or of length-prefixed ones as the collector's file exporter writes.
+    """Return the resources of one protobuf request, or of several with length prefixes; None for other bytes.
 
-    Returns None if the bytes are neither.
+    The file exporter of OpenTelemetry's collector writes length prefixes.
     """
     for pieces in ([body], _prefixed(body)):
         if pieces is None:

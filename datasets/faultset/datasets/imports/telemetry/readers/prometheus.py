@@ -33,7 +33,7 @@ def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, 
 
 
 def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str) -> None:
-    """Read a series of a query's answer: floats or native histograms, of a range or an instant."""
+    """Read a series from the answer to a range or instant query: floats or native histograms."""
     labels = item.get("metric")
     if not isinstance(labels, Mapping):
         context.rows.drop("has labels that are not an object")
@@ -41,7 +41,7 @@ def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str
     floats = item.get("values") or ([item["value"]] if item.get("value") else [])
     native = item.get("histograms") or ([item["histogram"]] if item.get("histogram") else [])
     if not labels.get("__name__"):
-        context.rows.note("the series has no name and gets that of its file")
+        context.rows.note("the series has no name and is named after its file")
         labels = {**labels, "__name__": file_stem}
     if floats:
         add_pairs(context, labels, floats)
@@ -66,7 +66,7 @@ def add_pairs(context: ReadingContext, labels: Mapping[str, Any], pairs: Sequenc
 
 
 def read_metadata(data: Mapping[str, Any], context: ReadingContext) -> bool:
-    """Keep the types that an answer to /api/v1/metadata declares; return whether it is one."""
+    """Keep the types in an answer to /api/v1/metadata; return whether the data are such an answer."""
     if not data or not all(isinstance(entries, list) for entries in data.values()):
         return False
     declared = {
@@ -232,7 +232,7 @@ _FIELDS: dict[str, list[tuple[str, int, str, bool]]] = {
     "MetricMetadata": [("type", 1, "int32", False), ("metric_family_name", 2, "string", False)],
     "WriteRequest": [("timeseries", 1, "TimeSeries", True), ("metadata", 3, "MetricMetadata", True)],
 }  # fmt: skip
-"""Messages of remote write 1.0: name, number, type and whether it is repeated, of each field."""
+"""Fields of the messages of remote write 1.0: name, number, type, and whether the field is repeated."""
 _METADATA_TYPES = ("", "counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset")
 
 

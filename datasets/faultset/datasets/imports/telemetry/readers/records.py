@@ -185,7 +185,7 @@ def _is_label_pairs(value: Any) -> bool:
 
 
 def _refusal(value: Mapping[str, Any]) -> str:
-    """Return why a record of no known form cannot be read."""
+    """Return why a record of an unknown form cannot be read."""
     keys = value.keys()
     if keys & {"spanSet", "spanSets", "rootTraceName"}:
         return "is a Tempo search answer, which has only parts of traces; save each trace by its id"
@@ -327,4 +327,4 @@ _SHAPES: tuple[_Shape, ...] = (
     ),
     ("bulk requests", lambda value: len(value) == 1 and bool(value.keys() & _BULK), RecordReader._read_bulk),
 )  # fmt: skip
-"""Name of a format, how to recognise its records, and how to read them; the first that matches applies."""
+"""Name of a format, whether a record has it, and the reader of such records; the first match applies."""

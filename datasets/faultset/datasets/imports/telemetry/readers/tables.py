@@ -62,12 +62,12 @@ _SYNONYMS: dict[str, str] = {
 }
 _NAMES = {field: tuple(names.split()) for field, names in _SYNONYMS.items()}
 _UNITS_NS = {"duration_ns": 1, "duration_us": 1_000, "duration_ms": 1_000_000, "duration": 1_000}
-"""Jaeger and most exports of it give durations in microseconds."""
+"""Nanoseconds per unit; a plain `duration` is in microseconds, as in Jaeger and most of its exports."""
 _NO_LABELS = "{}"
 
 
 def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
-    """Return field -> column of a table that contains it."""
+    """Return field -> name of the column that contains it."""
     plain = {_plain(name): name for name in reversed(names)}
     fields = {
         field: next((plain[_plain(word)] for word in words if _plain(word) in plain), "")
@@ -89,7 +89,7 @@ def _plain(name: str) -> str:
 
 
 def find_signal(names: Sequence[str], rule: FileRule) -> str:
-    """Return what a table holds: metrics, wide, spans, logs, events, or empty."""
+    """Return the signal of a table: metrics, wide, spans, logs or events; empty if its columns show none."""
     fields = column_of(names, rule)
     if rule.signal and not (rule.signal == "metrics" and "metric" not in fields):
         return rule.signal
@@ -245,7 +245,7 @@ def _numbers(column: pa.Array) -> np.ndarray | None:
 
 
 def _labels(value: Any) -> dict[str, Any]:
-    """Return labels from JSON, a mapping, or pairs as `a=b,c=d`."""
+    """Return labels from JSON, a mapping, or pairs such as `a=b,c=d`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list):

@@ -42,7 +42,7 @@ def read_jaeger_trace(trace: Mapping[str, Any], context: ReadingContext) -> None
 def read_jaeger_span(
     span: Mapping[str, Any], context: ReadingContext, processes: Mapping[str, Origin] | None = None
 ) -> None:
-    """Read a span of Jaeger, alone as in its index or in a trace."""
+    """Read a Jaeger span, either a single document of its index or part of a trace."""
     origin = (processes or {}).get(str(span.get("processID") or span.get("processId")))
     if origin is None:
         origin = _read_process(span.get("process"), context)
@@ -69,7 +69,7 @@ def read_jaeger_span(
 
 
 def _references(span: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return references with the names of the query API; those without a trace are of the span's own."""
+    """Return references with the field names of the query API; without a trace id, a reference is within the trace."""
     return [
         {
             "refType": entry.get("refType", "CHILD_OF"),
@@ -97,18 +97,18 @@ def _read_process(process: Any, context: ReadingContext) -> Origin:
 
 
 def _tag_list(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return tags as Jaeger's list.
+    """Return tags as a list, as in Jaeger's query API.
 
-    Indexes hold them as a mapping under `tag`, and its own model has a field for each type of value.
+    Indexes store them as a mapping under `tag`; Jaeger's model has a field for each type of value.
     """
     tags = record.get("tags")
-    listed = (
+    pairs = (
         [_plain_tag(tag) for tag in tags if isinstance(tag, Mapping) and "key" in tag] if isinstance(tags, list) else []
     )
-    mapped = record.get("tag")
-    if isinstance(mapped, Mapping):
-        listed += [{"key": str(key).replace("@", "."), "value": value} for key, value in mapped.items()]
-    return listed
+    index_tags = record.get("tag")
+    if isinstance(index_tags, Mapping):
+        pairs += [{"key": str(key).replace("@", "."), "value": value} for key, value in index_tags.items()]
+    return pairs
 
 
 def _plain_tag(tag: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ def _first_annotation_ns(span: Mapping[str, Any], context: ReadingContext) -> in
 
 
 def read_span_document(span: Mapping[str, Any], context: ReadingContext) -> None:
-    """Read a span as an index of OpenTelemetry data holds it, with names in camel case and times as text."""
+    """Read a span from an index of OpenTelemetry data, with names in camel case and times as text."""
     resource = span.get("resource")
     facts = dict(resource) if isinstance(resource, Mapping) else {}
     inner = facts.pop("attributes", None)
