@@ -67,7 +67,7 @@ def collect(
     should_stop: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> CampaignResult:
-    """Run the episodes of a campaign that its dataset lacks, and write a version of the dataset.
+    """Run the missing episodes of a campaign and write a version of its dataset.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def collect(
     progress
         Called several times a second with the state of the campaign.
     notify
-        Called with sentences for people; logs them by default.
+        Called with messages for the user; logs them by default.
     should_stop
         Called several times a second; once it returns True, running episodes undo their changes and end.
 
@@ -145,8 +145,8 @@ def _check_destination_of_recordings(destination: Destination, scheduler: str | 
         raise UsageError("--scheduler is for episodes, not for --recording. Leave it out")
     if not destination.is_shared:
         raise UsageError(
-            f"--out must be a folder with --recording, but is {destination.location}. Record into a folder, and copy "
-            'it there with "faultset dataset publish"'
+            f"--out must be a folder with --recording, but is {destination.location}. Record into a folder, then copy "
+            'that folder there with "faultset dataset publish"'
         )
 
 
@@ -184,7 +184,7 @@ def _recorded_source(as_in: str | Path, notify: Callable[[str], None]) -> _PlanS
 
 
 class _Campaign:
-    """A campaign into a destination whose folder is locked and up to date."""
+    """A campaign that writes to a destination whose folder is locked and up to date."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Campaign:
         self.began = time.monotonic()
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Remove what killed runs left, drop plans that cannot run here, and write the campaign's file."""
+        """Clean up after killed runs, drop plans that cannot run here, and write the campaign's file."""
         local_host, platform = self.host.local_host, self.plans[0].platform
         for sentence in remove_abandoned(self.root, lambda name: local_host if name == platform else None).remaining:
             self.notify(sentence)
@@ -220,7 +220,9 @@ class _Campaign:
         )
         code = identify_code(self.source.plans)
         if changed := ", ".join(code_changes(self.root, self.source.request, code)):
-            self.notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
+            self.notify(
+                f"the code of {changed} has changed since the last campaign with this request: all episodes run again"
+            )
         write_campaign(
             self.root,
             self.id,
@@ -377,5 +379,5 @@ def _kind(plans: Sequence[Plan]) -> str:
 def _find_dependent_faults(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
     """Return the faults that are planned only together with a fault that cannot be injected."""
     names = [{fault.fault for fault in plan.faults} for plan in plans]
-    possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}
+    possible = {name for episode in names if unsupported.keys().isdisjoint(episode) for name in episode}
     return sorted(set().union(*names) - possible - unsupported.keys())

@@ -162,7 +162,7 @@ class UrlDestination(Destination):
         return Path(caches) / "faultset" / "collect" / digest / name
 
     def check(self) -> None:
-        """Raise DataError if the URL holds only files of another kind, and PlatformError if it cannot be written to."""
+        """Raise DataError if the URL has files but no dataset, PlatformError if it is not writable."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
         if content and not {*content} & {*_CONTENT}:
@@ -193,7 +193,7 @@ class UrlDestination(Destination):
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
     def update(self) -> None:
-        """Copy finished episodes to the URL, then update the local copy from there."""
+        """Copy finished episodes to the URL, then update the local copy from the URL."""
         episodes = FinishedEpisodes(self.location)
         records = episodes.records()
         episodes.settle(records)

@@ -32,7 +32,7 @@ class EpisodeInProgress(Protocol):
 
     @property
     def phase(self) -> str:
-        """The last phase that it reported."""
+        """The phase that the episode reported last."""
         ...
 
     @property
@@ -125,7 +125,7 @@ class CampaignProgress:
     held_back
         Why no waiting episode starts although fewer than the maximum run; empty otherwise.
     notices
-        Sentences on repeated episodes, oldest first; the log has the complete reasons.
+        Messages about repeated episodes, oldest first; the log has the complete reasons.
     """
 
     running: Mapping[str, EpisodeInProgress]

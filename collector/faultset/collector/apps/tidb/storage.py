@@ -34,7 +34,7 @@ class SendHeartbeat(Step):
     service: str
     operation: str
     peers: str
-    """Name and port of the service that gives each of the store's pods a name."""
+    """Name and port of the headless service, in which each pod of the store has a DNS name."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the operation of the placement driver."""
@@ -49,13 +49,13 @@ class SendHeartbeat(Step):
             reply = await service.caller.call(
                 self.service, self.operation, {"store": address}, Context(), timeout_s=_HEARTBEAT_TIMEOUT_S
             )
-            now = set(reply["regions"])
-            for region in sorted(now - led_regions):
+            reported_regions = set(reply["regions"])
+            for region in sorted(reported_regions - led_regions):
                 service.log.write("info", location, f"region is led by this store, region {region}")
-            for region in sorted(led_regions - now):
+            for region in sorted(led_regions - reported_regions):
                 service.log.write("info", location, f"region is led by another store, region {region}")
             led_regions.clear()
-            led_regions.update(now)
+            led_regions.update(reported_regions)
 
         return handle
 
