@@ -26,7 +26,7 @@ Use = Literal["variable", "group", "file", "folder"]
 class NeededKey(NamedTuple):
     """A key of a ConfigMap that a service needs, and how its container uses it.
 
-    A `variable` or a `file` names the key. A `group` of variables or a `folder` contains all keys of its object.
+    A `variable` or a `file` names the key. A `group` of variables or a `folder` contains all keys of the ConfigMap.
     """
 
     config_map: str

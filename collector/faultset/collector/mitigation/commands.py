@@ -81,7 +81,7 @@ class Kubectl:
         line
             The command.
         words
-            Its words without the filters after it; None to split the line.
+            The command's words without trailing filters; None to split the line.
         """
         state = self._session.state
         began_ns, resolved_before = state.now_ns, len(state.resolved)

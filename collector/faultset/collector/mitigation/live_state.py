@@ -66,7 +66,7 @@ class LiveState:
     Attributes
     ----------
     resolved
-        Such pod names with their replacements, in order.
+        Names of missing pods with their replacements, in order.
     """
 
     name = "live"

@@ -141,7 +141,7 @@ class LoadPattern:
     Attributes
     ----------
     horizon_s
-        Length of the pattern in seconds, from the beginning of the load: of a day, of a ramp, or of the time within
+        Length of the pattern in seconds from the start of the load: of one day, of the ramp, or of the time within
         which the crowd arrives.
     rates
         For `replay`: pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair
