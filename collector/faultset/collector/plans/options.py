@@ -32,13 +32,13 @@ class Option:
     flag
         Name on the command line and in campaign files, without dashes, if it differs from Python's.
     metavar, choices
-        What the command line shows for the value, and the values that it takes; by default any of the type.
+        Placeholder in `--help`, and the allowed values; by default, any value of the type.
     shown_default
-        Text that the command line shows as default where it is not `default`.
+        Default to show in `--help` if it is not `default`.
     minimum, maximum
         Range of a number.
     plugins
-        Entry-point group whose names complete the value, followed by other words that it takes.
+        Entry-point group whose names the shell completes, followed by other allowed words.
     """
 
     help: str
@@ -84,7 +84,7 @@ def _length(text: str, flag: str | None = None) -> Option:
 
 
 class CampaignOptions(TypedDict, total=False):
-    """Options of a campaign; only faults and apps must be given."""
+    """Options of a campaign; only faults and apps are required."""
 
     faults: Required[
         Annotated[
@@ -290,7 +290,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the stores: Redis for all; memcached and PostgreSQL (original); or one of the two.",
+            help="Servers of the stores: redis for all; original for memcached and PostgreSQL; or one of these two.",
             metavar="NAMES",
             shown_default="redis",
         ),

@@ -15,7 +15,7 @@ _LOG_DELAY = NormalDist(mu=2.2, sigma=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Variation:
-    """The choices of one episode that its application needs.
+    """The choices of one episode that affect its application.
 
     Attributes
     ----------
