@@ -279,15 +279,15 @@ class Tracing:
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
-        return self._start(name, _parent(parent), SpanKind.CLIENT, attributes)
+        return self._start(name, _get_parent(parent), SpanKind.CLIENT, attributes)
 
     def internal(self, name: str, parent: Context) -> Span:
         """Start the span of work inside an operation."""
-        return self._start(name, _parent(parent), SpanKind.INTERNAL, {})
+        return self._start(name, _get_parent(parent), SpanKind.INTERNAL, {})
 
     def producer(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of a message that is published."""
-        return self._start(name, _parent(parent), SpanKind.PRODUCER, attributes)
+        return self._start(name, _get_parent(parent), SpanKind.PRODUCER, attributes)
 
     def consumer(
         self, name: str, headers: Mapping[str, str], attributes: dict[str, Any], *, linked: bool
@@ -301,9 +301,9 @@ class Tracing:
         linked
             Whether the span begins a new trace that links to the publisher's span, instead of being its child.
         """
-        sent = _read_parent(headers)
-        links = [Link(sent)] if linked and sent is not None else []
-        span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
+        publisher = _read_parent(headers)
+        links = [Link(publisher)] if linked and publisher is not None else []
+        span = self._start(name, None if linked else publisher, SpanKind.CONSUMER, attributes, links)
         return span, build_trace_context(span)
 
     async def close(self) -> None:
@@ -316,7 +316,7 @@ def _drop(span: RecordedSpan) -> None:
     """Do nothing with a span."""
 
 
-def _parent(context: Context) -> SpanContext | None:
+def _get_parent(context: Context) -> SpanContext | None:
     parent = trace.get_current_span(context).get_span_context()
     return parent if parent.is_valid else None
 
@@ -328,7 +328,7 @@ def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
         return None
     match = _TRACEPARENT.fullmatch(header) if "tracestate" not in headers else None
     if match is None:
-        return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
+        return _get_parent(_PROPAGATOR.extract(headers, NO_PARENT))
     trace_id, span_id, flags = (int(digits, 16) for digits in match.groups())
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return context if context.is_valid else None

@@ -123,12 +123,14 @@ def _check_reading(platform: EpisodePlatform) -> None:
     platform.get("Deployment", name)["spec"].clear()
     assert platform.get("Deployment", name)["spec"], "get must return a copy"
     assert not platform.list("Deployment", {platform.app.label_key: _ABSENT}), "list must select by labels"
-    sentence = ""
+    message = ""
     try:
-        platform.wait(lambda: False, timeout_s=0.0, what="the moon")
+        platform.wait(lambda: False, timeout_s=0.0, what="an impossible event")
     except PlatformError as error:
-        sentence = str(error)
-    assert "the moon" in sentence, "wait must raise PlatformError after its timeout and say what it waited for"
+        message = str(error)
+    assert "an impossible event" in message, (
+        "wait must raise PlatformError after its timeout and say what it waited for"
+    )
 
 
 def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:

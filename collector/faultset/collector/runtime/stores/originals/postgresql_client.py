@@ -34,8 +34,6 @@ class _PodLoop:
 
 
 class _PostgresConnection:
-    """One connection."""
-
     def __init__(self, connection: asyncpg.Connection):
         self.connection = connection
         self.born = time.monotonic()
@@ -129,15 +127,15 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 result = await command(session_connection.connection)
-        except _broken_connections() as error:
+        except _list_connection_errors() as error:
             await session_connection.close()
             if isinstance(error, TimeoutError):
                 raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.endpoint)) from None
-            raise StoreError("broken", _text(error)) from None
+            raise StoreError("broken", _format_error(error)) from None
         except asyncpg.PostgresError as error:
             self.idle.append(session_connection)
             kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
-            raise StoreError(kind, _text(error)) from None
+            raise StoreError(kind, _format_error(error)) from None
         except BaseException:
             await session_connection.close()
             raise
@@ -164,9 +162,9 @@ class PostgresClient(StoreClient[_PostgresConnection]):
                 loop=pod_loop,
             )
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
-            raise StoreError("login", _text(error)) from None
+            raise StoreError("login", _format_error(error)) from None
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreError("other", _text(error)) from None
+            raise StoreError("other", _format_error(error)) from None
         except TimeoutError:
             raise StoreError("unreachable", "The operation has timed out.") from None
         except OSError as error:
@@ -174,7 +172,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         return _PostgresConnection(connection)
 
 
-def _broken_connections() -> tuple[type[Exception], ...]:
+def _list_connection_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions after which a connection is unusable."""
     import asyncpg
 
@@ -206,7 +204,7 @@ def _create_table(collection: str, *, appended: bool) -> str:
     )
 
 
-def _text(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return the server's error code and message, as clients show them."""
     code = getattr(error, "sqlstate", None)
     first = str(error).partition("\n")[0]
