@@ -248,7 +248,7 @@ class _Campaign:
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"{count_text(len(self.plans), _kind(self.plans))} collected earlier"
+            else f"{count_text(len(self.plans), _name_unit(self.plans))} collected earlier"
         )
         self.notify(f"{cost}, into {self.destination.location}")
         for plan in unfinished:
@@ -292,11 +292,13 @@ class _Campaign:
         recordings = [e.episode for e in result.episodes if e.plan.recording is not None]
         if result.interrupted or (_has_version(self.root, episodes) and _has_chunks(self.root, recordings)):
             return result
-        name = create_version(self.root, provenance=self._provenance(result), summaries=self.destination.summaries())
+        name = create_version(
+            self.root, provenance=self._build_provenance(result), summaries=self.destination.summaries()
+        )
         self.destination.publish_version(name)
         return replace(result, version=name)
 
-    def _provenance(self, result: CampaignResult) -> dict[str, Any]:
+    def _build_provenance(self, result: CampaignResult) -> dict[str, Any]:
         """Return what the dataset card records about how the version was collected."""
         request = self.source.request
         return {
@@ -372,7 +374,7 @@ def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
     return replace(plan, recording=replace(plan.recording, incidents=incidents))
 
 
-def _kind(plans: Sequence[Plan]) -> str:
+def _name_unit(plans: Sequence[Plan]) -> str:
     return "recording" if any(plan.recording for plan in plans) else "episode"
 
 

@@ -175,7 +175,7 @@ class DaskExecutor:
         return choose_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
 
     def _end(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
-        outcome, wall_s = _outcome(future, waiting.plan.episode)
+        outcome, wall_s = _get_outcome(future, waiting.plan.episode)
         future.release()
         return waiting, EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=wall_s)
 
@@ -188,7 +188,7 @@ class DaskExecutor:
                 episode.worker, episode.phase = worker, phase
 
 
-def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
+def _get_outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
     from distributed import KilledWorker
 
     try:

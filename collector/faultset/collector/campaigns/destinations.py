@@ -200,7 +200,7 @@ class UrlDestination(Destination):
         for name in (CAMPAIGNS, VERSIONS):
             self._copy_documents(episodes.folder, name)
         self._copy({CARD: self.folder / CARD})
-        remote_files = self._files(records)
+        remote_files = self._list_files(records)
         for episode in complete_episodes(self.folder):
             path = self.folder / EPISODES / episode
             # another run has stored the episode first, or the URL no longer has it
@@ -230,7 +230,7 @@ class UrlDestination(Destination):
     def summaries(self) -> dict[str, EpisodeSummary]:
         """Return summaries of the episodes at the URL."""
         summaries = {}
-        for episode, files in self._files(FinishedEpisodes(self.location).records()).items():
+        for episode, files in self._list_files(FinishedEpisodes(self.location).records()).items():
             path = self.folder / EPISODES / episode
             context = read_context(path)
             summaries[episode] = EpisodeSummary(
@@ -262,7 +262,7 @@ class UrlDestination(Destination):
             )
         episodes.folder.put(self.folder / CARD, CARD)
 
-    def _files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
+    def _list_files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
         """Return the files of all episodes at the URL, in versions or not."""
         files: dict[str, Mapping[str, FileRecord]] = {}
         for version in list_versions(self.folder):

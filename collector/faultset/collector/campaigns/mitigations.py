@@ -175,10 +175,10 @@ def mitigate(
             for sentence in remove_abandoned(root, lambda platform: host.local_host).remaining:
                 notify(sentence)
             attempts = _Attempts(root, planned, in_turn)
-            due, jobs = len(planned) - len(attempts.done), host.episode_capacity()
+            finished, jobs = len(attempts.finished), host.episode_capacity()
             notify(
-                f"{count_text(due, 'attempt')} to run, {len(attempts.done)} already done, at most {jobs} at a time, "
-                f"into {root}"
+                f"{count_text(len(planned) - finished, 'attempt')} to run, {finished} already done, at most {jobs} at "
+                f"a time, into {root}"
             )
             with host.open_executor(campaign="", jobs=jobs, lock=lock) as executor:
                 run_episodes(
@@ -192,7 +192,7 @@ def mitigate(
             await_removal_or_notify(host.local_host, [attempt.id for attempt in planned], notify)
     return MitigationCampaign(
         root=root,
-        mitigations=tuple(attempts.done[attempt.id] for attempt in planned if attempt.id in attempts.done),
+        mitigations=tuple(attempts.finished[attempt.id] for attempt in planned if attempt.id in attempts.finished),
         interrupted=should_stop(),
         wall_s=time.monotonic() - began,
     )
@@ -203,20 +203,20 @@ class _Attempts:
 
     def __init__(self, root: Path, planned: Sequence[Mitigation], in_turn: bool):
         self._root, self._in_turn = root, in_turn
-        self.done = {attempt.id: result for attempt in planned if (result := _find(root, attempt)) is not None}
-        self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.done], in_turn)
+        self.finished = {attempt.id: result for attempt in planned if (result := _find(root, attempt)) is not None}
+        self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.finished], in_turn)
 
     def record(self, result: EpisodeResult) -> list[WaitingEpisode]:
         """Write the attempts that an episode made, and return episodes for the rest of its group."""
         group = self.groups[result.episode]
-        tried = _apply_outcome(group, result.outcome)
-        for attempt in tried:
-            self.done[attempt.id] = attempt
+        attempts = _apply_outcome(group, result.outcome)
+        for attempt in attempts:
+            self.finished[attempt.id] = attempt
             if not attempt.failure:
                 _write(self._root, attempt)
-        rest = _group_by_episode(group[len(tried) :] if tried else [], self._in_turn)
-        self.groups.update(rest)
-        return [WaitingEpisode(plan=group[0].plan, repairs=_list_orders(group)) for group in rest.values()]
+        new_groups = _group_by_episode(group[len(attempts) :] if attempts else [], self._in_turn)
+        self.groups.update(new_groups)
+        return [WaitingEpisode(plan=group[0].plan, repairs=_list_orders(group)) for group in new_groups.values()]
 
 
 def _open_host(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:
@@ -252,7 +252,7 @@ def _group_by_episode(due: Sequence[Mitigation], in_turn: bool) -> dict[str, lis
 
 
 def _apply_outcome(group: Sequence[Mitigation], outcome: EpisodeOutcome) -> list[Mitigation]:
-    """Return the attempts that an episode made, with their results; those after a success were not made."""
+    """Return the attempts that an episode made, with their results; attempts after a success are left out."""
     if outcome.failure:
         return [replace(attempt, failure=outcome.failure) for attempt in group]
     return [replace(attempt, result=result) for attempt, result in zip(group, outcome.mitigations, strict=False)]

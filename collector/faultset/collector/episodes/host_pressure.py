@@ -68,8 +68,8 @@ class CpuUse:
         without_load
             Number of running episodes whose load has not started.
         """
-        needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
-        return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= needed)
+        required_cores = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
+        return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= required_cores)
 
     def __str__(self) -> str:
         return f"{self.free_cores:.1f} cores are free, processes wait {self.waiting_share:.0%} of the time"

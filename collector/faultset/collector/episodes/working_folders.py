@@ -95,7 +95,7 @@ class WorkingFolder:
         return WorkingFolder(path=path, note=note)
 
     def objection(self) -> str:
-        """Return why the folder may belong to another program; empty when it does not or there is no folder."""
+        """Return why the folder may belong to another program; empty when it may be removed or is missing."""
         folder = self.folder
         if not _FOLDER_NAME.fullmatch(folder.name) or folder.name != f"{_PREFIX}{self.note.token[:16]}":
             return f"{folder} does not have the name of a working folder"

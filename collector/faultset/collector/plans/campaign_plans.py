@@ -190,8 +190,8 @@ def _check_platform(app: AppSpec, platform: str) -> None:
 def default_no_fault_count(faulty: int) -> int:
     """Return the default number of episodes without a fault for a number of episodes with one.
 
-    Up to six the numbers are equal, then it is half as many but at least six. It is always at least two, so that one
-    can be used for training.
+    The numbers are equal up to six; above that, it is half the number of episodes with a fault, but at least six. It is
+    at least two, so that one episode can be used for training.
 
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]

@@ -338,8 +338,8 @@ def check_ranges(values: Mapping[str, Any]) -> None:
     for name, option in campaign_options().items():
         minimum, maximum, value = option.option.minimum, option.option.maximum, values.get(name)
         if value is not None and minimum is not None and maximum is not None and not minimum <= value <= maximum:
-            raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_short(value)}")
+            raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_shorten(value)}")
 
 
-def _short(number: float) -> str:
+def _shorten(number: float) -> str:
     return f"a number of {len(str(number))} digits" if isinstance(number, int) and number > 2**64 else f"{number:g}"

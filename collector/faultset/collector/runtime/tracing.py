@@ -160,7 +160,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
     into.span_id = context.span_id.to_bytes(8, "big")
     if parent is not None:
         into.parent_span_id = parent.span_id.to_bytes(8, "big")
-    into.flags = _flags(parent)
+    into.flags = _build_flags(parent)
     into.name = span.name
     into.kind = _KINDS[span.kind]
     into.start_time_unix_nano, into.end_time_unix_nano = span.start_ns, span.end_ns
@@ -175,7 +175,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
         target = into.links.add()
         target.trace_id = link.context.trace_id.to_bytes(16, "big")
         target.span_id = link.context.span_id.to_bytes(8, "big")
-        target.flags = _flags(link.context)
+        target.flags = _build_flags(link.context)
         _add_attributes(target.attributes, link.attributes or {})
     if span.status is not _UNSET:
         into.status.code = span.status.status_code.value
@@ -183,7 +183,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
             into.status.message = span.status.description
 
 
-def _flags(other: SpanContext | None) -> int:
+def _build_flags(other: SpanContext | None) -> int:
     """Return the OTLP flags that mark whether a parent or linked span is from another process."""
     return _HAS_REMOTE_FLAG | (_IS_REMOTE_FLAG if other is not None and other.is_remote else 0)
 
@@ -194,10 +194,10 @@ def _add_attributes(pairs: Any, attributes: Mapping[str, Any]) -> None:
             continue
         pair: KeyValue = pairs.add()
         pair.key = key
-        _set(pair.value, value)
+        _set_value(pair.value, value)
 
 
-def _set(into: AnyValue, value: Any) -> None:
+def _set_value(into: AnyValue, value: Any) -> None:
     if isinstance(value, str):
         # paths may contain lone surrogates, which protobuf does not accept
         into.string_value = value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
@@ -215,7 +215,7 @@ def _set(into: AnyValue, value: Any) -> None:
     else:
         into.array_value.SetInParent()
         for item in value:
-            _set(into.array_value.values.add(), item)
+            _set_value(into.array_value.values.add(), item)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()

@@ -20,7 +20,7 @@ from faultset.collector.spec.steps import CalledOperation
 
 _HEARTBEAT_TIMEOUT_S = 5.0
 
-_led: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
+_led_regions: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
 _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = WeakKeyDictionary()
 
 
@@ -42,7 +42,7 @@ class SendHeartbeat(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that sends the heartbeat."""
-        led_regions = _led.setdefault(service.caller, set())
+        led_regions = _led_regions.setdefault(service.caller, set())
         address = f"{environment().pod}.{self.peers}"
 
         async def handle(request: RequestContext) -> None:
@@ -76,7 +76,7 @@ class AccessRows(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the rows read."""
-        led_regions = _led.setdefault(service.caller, set())
+        led_regions = _led_regions.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
         rows = tables.setdefault(key, TransactionalRows(service.stores[self.store], self.collection))

@@ -143,12 +143,12 @@ class PostgresAdministrator(StoreAdministrator):
             return max([await _get_size(connection, table) for table in tables])
 
         limit = self._as_administrator(fill, purpose="limit-files") + leave
-        for pid in self._processes():
+        for pid in self._list_processes():
             limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
         """Restore the limit that the server started with, and vacuum the space of the rows that filled the pages."""
-        for pid in self._processes():
+        for pid in self._list_processes():
             limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
         async def collect(connection: asyncpg.Connection) -> None:
@@ -158,7 +158,7 @@ class PostgresAdministrator(StoreAdministrator):
         self._as_administrator(collect, purpose="free-files")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Report what the server refuses, by trying statements that change nothing as the application."""
+        """Report what the server refuses to the application, by trying statements that change nothing."""
         import asyncpg
 
         async def write(connection: asyncpg.Connection) -> str:
@@ -173,14 +173,14 @@ class PostgresAdministrator(StoreAdministrator):
 
         access = self.access
         refusal = self._as_account(access.account, access.credentials.application, write, purpose="state")
-        limit, hard = file_size_limits(self._processes()[0])
+        limit, hard = file_size_limits(self._list_processes()[0])
         return {
             "write_refused": refusal,
             "consume_refused": "",
             "file_limit": None if limit == hard else int(limit),
         }
 
-    def _processes(self) -> list[int]:
+    def _list_processes(self) -> list[int]:
         """Return the processes of the server; the first one is the parent of the others."""
 
         async def read(connection: asyncpg.Connection) -> str:
