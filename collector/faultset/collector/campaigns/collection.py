@@ -1,4 +1,4 @@
-"""Collect a dataset: from a request to episodes and a version of the dataset."""
+"""Collect a dataset: plan the episodes of a request, run them, and write a version of the dataset."""
 
 from __future__ import annotations
 
@@ -348,13 +348,13 @@ class _Campaign:
 
 
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
-    """Return whether one version has all episodes; true without episodes."""
+    """Return whether one version has all episodes; also true if there are none."""
     versions = reversed(list_versions(root))
     return not episodes or any(read_version(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
-    """Return whether the newest version has all complete chunks of recordings; true without recordings."""
+    """Return whether the newest version has all complete chunks of recordings; also true if there are none."""
     present = {name: chunk_numbers(root / RECORDINGS / name) for name in recordings}
     if not any(present.values()) or not list_versions(root):
         return not any(present.values())

@@ -244,7 +244,7 @@ class UrlDestination(Destination):
         return summaries
 
     def publish_version(self, version: str) -> None:
-        """Copy a version from the local copy to the URL, after all files that it names.
+        """Copy a version from the local copy to the URL, which must already have all files that it names.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class UrlDestination(Destination):
         episodes.folder.put(self.folder / CARD, CARD)
 
     def _list_files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
-        """Return the files of all episodes at the URL, in versions or not."""
+        """Return the files of all episodes at the URL, including episodes that no version names."""
         files: dict[str, Mapping[str, FileRecord]] = {}
         for version in list_versions(self.folder):
             files |= read_version(self.folder, version).episodes

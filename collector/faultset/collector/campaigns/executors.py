@@ -157,7 +157,7 @@ def run_episodes(
     handle_result
         Called with each final result; returns further episodes to run.
     repairs
-        By episode id, repairs to try in order until one succeeds; episodes with repairs are not written.
+        Repairs of each episode by its id, tried in order until one succeeds; episodes with repairs are not written.
 
     Raises
     ------

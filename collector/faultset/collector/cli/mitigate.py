@@ -81,9 +81,9 @@ if TYPE_CHECKING:
 def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_json: bool, **options: Any) -> None:
     """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
-    A repair succeeds if the fault's check passes, client requests stay healthy, and all objects are as before. PLAN is
-    a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is injected again.
-    Repeat the command to resume.
+    A repair succeeds if the fault's check no longer detects the fault, client requests stay healthy, and all objects
+    are as before. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault
+    is injected again. Repeat the command to resume.
 
     \b
     Example:

@@ -16,7 +16,7 @@ from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.05
-"""More than the background errors of any healthy application."""
+"""Largest share of failed requests in a healthy application; background errors stay below it."""
 MIN_COMPLETION = 0.9
 LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000

@@ -153,7 +153,7 @@ def _choose_overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: n
 def draw_recording_decoys(
     plan: RecordingPlan, phases: Phases, mean: int, rng: np.random.Generator
 ) -> tuple[tuple[Decoy, dict[str, FaultSpec]], ...]:
-    """Draw the harmless changes of a recording, each with the faults of incidents near it by target.
+    """Draw the harmless changes of a recording, each with the faults of nearby incidents by target.
 
     Parameters
     ----------
