@@ -143,7 +143,7 @@ class EpisodeRecord:
 
     @property
     def rolled_out_services(self) -> dict[str, int]:
-        """Last time (ns) at which a harmless change replaced pods of a service, by service."""
+        """When (ns) a harmless change last replaced the pods of each service."""
         return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject", "time"]))
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:

@@ -48,7 +48,7 @@ class EpisodeLoad:
         self.ended = asyncio.Event()
 
     def begin(self, order: BeginLoad) -> LoadStatistics:
-        """Start sending; a repeated equal request changes nothing.
+        """Start sending; repeating the same request changes nothing.
 
         Raises
         ------

@@ -82,7 +82,7 @@ class DiscardingSource(Protocol):
     """A source that can free the memory of old rows, for recordings of hours."""
 
     def discard(self, before_ns: int) -> None:
-        """Forget rows before a time; later snapshots start after it."""
+        """Drop rows before a time; later snapshots start after it."""
         ...
 
 

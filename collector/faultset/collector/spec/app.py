@@ -45,7 +45,7 @@ class Operation(FrozenModel):
     location
         Source location in the original program, shown in log lines.
     span
-        Name of the server span; by default the name of the operation, for an HTTP endpoint preceded by the method.
+        Name of the server span; by default the operation's name, preceded by `HTTP` and the method for an endpoint.
     work_ms
         CPU time per request in milliseconds, including the overhead of the program.
     deadline_s

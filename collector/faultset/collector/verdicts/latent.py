@@ -35,7 +35,7 @@ ROLLOUT = "rollout"
 
 
 def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
-    """Return the last time (ns) at which a harmless change replaced pods, which moves telemetry, by service."""
+    """Return when (ns) a harmless change last replaced the pods of each service, which moves its telemetry."""
     rows = evidence[evidence["check"] == ROLLOUT]
     times_ns = pd.to_datetime(rows["time"], utc=True).astype("int64")
     return {

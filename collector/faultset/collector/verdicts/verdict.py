@@ -189,7 +189,7 @@ def judge_episode(
     limit
         Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
     rolled_out
-        Last time (ns) at which a harmless change replaced pods, by service. Telemetry of a target whose pods were
+        When (ns) a harmless change last replaced the pods of each service. Telemetry of a target whose pods were
         replaced after the onset is not judged.
     services_reached
         For each endpoint, the services that its requests can reach; missing endpoints may reach all.

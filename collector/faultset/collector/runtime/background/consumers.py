@@ -32,9 +32,9 @@ class MessageConsumer:
     name
         Name of the consumer in the spec.
     member
-        Unique name of the member: that of the pod.
+        Unique name of the member, which is the pod's name.
     group
-        Default name of the group, for a consumer whose spec names none.
+        Name of the group if the consumer's spec names none.
     rebalances
         How many times per minute it leaves the group and joins again.
     """
