@@ -76,7 +76,7 @@ def _shorten(names: Sequence[str]) -> str:
 @command("show")
 @_dataset
 @click.argument("campaign")
-@click.option("--as-config", is_flag=True, help="Print it as a file for collect --config.")
+@click.option("--as-config", is_flag=True, help="Print a file for collect --config instead of JSON.")
 def show(dataset: Path, campaign: str, as_config: bool) -> None:
     """Print a campaign of a dataset: its request, plans and failures as JSON, or as a campaign file.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--context", help="Context of the kubeconfig.", show_default="its current one"),
+    click.option("--context", help="Context of the kubeconfig.", show_default="current context"),
     click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster.", show_default="discovered"),
     click.option("--jaeger-url", metavar="URL", help="Jaeger's query API.", show_default="discovered"),
     click.option("--image", metavar="REPOSITORY", help="Image of the applications' pods.", show_default="faultset/app"),

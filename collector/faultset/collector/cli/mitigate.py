@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option(
     "--in-turn",
     is_flag=True,
-    help="Try the repairs in turn on one fault until one succeeds, not each in its own episode.",
+    help="Try the repairs in turn on one fault until one succeeds, instead of each in a separate episode.",
 )
 @click.option(
     "--operator",

@@ -30,8 +30,10 @@ def _is_set(option: str) -> bool:
     show_default=True,
     help="Folder or URL of the dataset; for a URL only this machine's leftovers are removed.",
 )
-@click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
-@click.option("--context", help="Context of the kubeconfig; its current one by default.")
+@click.option(
+    "--platform", default="local", show_default=True, help="With kubernetes, the whole cluster is searched too."
+)
+@click.option("--context", help="Context of the kubeconfig; by default the current one.")
 @json_option
 @click.option(
     "--break-lock",

@@ -100,7 +100,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Applications to run. {_NAMES} Or paths.",
+                help="Applications to run. Comma-separated names or paths, or all.",
                 metavar="NAMES",
                 plugins=("faultset.apps", "all"),
             ),
@@ -189,7 +189,7 @@ class CampaignOptions(TypedDict, total=False):
     regions: Annotated[
         str,
         Option(
-            help="Where clients are, for instance eu=0.6:20ms,us=0.4:90ms.",
+            help="Regions of the clients, for instance eu=0.6:20ms,us=0.4:90ms.",
             metavar="NAME=SHARE:TIME,...",
             default="",
             shown_default="one region",
