@@ -261,17 +261,20 @@ def parse_pattern(text: str) -> LoadPattern:
             raise unknown_name(f"parameter of load {kind}", name, ranges)
         if name in parameters:
             raise UsageError(f"parameter {name} of load {kind} was given twice; give it once")
-        parameters[name] = _parse_number(f"parameter {name} of load {kind}", value if equals else "", ranges[name])
+        allowed = ranges[name]
+        subject, number = f"parameter {name} of load {kind}", value if equals else ""
+        parameters[name] = parse_number(subject, number, allowed.low, allowed.high)
     return LoadPattern(kind=kind, parameters=parameters)
 
 
-def _parse_number(subject: str, text: str, allowed: PatternParameter) -> float:
+def parse_number(subject: str, text: str, low: float, high: float) -> float:
+    """Return the number in a text; raise UsageError, which names the subject, if it is out of range."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not allowed.low <= number <= allowed.high:
-        raise UsageError(f"{subject} must be from {allowed.low:g} to {allowed.high:g}, but is {text or 'nothing'}")
+    if not low <= number <= high:
+        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
     return number
 
 
