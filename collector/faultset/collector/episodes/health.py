@@ -34,7 +34,7 @@ class UnexplainedRequestChange(HostTooBusy):
     void_cause = "requests moved without the fault"
 
     def __init__(self, title: str, reason: str):
-        super().__init__(f"the episode is no evidence of {title}: {reason}. End other programs, or lower --jobs")
+        super().__init__(f"the episode does not show {title}: {reason}. End other programs, or lower --jobs")
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:

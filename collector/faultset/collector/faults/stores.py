@@ -62,7 +62,7 @@ def act_as_administrator(platform: Platform, store: str, words: Sequence[str], u
 
 
 def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
-    """Return a store's report of what it allows and refuses now; empty if it does not answer."""
+    """Return the operations that a store reports as refused, and its limits; empty if it does not answer."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
         text = platform.exec(get_pod_name(platform, store), argv)

@@ -132,7 +132,7 @@ class MitigationAttempt:
             live.clock,
         )
         if "failure" in record:
-            # a broken mitigator would fail again, so this is no result of the repair
+            # a broken mitigator would fail again, so this does not count as a failed repair
             raise UsageError(f"{order.name} failed: {record['failure']}; correct the mitigator")
         return tuple(tools.commands), record
 

@@ -29,7 +29,7 @@ def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
     rates = {kind: round(float(np.exp(rng.uniform(*np.log(bounds)))), 6) for kind, bounds in _RANGES.items()}
     if app.components:
-        rates["hasty_calls"] = 0.0  # the client of a TiDB cluster has retries of its own
+        rates["hasty_calls"] = 0.0  # the client of a TiDB cluster has different retries
     return BackgroundErrors(**rates)
 
 

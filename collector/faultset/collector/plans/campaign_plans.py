@@ -46,7 +46,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     Raises
     ------
     UsageError
-        A name is unknown, a length is impossible, or there is no episode.
+        A name is unknown, a length is impossible, or the campaign is empty.
     """
     check_numbers(request)
     check_phases(request.phases, request.step_s)
@@ -90,7 +90,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 
 
 def _list_no_fault_kinds(request: CampaignRequest, faulty: int) -> list[NoFaultKind]:
-    """Return the kinds of the episodes of one application without a fault, besides `faulty` ones with a fault."""
+    """Return the kinds of an application's episodes without a fault, given `faulty` episodes with a fault."""
     count = request.normal
     if count is None:
         count = default_no_fault_count(faulty)

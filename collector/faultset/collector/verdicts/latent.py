@@ -3,8 +3,8 @@
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
 with gaps, such as the latency of a rarely called operation, does not. Metrics of containers are read at irregular
-times, so a single step without a value is no gap. The threshold, which 1 % of the windows without a fault exceed, is
-stored with these windows.
+times, so a single step without a value does not count as a gap. The threshold, which 1 % of the windows without a
+fault exceed, is stored with these windows.
 """
 
 from __future__ import annotations
