@@ -1,4 +1,4 @@
-"""Attempts to repair an application: execute a repair, then ask the judge until it passes or time is up."""
+"""Attempts to repair an application: execute a repair, then judge until it has succeeded or time is up."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class _Watch:
         self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
 
     def update(self) -> None:
-        """Ask the judge, at most once per second."""
+        """Run the judge's checks, at most once per second."""
         now_ns = self._live.clock()
         if now_ns < self._next_ns:
             return

@@ -69,7 +69,7 @@ def _find_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[FieldPa
         advice = suggest(service.store_driver, STORE_DRIVERS)
         yield ("program",), f"the store driver {service.store_driver!r} does not exist; {advice}"
     if driver is not None and driver.port != service.port:
-        yield ("port",), f"a {driver.name} listens on port {driver.port}, but the spec says {service.port}"
+        yield ("port",), f"a {driver.name} must listen on port {driver.port}, got {service.port}"
     for store in service.stores:
         if app.deployed is None and app.services[store].store_driver is None:
             yield ("stores",), f"{store} is not a store: its program must be faultset-store"

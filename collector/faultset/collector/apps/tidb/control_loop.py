@@ -1,4 +1,4 @@
-"""The operator: a control loop that observes the TidbCluster and takes the next step towards it."""
+"""The operator: a control loop that observes the TidbCluster and reconciles its objects step by step."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ def _yield_ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[floa
 
 def _yield_replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     times, rates = (np.array(column) for column in zip(*pattern.rates, strict=True))
-    # with the integral of the rate, a step gets the mean of all entries that it covers
+    # the integral of the rate gives each step the mean of all entries that it covers
     sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
     for step in count():
         begin, end = step * STEP_S, (step + 1) * STEP_S
