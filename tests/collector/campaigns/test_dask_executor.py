@@ -255,7 +255,7 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
     [
         ("resource", 'Start workers with "dask worker tcp://10.0.0.5:8786 --resources episode=2"'),
         ("machine", "episodes cannot run on the dask worker inproc://.*: there is no redis-server"),
-        ("code", "has other code of fault noop than this machine"),
+        ("code", "has different code of fault noop than this machine"),
     ],
 )
 def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(
@@ -287,5 +287,5 @@ def test_a_campaign_of_another_platform_has_no_workers(tmp_path: Path) -> None:
 
 
 def test_workers_are_not_given_memory_of_this_process() -> None:
-    with pytest.raises(UsageError, match="workers do not see memory://shelf/data, which is memory of this process"):
+    with pytest.raises(UsageError, match="workers cannot read memory://shelf/data, which is in the memory of"):
         collect(REQUEST, out="memory://shelf/data", scheduler="tcp://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""Applications of this package, of plug-ins, and from folders and files."""
+"""Load applications from this package, plug-ins, folders and files."""
 
 from __future__ import annotations
 

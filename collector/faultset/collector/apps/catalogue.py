@@ -1,7 +1,7 @@
 """Applications by name, by folder or by file.
 
-The entry-point group `faultset.apps` lists installed applications: packages with an `app.yaml` and perhaps
-`operations.py` and `persona.py`, or paths of YAML files. An application that is not installed is named by the path of
+The entry-point group `faultset.apps` lists installed applications: packages with an `app.yaml` and optionally
+`operations.py` and `persona.py`, or paths of YAML files. Applications that are not installed are loaded by the path of
 such a folder or file.
 """
 
@@ -31,7 +31,7 @@ def app_names() -> tuple[str, ...]:
 
 def load_apps() -> dict[str, AppSpec]:
     """Return all installed applications; warn about unreadable ones."""
-    return load_plugins(GROUP, _from_plugin)
+    return load_plugins(GROUP, _read_plugin)
 
 
 def load_app(name: str) -> AppSpec:
@@ -40,11 +40,11 @@ def load_app(name: str) -> AppSpec:
     Raises
     ------
     UsageError
-        The application does not exist, or its spec cannot be read or is wrong.
+        The application does not exist, or its spec is unreadable or invalid.
     """
     if is_path(name):
-        return _from_path(Path(name))
-    return load_plugin(GROUP, name, kind="app", accept=_from_plugin)
+        return _read_path(Path(name))
+    return load_plugin(GROUP, name, kind="app", accept=_read_plugin)
 
 
 def is_path(name: str) -> bool:
@@ -52,20 +52,21 @@ def is_path(name: str) -> bool:
     return "/" in name or name in (".", "..") or name.endswith((".yaml", ".yml"))
 
 
-def _from_path(path: Path) -> AppSpec:
-    is_folder = os.path.isdir(path)  # also False for impossible file names
-    file, code = path / _FILE if is_folder else path, str(path.resolve()) if is_folder and _has_code(path) else None
-    return read_app(read_yaml_text(file, "app file"), str(file), code=code, workload_of=_workload)
+def _read_path(path: Path) -> AppSpec:
+    file, code = path, None
+    if os.path.isdir(path):  # also False for impossible file names
+        file, code = path / _FILE, str(path.resolve()) if _has_code(path) else None
+    return read_app(read_yaml_text(file, "app file"), str(file), code=code, workload_of=_load_workload)
 
 
-def _from_plugin(name: str, plugin: object) -> AppSpec:
+def _read_plugin(name: str, plugin: object) -> AppSpec:
     file: object = plugin
     code = None
     if isinstance(plugin, ModuleType) and hasattr(plugin, "__path__"):
-        file, code = files(plugin) / _FILE, _code(plugin)
+        file, code = files(plugin) / _FILE, plugin.__name__ if _has_code(files(plugin)) else None
     if not isinstance(file, Traversable) or not file.is_file():
         raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; found {plugin!r}")
-    app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_workload)
+    app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_load_workload)
     if app.name != name:
         raise UsageError(
             f'the name in {file} must be "{name}", the name of the app\'s entry point, but is "{app.name}"'
@@ -73,15 +74,11 @@ def _from_plugin(name: str, plugin: object) -> AppSpec:
     return app
 
 
-def _code(package: ModuleType) -> str | None:
-    return package.__name__ if _has_code(files(package)) else None
-
-
 def _has_code(folder: Traversable) -> bool:
     return any((folder / name).is_file() for name in ("operations.py", "persona.py"))
 
 
-def _workload(name: str) -> dict[str, Any]:
-    """Return requests and mixes of an installed application."""
+def _load_workload(name: str) -> dict[str, Any]:
+    """Return the requests and mixes of an installed application."""
     app = load_app(name).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {key: app[key] for key in ("requests", "mixes", "default_mix")}

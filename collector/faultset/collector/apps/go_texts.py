@@ -1,4 +1,4 @@
-"""Texts of failed connections and calls as Go's net package and grpc-go write them, for applications written in Go."""
+"""Error texts of Go's net package and grpc-go, for personas of applications written in Go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from faultset.collector.runtime.http.status import ErrorTexts
 
 
 class GoErrorTexts(ErrorTexts):
-    """Texts of Go's net package and of grpc-go, for a persona to build on."""
+    """Base class for personas with the error texts of Go's net package and grpc-go."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
         """Return the text of Go's net package."""

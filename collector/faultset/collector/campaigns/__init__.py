@@ -1,1 +1,1 @@
-"""Campaigns: many episodes side by side, resumed where they stopped."""
+"""Campaigns, which run many episodes concurrently and can be resumed."""

@@ -1,4 +1,4 @@
-"""Collect a dataset: from a request to episodes and a version of the dataset."""
+"""Collect a dataset: plan the episodes of a request, run them, and write a version of the dataset."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def collect(
     should_stop: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> CampaignResult:
-    """Run the episodes of a campaign that its dataset lacks, and write a version of the dataset.
+    """Run the missing episodes of a campaign and write a version of its dataset.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def collect(
     progress
         Called several times a second with the state of the campaign.
     notify
-        Called with sentences for people; logs them by default.
+        Called with messages for the user; logs them by default.
     should_stop
         Called several times a second; once it returns True, running episodes undo their changes and end.
 
@@ -145,8 +145,8 @@ def _check_destination_of_recordings(destination: Destination, scheduler: str | 
         raise UsageError("--scheduler is for episodes, not for --recording. Leave it out")
     if not destination.is_shared:
         raise UsageError(
-            f"--out must be a folder with --recording, but is {destination.location}. Record into a folder, and copy "
-            'it there with "faultset dataset publish"'
+            f"--out must be a folder with --recording, but is {destination.location}. Record into a folder, then copy "
+            'that folder there with "faultset dataset publish"'
         )
 
 
@@ -184,7 +184,7 @@ def _recorded_source(as_in: str | Path, notify: Callable[[str], None]) -> _PlanS
 
 
 class _Campaign:
-    """A campaign into a destination whose folder is locked and up to date."""
+    """A campaign that writes to a destination whose folder is locked and up to date."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Campaign:
         self.began = time.monotonic()
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Remove what killed runs left, drop plans that cannot run here, and write the campaign's file."""
+        """Clean up after killed runs, drop plans that cannot run here, and write the campaign's file."""
         local_host, platform = self.host.local_host, self.plans[0].platform
         for sentence in remove_abandoned(self.root, lambda name: local_host if name == platform else None).remaining:
             self.notify(sentence)
@@ -220,7 +220,9 @@ class _Campaign:
         )
         code = identify_code(self.source.plans)
         if changed := ", ".join(code_changes(self.root, self.source.request, code)):
-            self.notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
+            self.notify(
+                f"the code of {changed} has changed since the last campaign with this request: all episodes run again"
+            )
         write_campaign(
             self.root,
             self.id,
@@ -246,7 +248,7 @@ class _Campaign:
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"{count_text(len(self.plans), _kind(self.plans))} collected earlier"
+            else f"{count_text(len(self.plans), _name_unit(self.plans))} collected earlier"
         )
         self.notify(f"{cost}, into {self.destination.location}")
         for plan in unfinished:
@@ -290,11 +292,13 @@ class _Campaign:
         recordings = [e.episode for e in result.episodes if e.plan.recording is not None]
         if result.interrupted or (_has_version(self.root, episodes) and _has_chunks(self.root, recordings)):
             return result
-        name = create_version(self.root, provenance=self._provenance(result), summaries=self.destination.summaries())
+        name = create_version(
+            self.root, provenance=self._build_provenance(result), summaries=self.destination.summaries()
+        )
         self.destination.publish_version(name)
         return replace(result, version=name)
 
-    def _provenance(self, result: CampaignResult) -> dict[str, Any]:
+    def _build_provenance(self, result: CampaignResult) -> dict[str, Any]:
         """Return what the dataset card records about how the version was collected."""
         request = self.source.request
         return {
@@ -344,13 +348,13 @@ class _Campaign:
 
 
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
-    """Return whether one version has all episodes; true without episodes."""
+    """Return whether one version has all episodes; also true if there are none."""
     versions = reversed(list_versions(root))
     return not episodes or any(read_version(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
-    """Return whether the newest version has all complete chunks of recordings; true without recordings."""
+    """Return whether the newest version has all complete chunks of recordings; also true if there are none."""
     present = {name: chunk_numbers(root / RECORDINGS / name) for name in recordings}
     if not any(present.values()) or not list_versions(root):
         return not any(present.values())
@@ -370,12 +374,12 @@ def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
     return replace(plan, recording=replace(plan.recording, incidents=incidents))
 
 
-def _kind(plans: Sequence[Plan]) -> str:
+def _name_unit(plans: Sequence[Plan]) -> str:
     return "recording" if any(plan.recording for plan in plans) else "episode"
 
 
 def _find_dependent_faults(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
     """Return the faults that are planned only together with a fault that cannot be injected."""
     names = [{fault.fault for fault in plan.faults} for plan in plans]
-    possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}
+    possible = {name for episode in names if unsupported.keys().isdisjoint(episode) for name in episode}
     return sorted(set().union(*names) - possible - unsupported.keys())

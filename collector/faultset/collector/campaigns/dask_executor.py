@@ -1,4 +1,4 @@
-"""Run the episodes of a campaign on dask workers: assign them to workers and repeat those that are lost."""
+"""Run the episodes of a campaign on dask workers; episodes of lost workers are repeated."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ class DaskExecutor:
         self._run = secrets.token_hex(8)
         self._running: dict[Future, SubmittedEpisode] = {}
         self._slots: dict[str, int] = {}
-        self._counted = float("-inf")
+        self._counted_s = float("-inf")
         self._ended = threading.Event()
         client.subscribe_topic(TOPIC, self._take_event)
 
     def find_room(self) -> Room:
         """Return whether a worker has a free slot."""
-        if time.monotonic() - self._counted >= _COUNT_EVERY_S:
-            with _losses_translated():
-                self._slots, self._counted = count_slots(self._client), time.monotonic()
+        if time.monotonic() - self._counted_s >= _COUNT_EVERY_S:
+            with _translate_losses():
+                self._slots, self._counted_s = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
         held_back = "" if self._slots else "no dask worker can run episodes"
         return Room(is_free=is_allowed and self._free_worker() is not None, held_back=held_back)
@@ -135,7 +135,7 @@ class DaskExecutor:
         """Submit an episode to the worker with the most free slots."""
         worker = self._free_worker()
         assert worker is not None
-        with _losses_translated():
+        with _translate_losses():
             future = self._client.submit(
                 self._task,
                 WorkerAssignment(waiting=waiting, run=self._run, **self._order),
@@ -155,12 +155,12 @@ class DaskExecutor:
         self._ended.wait(timeout_s)
         self._ended.clear()
         done = [future for future in self._running if future.done()]
-        with _losses_translated():
+        with _translate_losses():
             return [self._end(future, self._running.pop(future).waiting) for future in done]
 
     def stop(self) -> None:
         """Make all running episodes undo their changes and end."""
-        with _losses_translated():
+        with _translate_losses():
             self._client.run(stop_here, self._run)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class DaskExecutor:
         return choose_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
 
     def _end(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
-        outcome, wall_s = _outcome(future, waiting.plan.episode)
+        outcome, wall_s = _get_outcome(future, waiting.plan.episode)
         future.release()
         return waiting, EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=wall_s)
 
@@ -188,7 +188,7 @@ class DaskExecutor:
                 episode.worker, episode.phase = worker, phase
 
 
-def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
+def _get_outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
     from distributed import KilledWorker
 
     try:
@@ -207,7 +207,7 @@ def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
 
 
 @contextlib.contextmanager
-def _losses_translated() -> Iterator[None]:
+def _translate_losses() -> Iterator[None]:
     try:
         yield
     except list_connection_errors() as error:
@@ -215,7 +215,7 @@ def _losses_translated() -> Iterator[None]:
 
 
 EMBEDDED = "local"
-"""The platform whose episodes need only the machine that they run on."""
+"""The only platform whose episodes dask workers can run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +263,8 @@ class WorkerHosts:
         slots = count_slots(self._client)
         if not slots:
             raise PlatformError(
-                f"dask workers must limit their episodes, but none of {self._address} does. Start workers with "
-                f'"dask worker {self._address} --resources {RESOURCE}=2"'
+                f"dask workers must limit their concurrent episodes, but no worker of {self._address} has a limit. "
+                f'Start workers with "dask worker {self._address} --resources {RESOURCE}=2"'
             )
         reports: Any = self._client.run(
             _describe_worker, self._destination, self._plans, self._settings, workers=list(slots)
@@ -276,7 +276,8 @@ class WorkerHosts:
             if report.code != code:
                 other = min(name for name in {*report.code, *code} if report.code.get(name) != code.get(name))
                 raise PlatformError(
-                    f"the dask worker {worker} has other code of {other} than this machine. Install the same version"
+                    f"the dask worker {worker} has different code of {other} than this machine. Install the same "
+                    "version"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
         workers, machines = count_text(len(slots), "dask worker"), count_text(len(self._machines), "machine")
@@ -316,7 +317,7 @@ def check_for_workers(platform: str, destination: Destination) -> None:
         )
     if destination.location.startswith("memory://"):
         raise UsageError(
-            f"workers do not see {destination.location}, which is memory of this process. Choose another --out"
+            f"workers cannot read {destination.location}, which is in the memory of this process. Choose another --out"
         )
 
 
@@ -329,7 +330,7 @@ def open_workers(
     *,
     jobs: int | None = None,
 ) -> Iterator[WorkerHosts]:
-    """Yield the workers of a dask scheduler, which must reach the dataset.
+    """Yield the workers of a dask scheduler; all must be able to reach the dataset.
 
     Parameters
     ----------

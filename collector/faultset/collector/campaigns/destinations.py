@@ -162,7 +162,7 @@ class UrlDestination(Destination):
         return Path(caches) / "faultset" / "collect" / digest / name
 
     def check(self) -> None:
-        """Raise DataError if the URL holds only files of another kind, and PlatformError if it cannot be written to."""
+        """Raise DataError if the URL has files but no dataset, PlatformError if it is not writable."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
         if content and not {*content} & {*_CONTENT}:
@@ -193,14 +193,14 @@ class UrlDestination(Destination):
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
     def update(self) -> None:
-        """Copy finished episodes to the URL, then update the local copy from there."""
+        """Copy finished episodes to the URL, then update the local copy from the URL."""
         episodes = FinishedEpisodes(self.location)
         records = episodes.records()
         episodes.settle(records)
         for name in (CAMPAIGNS, VERSIONS):
             self._copy_documents(episodes.folder, name)
         self._copy({CARD: self.folder / CARD})
-        remote_files = self._files(records)
+        remote_files = self._list_files(records)
         for episode in complete_episodes(self.folder):
             path = self.folder / EPISODES / episode
             # another run has stored the episode first, or the URL no longer has it
@@ -230,7 +230,7 @@ class UrlDestination(Destination):
     def summaries(self) -> dict[str, EpisodeSummary]:
         """Return summaries of the episodes at the URL."""
         summaries = {}
-        for episode, files in self._files(FinishedEpisodes(self.location).records()).items():
+        for episode, files in self._list_files(FinishedEpisodes(self.location).records()).items():
             path = self.folder / EPISODES / episode
             context = read_context(path)
             summaries[episode] = EpisodeSummary(
@@ -244,7 +244,7 @@ class UrlDestination(Destination):
         return summaries
 
     def publish_version(self, version: str) -> None:
-        """Copy a version from the local copy to the URL, after all files that it names.
+        """Copy a version from the local copy to the URL, which must already have all files that it names.
 
         Raises
         ------
@@ -262,8 +262,8 @@ class UrlDestination(Destination):
             )
         episodes.folder.put(self.folder / CARD, CARD)
 
-    def _files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
-        """Return the files of all episodes at the URL, in versions or not."""
+    def _list_files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
+        """Return the files of all episodes at the URL, including episodes that no version names."""
         files: dict[str, Mapping[str, FileRecord]] = {}
         for version in list_versions(self.folder):
             files |= read_version(self.folder, version).episodes

@@ -1,4 +1,4 @@
-"""Episodes as process trees of this machine: start them while there is room, follow them, end them."""
+"""Episodes as process trees of this machine: start, follow and end them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeResult:
-    """How a planned episode ended in this run of the campaign.
+    """Result of a planned episode in this run of the campaign.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class EpisodeResult:
 
 @dataclass
 class RunningEpisode:
-    """One running episode."""
+    """A running episode and its process."""
 
     waiting: WaitingEpisode
     process: subprocess.Popen[str]
@@ -127,13 +127,13 @@ class RunningEpisode:
         program: Sequence[str] = PROGRAM,
         cores: tuple[int, ...] = (),
     ) -> RunningEpisode:
-        """Start the process of an episode on some cores; `program` are the interpreter's arguments."""
+        """Start the process of an episode on the given cores; `program` are the interpreter's arguments."""
         if waiting.plan.recording is not None and program == PROGRAM:
             program = RECORDING_PROGRAM
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:
-            # a notebook imports from its folder; set only then, because services inherit the variable
+            # a notebook imports from its folder; only notebooks set this, because services inherit the variable
             environment["PYTHONPATH"] = import_path()
         process = subprocess.Popen(
             python_command(*program),
@@ -163,7 +163,7 @@ class RunningEpisode:
 
     @property
     def current_phase(self) -> EpisodePhase:
-        """The last phase that it reported, and since when."""
+        """The phase that the process reported last, and its start."""
         return EpisodePhase(self.phase, self.phase_began_s)
 
     @property
@@ -185,9 +185,9 @@ class RunningEpisode:
                 self.outcome = message
 
     def end_if_stopped(self) -> None:
-        """Kill an episode whose process was suspended by a signal: its measurements have a gap."""
+        """Kill an episode whose process was suspended by a signal, because its measurements have a gap."""
         if self.outcome is None and is_stopped(self.process.pid):
-            failure = "the episode's process was stopped by a signal, so its data is invalid. Let it run"
+            failure = "the episode's process was stopped by a signal, so its data is invalid. Do not suspend it"
             self.outcome = EpisodeOutcome(episode=self.plan.episode, failure=failure, disturbed_by_host=True)
             self.process.kill()
 
@@ -208,8 +208,8 @@ class RunningEpisode:
         self.errors.close()
         outcome = self.outcome
         if outcome is None:
-            last = (errors.strip().splitlines() or [_exit_of(self.process.returncode)])[-1]
-            outcome = EpisodeOutcome(episode=self.plan.episode, failure=f"the episode's process ended: {last}")
+            reason = (errors.strip().splitlines() or [_describe_exit(self.process.returncode)])[-1]
+            outcome = EpisodeOutcome(episode=self.plan.episode, failure=f"the episode's process ended: {reason}")
         if self.process.returncode < 0:
             try:
                 remove_lost(self.plan.episode)
@@ -301,7 +301,7 @@ class EpisodeHost:
         lock: int | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode | None:
-        """Start an episode for which the caller must call `follow`; return None without room for it."""
+        """Start an episode, for which the caller must call `follow`; return None if there is no room."""
         with self._lock:
             if not self.find_room().is_free:
                 return None
@@ -375,10 +375,10 @@ def _has_others(session: int) -> bool:
     return False
 
 
-def _exit_of(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """Describe how a process ended.
 
-    >>> _exit_of(-9), _exit_of(3)
+    >>> _describe_exit(-9), _describe_exit(3)
     ('killed by SIGKILL', 'exit code 3')
     """
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,6 +1,6 @@
-"""The queue of a campaign: which episode is next, whether it may start, whether it is repeated.
+"""The queue of a campaign: which episode is next, whether it may start, and whether it is repeated.
 
-Campaigns on this machine and on dask workers share these rules. This module runs nothing itself.
+Campaigns on this machine and on dask workers share these rules. Executors run the episodes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EpisodePhase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """State of a host that decides whether one more episode may start on it.
+    """State of a host, from which `HostLimit` decides whether one more episode may start.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class HostState:
     def measure(
         cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float
     ) -> HostState:
-        """Measure a host over the time for which it must have had room.
+        """Measure a host over the window in which it must have room for one more episode.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Room:
     Attributes
     ----------
     held_back
-        Why none may start; empty for obvious reasons: all slots are taken, or another has just started.
+        Why no episode may start; empty if all slots are taken or an episode has just started.
     use
         CPU use of the host; None when unknown.
     """
@@ -143,7 +143,7 @@ class WaitingEpisode:
     voids: tuple[VoidAttempt, ...] = ()
 
     def add_void(self, outcome: EpisodeOutcome) -> WaitingEpisode:
-        """Return the episode with this run among its void attempts, if the run failed."""
+        """Return the episode with this run added to its void attempts if the run failed."""
         if not outcome.failure or outcome.interrupted:
             return self
         void = VoidAttempt(
@@ -199,7 +199,7 @@ class HostLimit:
 
 
 _LONGEST_REASON = 240
-"""Maximum length of a reason in a notice; endpoint and numbers come at its end."""
+"""Maximum length of a reason in a notice; long enough for the endpoint and numbers at its end."""
 
 
 class EpisodeQueue:
@@ -208,7 +208,7 @@ class EpisodeQueue:
     Attributes
     ----------
     notices
-        Sentences on repeated episodes, with a short reason.
+        Messages about repeated episodes, with a short reason.
     """
 
     def __init__(

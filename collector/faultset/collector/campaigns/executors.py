@@ -32,7 +32,7 @@ class EpisodeInProgress(Protocol):
 
     @property
     def phase(self) -> str:
-        """The last phase that it reported."""
+        """The phase that the episode reported last."""
         ...
 
     @property
@@ -125,7 +125,7 @@ class CampaignProgress:
     held_back
         Why no waiting episode starts although fewer than the maximum run; empty otherwise.
     notices
-        Sentences on repeated episodes, oldest first; the log has the complete reasons.
+        Messages about repeated episodes, oldest first; the log has the complete reasons.
     """
 
     running: Mapping[str, EpisodeInProgress]
@@ -157,7 +157,7 @@ def run_episodes(
     handle_result
         Called with each final result; returns further episodes to run.
     repairs
-        By episode id, repairs to try in order until one succeeds; episodes with repairs are not written.
+        Repairs of each episode by its id, tried in order until one succeeds; episodes with repairs are not written.
 
     Raises
     ------
@@ -196,10 +196,10 @@ def run_episodes(
                     queue.extend(handle_result(final))
             report()
     except ExecutorLost as error:
-        done = sum(not result.failure for result in results)
+        successes = sum(not result.failure for result in results)
         raise PlatformError(
-            f"{error}; {executor.location} has {done} of {count_text(len(plans), 'episode')}. Run the same command "
-            "again to continue"
+            f"{error}; {executor.location} has {successes} of {count_text(len(plans), 'episode')}. Run the same "
+            "command again to continue"
         ) from error
     return results
 
@@ -210,8 +210,8 @@ def _repeat_or_end(
     """Queue an episode again if that may help; otherwise return its final result."""
     if result.failure:
         _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
-    tried = waiting.add_void(result.outcome)
-    return replace(result, voids=tried.voids) if is_stopping or not queue.repeat(tried, result.outcome) else None
+    episode = waiting.add_void(result.outcome)
+    return replace(result, voids=episode.voids) if is_stopping or not queue.repeat(episode, result.outcome) else None
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:

@@ -40,7 +40,7 @@ from faultset.core.printable import count_text
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
-_OURS = {MITIGATIONS, RUNNING, FAILED, LOCK}
+_ALLOWED_NAMES = {MITIGATIONS, RUNNING, FAILED, LOCK}
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +110,7 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     attempts = []
     for plan in plans:
         if plan.fault is None or plan.target is None:
-            raise UsageError(f"episode {plan.episode} has no fault to repair. Name one with a fault")
+            raise UsageError(f"episode {plan.episode} has no fault to repair. Name an episode with a fault")
         if plan.further:
             raise UsageError(
                 f"an episode to repair must have one fault, but {plan.episode} has several ({plan.title}). "
@@ -137,7 +137,7 @@ def mitigate(
     notify: Callable[[str], None] = _log.info,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> MitigationCampaign:
-    """Run the attempts that a folder lacks: deploy, inject, repair, judge, undo, remove.
+    """Run the attempts that have no result in a folder yet: deploy, inject, repair, judge, undo, remove.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ def mitigate(
     out
         Folder of the results, one file each in `mitigations/`; need not exist.
     in_turn
-        Whether to try the repairs of a plan in order on the same live fault until one succeeds. The remaining ones
-        start again with a new injection. By default, each repair has a separate episode.
+        Whether to try the repairs of a plan in order on the same live fault until one succeeds; the repairs after it
+        are tried on a new injection. By default, each repair has a separate episode.
     jobs, settings, progress, notify, should_stop
         As in `collect`.
 
@@ -175,10 +175,10 @@ def mitigate(
             for sentence in remove_abandoned(root, lambda platform: host.local_host).remaining:
                 notify(sentence)
             attempts = _Attempts(root, planned, in_turn)
-            due, jobs = len(planned) - len(attempts.done), host.episode_capacity()
+            finished, jobs = len(attempts.finished), host.episode_capacity()
             notify(
-                f"{count_text(due, 'attempt')} to run, {len(attempts.done)} already done, at most {jobs} at a time, "
-                f"into {root}"
+                f"{count_text(len(planned) - finished, 'attempt')} to run, {finished} already done, at most {jobs} at "
+                f"a time, into {root}"
             )
             with host.open_executor(campaign="", jobs=jobs, lock=lock) as executor:
                 run_episodes(
@@ -187,36 +187,36 @@ def mitigate(
                     progress=progress,
                     should_stop=should_stop,
                     handle_result=attempts.record,
-                    repairs={episode: _repairs(group) for episode, group in attempts.groups.items()},
+                    repairs={episode: _list_orders(group) for episode, group in attempts.groups.items()},
                 )
             await_removal_or_notify(host.local_host, [attempt.id for attempt in planned], notify)
     return MitigationCampaign(
         root=root,
-        mitigations=tuple(attempts.done[attempt.id] for attempt in planned if attempt.id in attempts.done),
+        mitigations=tuple(attempts.finished[attempt.id] for attempt in planned if attempt.id in attempts.finished),
         interrupted=should_stop(),
         wall_s=time.monotonic() - began,
     )
 
 
 class _Attempts:
-    """The attempts of a folder: those that are done, by id, and groups of others that share an episode."""
+    """The attempts of a folder: finished ones by id, and the others grouped by the episode that they share."""
 
     def __init__(self, root: Path, planned: Sequence[Mitigation], in_turn: bool):
         self._root, self._in_turn = root, in_turn
-        self.done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
-        self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.done], in_turn)
+        self.finished = {attempt.id: result for attempt in planned if (result := _find(root, attempt)) is not None}
+        self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.finished], in_turn)
 
     def record(self, result: EpisodeResult) -> list[WaitingEpisode]:
         """Write the attempts that an episode made, and return episodes for the rest of its group."""
         group = self.groups[result.episode]
-        tried = _apply_outcome(group, result.outcome)
-        for attempt in tried:
-            self.done[attempt.id] = attempt
+        attempts = _apply_outcome(group, result.outcome)
+        for attempt in attempts:
+            self.finished[attempt.id] = attempt
             if not attempt.failure:
                 _write(self._root, attempt)
-        rest = _group_by_episode(group[len(tried) :] if tried else [], self._in_turn)
-        self.groups.update(rest)
-        return [WaitingEpisode(plan=group[0].plan, repairs=_repairs(group)) for group in rest.values()]
+        new_groups = _group_by_episode(group[len(attempts) :] if attempts else [], self._in_turn)
+        self.groups.update(new_groups)
+        return [WaitingEpisode(plan=group[0].plan, repairs=_list_orders(group)) for group in new_groups.values()]
 
 
 def _open_host(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:
@@ -232,7 +232,7 @@ def _open_host(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> Pl
     return open_host(platforms.pop(), {**settings, **next(iter(injectors.values()))})
 
 
-def _repairs(group: Sequence[Mitigation]) -> tuple[RepairOrder, ...]:
+def _list_orders(group: Sequence[Mitigation]) -> tuple[RepairOrder, ...]:
     return tuple(attempt.order for attempt in group)
 
 
@@ -252,7 +252,7 @@ def _group_by_episode(due: Sequence[Mitigation], in_turn: bool) -> dict[str, lis
 
 
 def _apply_outcome(group: Sequence[Mitigation], outcome: EpisodeOutcome) -> list[Mitigation]:
-    """Return the attempts of an episode with their results, without those after the first success."""
+    """Return the attempts that an episode made, with their results; attempts after a success are left out."""
     if outcome.failure:
         return [replace(attempt, failure=outcome.failure) for attempt in group]
     return [replace(attempt, result=result) for attempt, result in zip(group, outcome.mitigations, strict=False)]
@@ -262,15 +262,14 @@ def _check_folder(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise DataError(f"--out must be a folder, but {root} is a file. Choose another")
     content = {path.name for path in root.iterdir()} if root.exists() else set()
-    if content - _OURS:
-        other = min(content - _OURS)
+    if others := content - _ALLOWED_NAMES:
         raise DataError(
-            f"--out must be empty or contain mitigations only, but {root} contains {other!r}. Choose another"
+            f"--out must be empty or contain mitigations only, but {root} contains {min(others)!r}. Choose another"
         )
 
 
-def _read(root: Path, planned: Mitigation) -> Mitigation | None:
-    path = root / MITIGATIONS / f"{planned.id}.json"
+def _find(root: Path, attempt: Mitigation) -> Mitigation | None:
+    path = root / MITIGATIONS / f"{attempt.id}.json"
     return _read_attempt(path, root) if path.exists() else None
 
 

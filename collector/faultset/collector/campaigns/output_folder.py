@@ -129,7 +129,7 @@ def check_output_folder(root: Path) -> None:
 
 
 def make_output_folder(path: Path) -> None:
-    """Create an output folder or one below it if missing; raise DataError if that fails."""
+    """Create an output folder, or a folder in it, if it is missing; raise DataError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -206,7 +206,7 @@ def remove_abandoned(
 def remove_abandoned_runs(
     root: Path, host_of: Callable[[str], PlatformHost | None], removal: RemovalResult, *, take_over: bool = False
 ) -> None:
-    """Clean up after workers that have ended and add to `removal`; see `remove_abandoned`."""
+    """Clean up after workers that have ended and record the results in `removal`; see `remove_abandoned`."""
     for folder in worker_folders(root):
         state = folder.owner.state()
         if state == "alive":
@@ -243,7 +243,7 @@ def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
 
 
 def await_removal_or_notify(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
-    """Wait until the host has removed everything of the episodes; notify the user of what remains."""
+    """Wait until the host has removed everything of the episodes; notify the user if that fails."""
     try:
         host.await_removal(episodes)
     except PlatformError as error:

@@ -43,32 +43,32 @@ def _cpu_model() -> str:
 
 
 def collector_code() -> dict[str, Any]:
-    """Return a digest of each package of the collector, and the commit when it runs from a git checkout."""
+    """Return a digest of each package in PACKAGES, and the commit if the collector runs from a git checkout."""
     root = Path(str(faultset.collector.__file__)).parent
     digests = {name: path_identity(root / name).digest for name in PACKAGES}
-    return {"packages": digests} | _checkout(root)
+    return {"packages": digests} | _describe_checkout(root)
 
 
-def _checkout(folder: Path) -> dict[str, Any]:
-    """Return the commit of a git checkout and the number of changed files; empty elsewhere."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+def _describe_checkout(folder: Path) -> dict[str, Any]:
+    """Return the commit of a git checkout and the number of changed files; empty for other folders."""
+    commit = _run_git(folder, "rev-parse", "HEAD")
+    tracked = _run_git(folder, "ls-files", "--error-unmatch", "__init__.py")
     if not commit or not tracked:
         return {}
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", ":/") or ""
+    changed = _run_git(folder, "status", "--porcelain", "--untracked-files=no", ":/") or ""
     return {"commit": commit, "changed_files": len(changed.splitlines())}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _run_git(folder: Path, *arguments: str) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    done = subprocess.run([git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
+    result = subprocess.run([git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def command_line() -> str | None:
-    """Return the running command if it is one of faultset; None for Python programs."""
+    """Return the command line of `faultset`; None if another program runs this code."""
     program = Path(sys.argv[0]).name if sys.argv else ""
     return shlex.join([program, *sys.argv[1:]]) if program == "faultset" else None
 

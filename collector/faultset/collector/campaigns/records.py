@@ -237,7 +237,7 @@ class CampaignResult:
         Raises
         ------
         DataError
-            All failures are such errors, for instance a full disk.
+            All failures are data errors, for instance a full disk.
         PlatformError
             There are other failures.
         """

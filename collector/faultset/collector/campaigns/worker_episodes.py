@@ -54,7 +54,7 @@ class WorkerAssignment:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeRun:
-    """How an assignment ended."""
+    """Outcome and duration of an assignment."""
 
     outcome: EpisodeOutcome
     wall_s: float
@@ -72,7 +72,7 @@ class EpisodeWorker:
         self._stopped: set[str] = set()
 
     def stop(self, run: str) -> None:
-        """End the episodes of a command, with undo, and start no more of them."""
+        """Undo and end the episodes of a command, and start no more of them."""
         self._stopped.add(run)
 
     def run(self, assignment: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:

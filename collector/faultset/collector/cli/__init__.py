@@ -1,1 +1,1 @@
-"""The commands `collect`, `recover`, `doctor` and `list`."""
+"""The commands of the collector."""

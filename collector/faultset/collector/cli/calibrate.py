@@ -1,4 +1,4 @@
-"""`faultset calibrate`: limits of the latent test from episodes without a fault."""
+"""`faultset calibrate`: measure limits of the latent test in episodes without a fault."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
         ]
         replace_text(out, latent.to_json([*calibrations, *unchanged]))
     if as_json:
-        show_json([_record(calibration) for calibration in calibrations])
+        show_json([_to_record(calibration) for calibration in calibrations])
         return
     for calibration in calibrations:
-        _print(calibration)
+        _print_calibration(calibration)
 
 
-def _record(calibration: Calibration) -> dict[str, object]:
+def _to_record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
@@ -81,7 +81,7 @@ def _record(calibration: Calibration) -> dict[str, object]:
     }
 
 
-def _print(calibration: Calibration) -> None:
+def _print_calibration(calibration: Calibration) -> None:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 

@@ -34,7 +34,7 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
     rows = []
     for campaign in campaign_ids(dataset):
         record = read_campaign(dataset, campaign)
-        request = record["request"] or _request_of(record["plans"])
+        request = record["request"] or _summarise_plans(record["plans"])
         rows.append(
             {
                 "campaign": campaign,
@@ -48,13 +48,13 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
             }
         )
     if not as_json:
-        rows = [row | {"faults": _first_of(row["faults"]), "apps": _first_of(row["apps"])} for row in rows]
+        rows = [row | {"faults": _shorten(row["faults"]), "apps": _shorten(row["apps"])} for row in rows]
     columns = ["campaign", "faults", "apps", "platform", "profile", "seed", "plans", "failures"]
     show_records(rows, columns=columns, as_json=as_json, wrap_at=100)
 
 
-def _request_of(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Describe repeated plans like a request."""
+def _summarise_plans(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Describe the plans of a campaign without a request by the fields of a request."""
     return {
         "faults": sorted({plan["fault"] for plan in plans if plan["fault"]}),
         "apps": sorted({plan["app"] for plan in plans}),
@@ -64,10 +64,10 @@ def _request_of(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _first_of(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     """Shorten a list of names to fit into a table cell.
 
-    >>> _first_of(["pod-kill"]), _first_of(["pod-kill", "cpu-hog", "noop"])
+    >>> _shorten(["pod-kill"]), _shorten(["pod-kill", "cpu-hog", "noop"])
     ('pod-kill', 'pod-kill and 2 more')
     """
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else "none"
@@ -76,7 +76,7 @@ def _first_of(names: Sequence[str]) -> str:
 @command("show")
 @_dataset
 @click.argument("campaign")
-@click.option("--as-config", is_flag=True, help="Print it as a file for collect --config.")
+@click.option("--as-config", is_flag=True, help="Print a file for collect --config instead of JSON.")
 def show(dataset: Path, campaign: str, as_config: bool) -> None:
     """Print a campaign of a dataset: its request, plans and failures as JSON, or as a campaign file.
 

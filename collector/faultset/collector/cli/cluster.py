@@ -1,4 +1,4 @@
-"""Options of commands that run episodes: of campaigns, of platforms, and the number of jobs."""
+"""Options of commands that run episodes: campaign options, platform settings and the number of jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--context", help="Context of the kubeconfig.", show_default="its current one"),
+    click.option("--context", help="Context of the kubeconfig.", show_default="current context"),
     click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster.", show_default="discovered"),
     click.option("--jaeger-url", metavar="URL", help="Jaeger's query API.", show_default="discovered"),
     click.option("--image", metavar="REPOSITORY", help="Image of the applications' pods.", show_default="faultset/app"),
@@ -30,7 +30,7 @@ CLUSTER_FLAGS = "--context --prometheus-url --jaeger-url --image"
 
 
 def campaign_options(*names: str, required: bool = True) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds options of campaigns to a command, all of them when none is named.
+    """Return a decorator that adds the named campaign options to a command; without names, all options.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def campaign_options(*names: str, required: bool = True) -> Callable[[_Command],
 
 
 def request_options(options: dict[str, Any]) -> CampaignOptions:
-    """Remove a command's values of campaign options from `options` and return them."""
+    """Remove the values of campaign options from a command's `options` and return them."""
     return cast("CampaignOptions", {name: options.pop(name) for name in declared_options() if name in options})
 
 
@@ -85,7 +85,7 @@ def cluster_options(command: _Command) -> _Command:
 
 
 def platform_settings(**settings: Any) -> dict[str, Any]:
-    """Return the settings that have a value; the platform checks whether it has them."""
+    """Return the settings that have a value; the platform rejects settings that it does not support."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -105,7 +105,7 @@ class JobLimit(click.ParamType):
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collect signals to stop in the yielded list instead of ending the process."""
+    """Collect SIGINT and SIGTERM in the yielded list instead of ending the process."""
     received: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
@@ -113,26 +113,26 @@ def interrupts() -> Iterator[list[int]]:
             print("stopping: undoing faults and removing applications", file=sys.stderr)
         received.append(number)
 
-    with _handled(stop, signal.SIGINT, signal.SIGTERM):
+    with _handle_signals(stop, signal.SIGINT, signal.SIGTERM):
         yield received
 
 
 @contextmanager
 def raised_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGTERM as for SIGINT."""
+    """Raise KeyboardInterrupt on SIGTERM, as Python does on SIGINT."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    with _handled(interrupt, signal.SIGTERM):
+    with _handle_signals(interrupt, signal.SIGTERM):
         yield
 
 
 @contextmanager
-def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+def _handle_signals(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+        for number, previous_handler in previous_handlers.items():
+            signal.signal(number, previous_handler)

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def _use_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Take the values of a campaign file as defaults, so that options on the command line win."""
+    """Use the values of a campaign file as defaults, so that options on the command line override them."""
     if path is None:
         return
     from faultset.collector.cli.campaigns import read_config
     from faultset.core.errors import UsageError
 
-    options_of = {
+    parameters = {
         option.lstrip("-"): other
         for other in context.command.params
         if other is not parameter and not other.is_eager
@@ -41,11 +41,11 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
         if option.startswith("--")
     }
     try:
-        options = read_config(path, options_of)
+        options = read_config(path, parameters)
     except UsageError as error:
         raise click.UsageError(str(error), context) from None
     defaults = {
-        options_of[name].name: value.split(",") if options_of[name].multiple else value
+        parameters[name].name: value.split(",") if parameters[name].multiple else value
         for name, value in options.items()
     }
     context.default_map = {**(context.default_map or {}), **defaults}

@@ -58,16 +58,15 @@ def doctor(
         click.echo(host.install_telemetry(), err=True)
     rows = host.requirements()
     if not unmet(rows):
-        rows.append(_faults(host))
+        rows.append(_check_faults(host))
     columns = {"check": "check", "ok": "ok", "found": "found", "remedy": "remedy"}
     show_records([vars(row) for row in rows], columns=columns, as_json=as_json)
-    wrong = unmet(rows)
-    if wrong:
-        raise PlatformError(f"{len(wrong)} of {len(rows)} checks failed; first: {wrong[0].check}")
+    if failed_checks := unmet(rows):
+        raise PlatformError(f"{len(failed_checks)} of {len(rows)} checks failed; first: {failed_checks[0].check}")
     if not as_json:
-        lacking = ", ".join(row.check for row in rows if not row.ok)
+        missing = ", ".join(row.check for row in rows if not row.ok)
         sentence = f"platform {platform} can run episodes here"
-        click.echo(f"{sentence}; missing: {lacking}" if lacking else sentence)
+        click.echo(f"{sentence}; missing: {missing}" if missing else sentence)
 
 
 def _try_fault(name: str, app: str, as_json: bool) -> None:
@@ -79,11 +78,13 @@ def _try_fault(name: str, app: str, as_json: bool) -> None:
     rows = try_fault(get_fault(name), load_app(app))
     show_records(rows, columns=["target", "parameters", "calls", "evidence"], as_json=as_json)
     if not as_json:
-        seen = sum(bool(row["evidence"]) for row in rows)
-        click.echo(f"undone on all {len(rows)} targets; confirmed on {seen} (pods in memory run nothing)", err=True)
+        confirmed = sum(bool(row["evidence"]) for row in rows)
+        click.echo(
+            f"undone on all {len(rows)} targets; confirmed on {confirmed} (simulated pods run no programs)", err=True
+        )
 
 
-def _faults(host: PlatformHost) -> Requirement:
+def _check_faults(host: PlatformHost) -> Requirement:
     from faultset.collector.faults.registry import faults
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.platforms.hosts import Requirement

@@ -79,7 +79,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
 
 
 def _count_verdicts(dataset: Dataset) -> dict[str, Any]:
-    """Return how many episodes and incidents of a judged dataset have a new verdict or none."""
+    """Count the episodes and incidents of a judged dataset, with new and with unknown verdicts."""
     from faultset.collector.verdicts.later_verdicts import UNKNOWN
     from faultset.datasets.format.recording_cards import JUDGED_FROM
 

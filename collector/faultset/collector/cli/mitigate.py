@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option(
     "--in-turn",
     is_flag=True,
-    help="Try the repairs in turn on one fault until one succeeds, not each in its own episode.",
+    help="Try the repairs in turn on one fault until one succeeds, instead of each in a separate episode.",
 )
 @click.option(
     "--operator",
@@ -81,9 +81,9 @@ if TYPE_CHECKING:
 def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_json: bool, **options: Any) -> None:
     """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
-    A repair succeeds if the fault's check passes, client requests stay healthy, and all objects are as before. PLAN is
-    a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is injected again.
-    Repeat the command to resume.
+    A repair succeeds if the fault's check no longer detects the fault, client requests stay healthy, and all objects
+    are as before. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault
+    is injected again. Repeat the command to resume.
 
     \b
     Example:
@@ -101,12 +101,12 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
             "the fault must come from a PLAN, an EPISODE, or --faults with --apps, but not from several. Choose one"
         )
     if plan is None:
-        plans = _drawn(request)
+        plans = _draw_plans(request)
     elif request.get("spread"):
         raise UsageError("--spread distributes --faults over --apps; leave it out with a PLAN or an EPISODE")
     else:
-        plans = _planned(plan, request.get("injector"), request.get("stores"))
-    planned = plan_mitigations(plans, _orders(**repairs))
+        plans = _read_plan(plan, request.get("injector"), request.get("stores"))
+    planned = plan_mitigations(plans, _build_orders(**repairs))
     with interrupts() as received, show_progress() as progress:
         campaign = make_attempts(
             planned,
@@ -120,11 +120,11 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
         )
     if campaign.interrupted:
         raise_interrupted(sum(not attempt.failure for attempt in campaign.mitigations), len(planned), "attempt")
-    _show(campaign, as_json)
+    _print_campaign(campaign, as_json)
     campaign.raise_for_failures()
 
 
-def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
+def _read_plan(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
     from faultset.collector.plans.plan import OWN_INJECTOR, read_plan
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import check_settings
@@ -138,7 +138,7 @@ def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan
     return (replace(plan, injector=None if injector == OWN_INJECTOR else injector),)
 
 
-def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
+def _draw_plans(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.mitigation.repairs import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.requests import make_request
@@ -150,7 +150,10 @@ def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
     return tuple(sorted(plan_campaign(request), key=lambda plan: (plan.app, plan.fault or "")))
 
 
-def _orders(commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float) -> Any:
+def _build_orders(
+    commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float
+) -> Callable[[Plan], list[RepairOrder]]:
+    """Return a function that lists the repairs of a plan."""
     from faultset.collector.mitigation.repairs import (
         REPAIRS,
         build_commands_order,
@@ -160,29 +163,30 @@ def _orders(commands: Path | None, operator: Path | None, repairs: str | None, w
 
     chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
-    given_orders = [build_commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
-    given_orders += [build_operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
+    user_orders = [build_commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
+    user_orders += [build_operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
+    # check the options before the first plan
     for name in chosen:
         build_repair_order(name, "", within_s=within, sustain_s=sustain)
-    if not given_orders and not chosen:
+    if not user_orders and not chosen:
         raise UsageError(
             "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
         )
 
-    def orders(plan: Plan) -> list[RepairOrder]:
+    def list_orders(plan: Plan) -> list[RepairOrder]:
         builtin_orders = [
             build_repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen
         ]
-        return [*given_orders, *builtin_orders]
+        return [*user_orders, *builtin_orders]
 
-    return orders
+    return list_orders
 
 
-def _show(campaign: MitigationCampaign, as_json: bool) -> None:
+def _print_campaign(campaign: MitigationCampaign, as_json: bool) -> None:
     if as_json:
         show_json([attempt.to_record() for attempt in campaign.mitigations])
         return
-    rows = [_row(attempt) for attempt in campaign.mitigations]
+    rows = [_describe_attempt(attempt) for attempt in campaign.mitigations]
     titles = {name: title for name, title in _COLUMNS.items() if name != "work" or any(row["work"] for row in rows)}
     show_records(rows, columns=titles)
     for sentence in describe_failed_commands(campaign):
@@ -196,7 +200,7 @@ def _show(campaign: MitigationCampaign, as_json: bool) -> None:
 
 
 def describe_failed_commands(campaign: MitigationCampaign) -> list[str]:
-    """Describe the commands of each attempt that failed."""
+    """Describe the failed commands of each attempt."""
     sentences = []
     for attempt in campaign.mitigations:
         commands = attempt.result.commands if attempt.result else ()
@@ -222,7 +226,7 @@ _COLUMNS = {
 }
 
 
-def _row(attempt: Mitigation) -> dict[str, Any]:
+def _describe_attempt(attempt: Mitigation) -> dict[str, Any]:
     result = attempt.result
     failed_checks = [check for check in result.parts if not check.ok] if result else []
     return {
@@ -231,13 +235,13 @@ def _row(attempt: Mitigation) -> dict[str, Any]:
         "target": attempt.plan.target,
         "repair": attempt.order.name,
         "outcome": "failed" if result is None else "repaired" if result.success else "not repaired",
-        "work": None if attempt.order.mitigator is None or result is None else _work(result.mitigator or {}),
+        "work": None if attempt.order.mitigator is None or result is None else _describe_work(result.mitigator or {}),
         "mitigated_s": result.mitigated_s if result and not result.after else None,
         "repair_s": result.repair_s if result else None,
         "wrong": attempt.failure or "; ".join(f"{check.part}: {check.detail}" for check in failed_checks),
     }
 
 
-def _work(record: Mapping[str, Any]) -> str:
-    """Describe in a few words how the repairing program ended."""
+def _describe_work(record: Mapping[str, Any]) -> str:
+    """Describe the final status of the repairing program."""
     return f"{record.get('status')}, {record.get('tool_calls')} calls"

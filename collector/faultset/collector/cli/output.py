@@ -52,7 +52,7 @@ def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
             "mix": plan.mix,
             "seed": str(plan.seed),
         }
-        for plan in sorted(plans, key=_order)
+        for plan in sorted(plans, key=_sort_key)
     ]
     show_records(rows, columns=list(rows[0]), as_json=as_json)
     click.echo(describe_campaign(plans, jobs), err=as_json)
@@ -122,7 +122,7 @@ def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
     click.echo(f"next: faultset dataset verify {location}, then faultset dataset show {location}")
 
 
-def _order(plan: Plan) -> tuple[str, bool, str, str]:
+def _sort_key(plan: Plan) -> tuple[str, bool, str, str]:
     return plan.app, plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name or ""
 
 
@@ -155,7 +155,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     rows = [row | {"why": brief(row["why"])} for row in rows]
     hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
     show_records(rows, columns=[name for name in rows[0] if name not in hidden])
-    for sentence in _false_positives(result, labels):
+    for sentence in _describe_false_positives(result, labels):
         click.echo(sentence)
     done, total = len(labels), len(result.plans)
     version = f"version {result.version}" if result.version else "without a version"
@@ -166,7 +166,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     if causes := Counter(void.cause for void in result.voids):
         counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
         click.echo(f"{count_text(causes.total(), 'void attempt')}: {counts}", err=True)
-    for sentence in _source_failures(result):
+    for sentence in _describe_source_failures(result):
         click.echo(sentence, err=True)
     if done:
         location = shlex.quote(str(result.location))
@@ -180,15 +180,15 @@ def _describe_episode(plan: Plan, result: EpisodeResult | None, label: Label | N
         "fault": plan.fault_name or "none",
         "target": plan.target_name or plan.no_fault_kind,
         "verdict": "failed" if failure else label and label.verdict,
-        "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
-        "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
+        "manifest after s": label and _elapsed_s(label.inject_start_ns, label.first_manifest_ns),
+        "healthy again after s": label and _elapsed_s(label.recover_start_ns, label.healthy_again_ns),
         "attempts": result.attempts if result else 0,
         "why": failure,
         "source failures": dict(result.outcome.source_failures) if result else {},
     }
 
 
-def _source_failures(result: CampaignResult) -> list[str]:
+def _describe_source_failures(result: CampaignResult) -> list[str]:
     failures: dict[str, list[str]] = {}
     for episode in result.episodes:
         for name, reason in episode.outcome.source_failures.items():
@@ -200,17 +200,17 @@ def _source_failures(result: CampaignResult) -> list[str]:
     ]
 
 
-def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:
+def _elapsed_s(start_ns: int | None, end_ns: int | None) -> float | None:
     return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND_NS, 1)
 
 
-def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> list[str]:
+def _describe_false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> list[str]:
     kinds = {episode: label.no_fault_kind for episode, label in labels.items() if label.fault is None}
     plain = [episode for episode, kind in kinds.items() if kind == "plain"]
     changed = [episode for episode in kinds if episode not in plain]
     sentences = []
     if plain:
-        sli, latent, services = _fired(result, plain)
+        sli, latent, services = _count_fired(result, plain)
         sentence = f"{count_text(len(plain), 'plain episode')}: the test of client requests fired in {sli}" + (
             f", and the latent test on {latent} of {count_text(services, 'service')}"
             if services
@@ -219,18 +219,18 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
         if sli or latent > MAX_FALSE_POSITIVES * services:
             sentence += (
                 ", which is more than chance; see truth/evidence.parquet, and collect again "
-                "with --fresh on a machine with less other work or with fewer --jobs"
+                "with --fresh on a less busy machine or with fewer --jobs"
             )
         sentences.append(sentence)
     if changed:
-        noticed = _fired(result, changed)[0]
+        noticed = _count_fired(result, changed)[0]
         sentences.append(
             f"{count_text(len(changed), 'disturbed or sham episode')}: clients noticed the change in {noticed}"
         )
     return sentences
 
 
-def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
+def _count_fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
     """Return the numbers of fired SLI tests, of fired latent tests and of all latent tests."""
     sli = latent = services = 0
     calibrated = {
@@ -248,21 +248,21 @@ def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, i
 
 
 def describe(result: EpisodeResult) -> str:
-    """Return one line on how an episode ended."""
+    """Describe the result of an episode in one line."""
     plan, logs = result.plan, result.outcome.logs
     if result.failure:
-        ended = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
+        ending = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
     elif not result.attempts:
-        ended = "was already collected"
-    elif tried := result.outcome.mitigations:
-        ended = f"{'repaired' if tried[-1].success else 'not repaired'} in {result.wall_s:.0f} s"
-        if len(tried) > 1:
-            ended += f" ({len(tried)} repairs in turn)"
+        ending = "was already collected"
+    elif repairs := result.outcome.mitigations:
+        ending = f"{'repaired' if repairs[-1].success else 'not repaired'} in {result.wall_s:.0f} s"
+        if len(repairs) > 1:
+            ending += f" ({len(repairs)} repairs in turn)"
+    elif plan.recording is not None:
+        ending = f"written in {result.wall_s / 60:.0f} min"
     else:
-        ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
-        if plan.recording is not None:
-            ended = f"written in {result.wall_s / 60:.0f} min"
-    return f"{plan.episode}  {plan.title}: {ended}"
+        ending = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
+    return f"{plan.episode}  {plan.title}: {ending}"
 
 
 def held_back(state: CampaignProgress) -> str:
@@ -278,12 +278,12 @@ def remaining_s(state: CampaignProgress, now_s: float) -> float:
     now_s
         Monotonic seconds.
     """
-    taken_s = [episode.wall_s for episode in state.finished if episode.attempts and not episode.failure]
-    if not taken_s:
-        taken_s = [episode_time_s(episode.plan) for episode in state.running.values()]
-    usual_s = sum(taken_s) / max(1, len(taken_s))
-    left_s = [max(0.0, usual_s - (now_s - episode.started)) for episode in state.running.values()]
-    return max([*left_s, (sum(left_s) + state.waiting * usual_s) / max(1, len(left_s))])
+    durations_s = [episode.wall_s for episode in state.finished if episode.attempts and not episode.failure]
+    if not durations_s:
+        durations_s = [episode_time_s(episode.plan) for episode in state.running.values()]
+    mean_s = sum(durations_s) / max(1, len(durations_s))
+    left_s = [max(0.0, mean_s - (now_s - episode.started)) for episode in state.running.values()]
+    return max([*left_s, (sum(left_s) + state.waiting * mean_s) / max(1, len(left_s))])
 
 
 def time_left(state: CampaignProgress, now_s: float) -> str:
@@ -292,7 +292,7 @@ def time_left(state: CampaignProgress, now_s: float) -> str:
 
 
 def raise_interrupted(done: int, total: int, unit: str) -> NoReturn:
-    """Print how far a campaign came before Ctrl-C, and end the command."""
+    """Print how many episodes or attempts were done before Ctrl-C, and end the command."""
     click.echo(f"stopped with {done} of {count_text(total, unit)}. Run the same command again to continue", err=True)
     raise KeyboardInterrupt
 
@@ -304,7 +304,7 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
         yield lambda state: None
         return
     if sys.stderr.isatty():
-        with _bars() as show:
+        with _show_bars() as show:
             yield show
         return
     shown: set[str] = set()
@@ -329,7 +329,7 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
     yield print_lines
 
 
-def _whole_state(state: CampaignProgress, total: int) -> str:
+def _describe_state(state: CampaignProgress, total: int) -> str:
     notes = (time_left(state, time.monotonic()), held_back(state))
     return ", ".join([f"{len(state.finished)}/{total}", *(note for note in notes if note)])
 
@@ -339,7 +339,7 @@ def _short_title(plan: Plan) -> str:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
+def _show_bars() -> Iterator[Callable[[CampaignProgress], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -350,14 +350,14 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )
-    whole = bars.add_task("campaign", state="")
+    campaign_task = bars.add_task("campaign", state="")
     tasks: dict[str, TaskID] = {}
     printed = 0
 
     def draw(state: CampaignProgress) -> None:
         nonlocal printed
         total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
-        bars.update(whole, total=total, completed=done, state=_whole_state(state, total))
+        bars.update(campaign_task, total=total, completed=done, state=_describe_state(state, total))
         for notice in state.notices[printed:]:
             bars.console.print(notice, markup=False)
         printed = len(state.notices)

@@ -33,7 +33,7 @@ from faultset.datasets.cli.telemetry import import_files, next_commands, show_co
 @click.option("--tempo", metavar="URL", help="Tempo's API.")
 @click.option("--loki", metavar="URL", help="Loki's API.")
 @click.option("--kubernetes", is_flag=True, help="Record objects and events of the kubeconfig's cluster.")
-@click.option("--context", help="Context of the kubeconfig.", show_default="its current one")
+@click.option("--context", help="Context of the kubeconfig.", show_default="current context")
 @click.option("--tenant", help="Tenant, sent as X-Scope-OrgID.", show_default="none")
 @click.option(
     "--max-rate",
@@ -53,7 +53,7 @@ from faultset.datasets.cli.telemetry import import_files, next_commands, show_co
 )
 @click.option("--at", metavar="TIME", help="Time of an alarm: cut the episode around it.")
 @click.option("--incidents", metavar="FILE", help="Times and causes of incidents, one episode each.")
-@click.option("--mapping", metavar="FILE", help="Names of services, roles.")
+@click.option("--mapping", metavar="FILE", help="Names of services, and roles of metrics.")
 @click.option("--redact/--no-redact", default=True, help="Hide passwords and tokens in the episode.")
 def record(
     kubernetes: bool,

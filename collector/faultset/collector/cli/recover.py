@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faultset.collector.platforms.hosts import PlatformHost
 
 
-def _is_named(option: str) -> bool:
+def _is_set(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) != click.core.ParameterSource.DEFAULT
 
 
@@ -30,8 +30,10 @@ def _is_named(option: str) -> bool:
     show_default=True,
     help="Folder or URL of the dataset; for a URL only this machine's leftovers are removed.",
 )
-@click.option("--platform", default="local", show_default=True, help="kubernetes: look through the whole cluster too.")
-@click.option("--context", help="Context of the kubeconfig; its current one by default.")
+@click.option(
+    "--platform", default="local", show_default=True, help="With kubernetes, the whole cluster is searched too."
+)
+@click.option("--context", help="Context of the kubeconfig; by default the current one.")
 @json_option
 @click.option(
     "--break-lock",
@@ -43,8 +45,9 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
-    finds our objects by their labels, and removes nothing else. Running campaigns, also of other machines, are not
-    touched. Objects that may not be ours are listed and kept. Running the command twice does no harm.
+    finds the objects of faultset by their labels, and removes nothing else. Running campaigns are not touched, not
+    even those of other machines. Objects whose origin is uncertain are listed and kept. Running the command twice does
+    no harm.
 
     \b
     Example:
@@ -67,7 +70,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
             removal = _clean_folder(folder, platform, host, break_lock=break_lock)
         except DataError as error:
             refusal = error
-    elif platform == "local" and destination.is_shared and _is_named("out"):
+    elif platform == "local" and destination.is_shared and _is_set("out"):
         # on a cluster, orphans are removed even if the folder is missing
         refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
     orphans = host.remove_orphans()
@@ -86,7 +89,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
 
 
 def _clean_folder(folder: Path, platform: str, host: PlatformHost, *, break_lock: bool) -> RemovalResult:
-    """Remove what killed runs left in the folder of a dataset, and on the platforms of their episodes."""
+    """Clean up after killed runs, in the folder of a dataset and on the platforms of their episodes."""
     from faultset.collector.campaigns.output_folder import remove_abandoned
     from faultset.collector.platforms.hosts import open_host
     from faultset.core.files import translate_resource_errors

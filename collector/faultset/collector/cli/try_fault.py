@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--app", default="hotel", show_default=True, help="Application: a name or a path.")
 @click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of target and parameters.")
 @campaign_options("stores", "injector")
 @cluster_options
 @json_option
@@ -61,26 +61,26 @@ def try_fault(
     from faultset.core.errors import PlatformError, UsageError
 
     choice = parse_stores(stores, platform)
-    spec, loaded = get_fault(name), with_stores(load_app(app), choice, platform)
-    chosen = _choose_target(spec, loaded, target, seed)
+    spec, app_spec = get_fault(name), with_stores(load_app(app), choice, platform)
+    service = _choose_target(spec, app_spec, target, seed)
     host = open_host(platform, platform_settings(**options))
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be injected on platform {platform}: {reason}; choose another fault")
     host.check()
-    for sentence in check_stores(host, [loaded]) if choice else ():
+    for sentence in check_stores(host, [app_spec]) if choice else ():
         click.echo(sentence, err=True)
-    trial = _run_trial(spec, chosen, host, loaded, seed)
+    trial = _run_trial(spec, service, host, app_spec, seed)
     row = _describe_trial(name, trial)
     show_records([row], columns=list(row), as_json=as_json)
     if trial.evidence is None:
         raise PlatformError(
-            f"fault {name} on {chosen} was injected and undone, but its check did not confirm it; correct the fault's "
+            f"fault {name} on {service} was injected and undone, but its check did not confirm it; correct the fault's "
             "check, or try another target with --target"
         )
 
 
 def _choose_target(spec: FaultSpec, app: AppSpec, target: str | None, seed: int) -> str:
-    """Return the target, drawn by default; raise UsageError if the fault cannot be applied to it."""
+    """Return the named or a random target; raise UsageError if the fault cannot be applied to it."""
     import numpy as np
 
     from faultset.collector.plans.fault_choice import unavailable_reason

@@ -52,9 +52,7 @@ class FaultNotConfirmed(PlatformError):
 
 
 class EpisodeActions:
-    """Deploys, checks, injects, undoes and collects.
-
-    Failed actions raise a FaultsetError with the reason.
+    """The action of each command; failed actions raise a FaultsetError with the reason.
 
     Attributes
     ----------
@@ -136,15 +134,15 @@ class EpisodeActions:
         """Raise PlatformError unless the application is healthy at the end of the warm-up."""
         end_ns = self._clock.time_ns()
         window_s = min(20.0, max(2.5, 0.6 * self.plan.phases.warmup_s))
-        self._must_be_healthy(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
+        self._require_health(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
 
     def check_reference(self) -> None:
         """Raise PlatformError unless the application was healthy and steady in the reference.
 
-        Requests that moved too much would make the episode void at its end, so it ends now.
+        Unsteady requests would make the episode void at its end, so it ends now.
         """
         start_ns = self.machine.view_start_ns
-        self._must_be_healthy(start_ns, self.machine.reference_end_ns, "before the injection")
+        self._require_health(start_ns, self.machine.reference_end_ns, "before the injection")
         end_ns = self._clock.time_ns() - SETTLE_NS
         requests = requests_between(self.platform, start_ns, end_ns)
         if not self.plan.traffic.pattern.is_constant:
@@ -153,7 +151,7 @@ class EpisodeActions:
         if reason:
             raise UnexplainedRequestChange(self.plan.title, reason)
 
-    def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
+    def _require_health(self, start_ns: int, end_ns: int, when: str) -> None:
         problem = health_problem(
             self.platform,
             start_ns,
@@ -196,7 +194,7 @@ class EpisodeActions:
         """Try the repairs until the application stays healthy."""
         assert self._attempt is not None
         if self.record.unconfirmed:
-            raise self._unconfirmed(self.record.unconfirmed[0])
+            raise self._create_unconfirmed_error(self.record.unconfirmed[0])
         recording = LiveRecording(self.record, self.platform, self._bounds, self.journal.path.parent)
         waiting = RepairWaits(
             self._clock,
@@ -231,7 +229,7 @@ class EpisodeActions:
         if self.machine.phase is not Phase.RECOVER:
             return
         if record.unconfirmed and was_injected:
-            raise self._unconfirmed(record.unconfirmed[0])
+            raise self._create_unconfirmed_error(record.unconfirmed[0])
         self._await_recovery()
         if self._attempt:
             self._attempt.check_restored()
@@ -241,11 +239,13 @@ class EpisodeActions:
             start_ns=self.machine.view_start_ns, reference_end_ns=self.machine.reference_end_ns, end_ns=end_ns
         )
 
-    def _unconfirmed(self, fault: FaultRecord) -> FaultNotConfirmed:
-        advice = ". If the other fault blocks requests to it, choose other --targets" if self.plan.further else ""
+    def _create_unconfirmed_error(self, fault: FaultRecord) -> FaultNotConfirmed:
+        advice = (
+            ". If another fault blocks requests to this target, choose other --targets" if self.plan.further else ""
+        )
         return FaultNotConfirmed(
             f"fault {fault.spec.name} on {fault.target} must take effect within {self.plan.phases.fault_s:g} s, but "
-            f"its check found nothing. Raise --fault, or correct the check{advice}"
+            f"its check found nothing. Raise --faulty, or correct the check{advice}"
         )
 
     def _await_recovery(self) -> None:
@@ -278,7 +278,7 @@ class EpisodeActions:
             self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
         if late_ms is not None and late_ms > LARGEST_DELAY_MS:
             raise HostTooBusy(
-                f"the host may be late by {LARGEST_DELAY_MS:.0f} ms at most, but was by {late_ms:.0f} ms. "
+                f"the host may be late by {LARGEST_DELAY_MS:.0f} ms at most, but was late by {late_ms:.0f} ms. "
                 "Lower --jobs, or end other programs"
             )
         self.judgement = write_episode(

@@ -22,7 +22,7 @@ class FaultSteps:
     Parameters
     ----------
     record
-        Gets times, parameters and evidence.
+        Record to which times, parameters and evidence are added.
     """
 
     def __init__(self, record: EpisodeRecord, platform: EpisodePlatform, clock: EpisodeClock):

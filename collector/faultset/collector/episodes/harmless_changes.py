@@ -39,8 +39,8 @@ class DecoySchedule:
     """Makes the decoys of an episode step by step.
 
     A decoy that would remove a fault from its target hits another service instead. So the fault decides neither the
-    number of decoys nor their kinds and times. Targets are also hit: before the onset by every kind, and after it by
-    the kinds that leave the fault in effect.
+    number of decoys nor their kinds and times. Decoys of every kind hit targets before the onset; after it, only kinds
+    that leave the fault in effect do.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class DecoySchedule:
         return (kind, services[decoy.seed % len(services)]) if services else ("setting", service)
 
     def _is_safe(self, kind: DecoyKind, service: str, decoy: Decoy) -> bool:
-        """Return whether a decoy that replaces pods harms no client and leaves the fault of its service in effect."""
+        """Return whether a decoy that replaces pods leaves clients unharmed and the fault of its service in effect."""
         app = self._platform.app
         is_probed = app.deployed is None or service in app.components
         if not is_probed and not get_container(self._platform, service).get("readinessProbe"):
@@ -241,7 +241,7 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
 
 
 def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
-    """Roll out another healthy build, a different one for each number; restart the pods if the builds are not ours."""
+    """Roll out another healthy build, a different one for each number; restart pods of services without such builds."""
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
         return {}

@@ -16,7 +16,7 @@ from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.05
-"""More than the background errors of any healthy application."""
+"""Largest share of failed requests in a healthy application; background errors stay below it."""
 MIN_COMPLETION = 0.9
 LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000
@@ -34,7 +34,7 @@ class UnexplainedRequestChange(HostTooBusy):
     void_cause = "requests moved without the fault"
 
     def __init__(self, title: str, reason: str):
-        super().__init__(f"the episode says nothing about {title}: {reason}. End other programs, or lower --jobs")
+        super().__init__(f"the episode does not show {title}: {reason}. End other programs, or lower --jobs")
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
 
 
 def unready_workloads(platform: Platform, rolling_out: Collection[str] = ()) -> str:
-    """Return a sentence on workloads without all their replicas; empty when there are none.
+    """Describe workloads that lack replicas; empty when there are none.
 
     A custom resource is unready until its operator reports that it is. Services in `rolling_out` are ignored.
     """
@@ -137,7 +137,7 @@ class EpisodeWatchdog:
         step_s = (self._offset_ns() - self._clock_offset_ns) / SECOND_NS
         if abs(step_s) > LARGEST_CLOCK_STEP_S:
             raise PlatformError(
-                f"the machine's clock must not change during an episode, but was set by {step_s:+.1f} s"
+                f"the machine's clock must not change during an episode, but was adjusted by {step_s:+.1f} s"
             )
         if self._clock.monotonic_ns() < self._next_look_ns:
             return

@@ -16,13 +16,13 @@ import psutil
 BUSY_SHARE = 0.8
 """A machine is busy if processes wait for CPU for this share of the time."""
 MIN_FREE_CORES = 0.1
-"""A machine is busy if fewer cores are free."""
+"""A machine is busy if fewer cores than this are free."""
 CORES_OF_AN_EPISODE = 0.4
-"""Free cores that one more episode requires; it needs 0.25 on average, and more in bursts."""
+"""Free cores required to start one more episode; an episode uses 0.25 on average, and more in bursts."""
 ROOM_WINDOW_S = 15.0
 """How long these cores must have been free."""
 START_WINDOW_S = 5.0
-"""How long they must have been free while all episodes are starting, before any baseline."""
+"""The same while no running episode has reached its baseline."""
 CORES_OF_A_STARTING_EPISODE = 0.3
 """Additional free cores for each episode whose load has not started."""
 LONGEST_FACTOR = 4.0
@@ -68,8 +68,8 @@ class CpuUse:
         without_load
             Number of running episodes whose load has not started.
         """
-        needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
-        return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= needed)
+        required_cores = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
+        return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= required_cores)
 
     def __str__(self) -> str:
         return f"{self.free_cores:.1f} cores are free, processes wait {self.waiting_share:.0%} of the time"

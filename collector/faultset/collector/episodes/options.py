@@ -1,4 +1,4 @@
-"""Options of the run of one episode."""
+"""Options for running one episode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultset.collector.sources.recorder import SourceRecorder
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOptions:
-    """How one episode is run."""
+    """Options for running one episode; a plan describes what to run."""
 
     sources: SourceRecorder | None = None
     """Sources that the campaign adds."""
@@ -27,7 +27,7 @@ class EpisodeOptions:
     pressure: CpuPressure = field(default_factory=CpuPressure)
     """Measures CPU shortage; by default, of this machine."""
     repairs: Sequence[RepairOrder] = ()
-    """Repairs of the fault, in an episode that is not written."""
+    """Repairs to try on the fault; an episode with repairs is not written."""
     clock: EpisodeClock = SYSTEM_CLOCK
     """Clock of the episode."""
     store_servers: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -50,8 +50,8 @@ def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
     # the start must not slow other episodes
     set_session_nice(BACKGROUND_NICENESS)
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
-    send = _sender()
-    _log_by(send)
+    send = _open_sender()
+    _forward_logs(send)
     die_with_parent(assignment.parent, signal.SIGTERM)
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -60,7 +60,7 @@ def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
     try:
         working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
     except (FaultsetError, OSError) as error:
-        send(_failed_start(plan.episode, error))
+        send(_describe_failed_start(plan.episode, error))
         return
     journal = Journal(working.journal)
     try:
@@ -94,7 +94,7 @@ def _prioritise_services() -> None:
                 set_session_nice(MONITORING_NICENESS if is_monitoring else 0, process.pid)
 
 
-def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
+def _forward_logs(send: Callable[[EpisodeMessage], None]) -> None:
     """Send log records of level INFO and above as messages."""
 
     class Sender(logging.Handler):
@@ -158,7 +158,7 @@ def _run(
         platform.teardown()
 
 
-def _failed_start(episode: str, error: Exception) -> EpisodeOutcome:
+def _describe_failed_start(episode: str, error: Exception) -> EpisodeOutcome:
     if isinstance(error, FaultsetError):
         return EpisodeOutcome(episode=episode, failure=str(error), retriable=False, exit_code=error.exit_code)
     failure = f"its working folder cannot be created ({error}). Free disk space, or set TMPDIR to another disk"
@@ -183,7 +183,7 @@ def _release(
     return outcome
 
 
-def _sender() -> Callable[[EpisodeMessage], None]:
+def _open_sender() -> Callable[[EpisodeMessage], None]:
     """Return a function that sends messages; redirect all other output to standard error."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -256,7 +256,7 @@ def _added_rows(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator
                 yield drop_open_spans(batch, end_ns) if name == "spans" else batch
 
 
-def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
+def _hide_later_answers(requests: pa.Table, end_ns: int) -> pa.Table:
     schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
@@ -342,7 +342,7 @@ def _write_telemetry(
     answered = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
     requests = pa.Table.from_batches(answered, schema=without_episode(TABLES["requests"]))
     platform.stop_load()
-    written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
+    written = {"requests": writer.write_table("requests", [_hide_later_answers(requests, bounds.end_ns)])}
     # metrics come last, because a cluster's exporters are late
     for name in ("spans", "logs", "events", "objects", "metrics"):
         rows = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)

@@ -143,7 +143,7 @@ class EpisodeRecord:
 
     @property
     def rolled_out_services(self) -> dict[str, int]:
-        """When (ns) harmless changes last replaced pods of services in the view."""
+        """When (ns) a harmless change last replaced the pods of each service."""
         return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject", "time"]))
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:

@@ -22,7 +22,7 @@ from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageE
 from faultset.core.times import SECOND_NS
 
 FELT_S = 15
-"""Seconds between the effect of a fault and its repair, so that clients feel the fault."""
+"""Seconds between the effect of a fault and its repair, so that clients notice the fault."""
 
 
 class EpisodeRunner:

@@ -1,8 +1,8 @@
 """Working folders of running episodes, which can be found again after a crash.
 
-Socket paths must be short, so working folders are in the system's folder for temporary files. The dataset has a note
-for each in `.running/` that names the owning process. A note is valid only if name, parent and owner of its folder are
-right, and a marker in the folder repeats the note.
+Socket paths must be short, so working folders are in the system's folder for temporary files. For each of them, the
+dataset has a note in `.running/` that names the owning process. A note is valid only if its folder has the expected
+name, parent and owner, and a marker with the same content.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class WorkingFolder:
         return WorkingFolder(path=path, note=note)
 
     def objection(self) -> str:
-        """Return why the folder may belong to another program; empty when it is ours or does not exist."""
+        """Return why the folder may belong to another program; empty when it may be removed or is missing."""
         folder = self.folder
         if not _FOLDER_NAME.fullmatch(folder.name) or folder.name != f"{_PREFIX}{self.note.token[:16]}":
             return f"{folder} does not have the name of a working folder"
@@ -134,7 +134,7 @@ def working_folders(root: Path) -> Iterator[WorkingFolder | DataError]:
         try:
             note = _read_note(path)
             if note.episode != path.stem:
-                raise DataError(f"{path} must be of episode {path.stem}, but is of {note.episode}")
+                raise DataError(f"{path} must be for episode {path.stem}, but is for {note.episode}")
             yield WorkingFolder(path=path, note=note)
         except DataError as error:
             yield error

@@ -1,1 +1,1 @@
-"""Faults, their labels, and the checks that show that they took effect."""
+"""Faults, their labels, and the checks that confirm their effect."""

@@ -125,11 +125,11 @@ def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
     app = platform.app
     store = next(iter(stores_with_password(app, target)))
     trigger_restart(platform, target, recreate=True)
-    used = password_key(app, store)
-    password = decoded(platform.get("Secret", used.secret)["data"][used.key])
-    platform.change_secret(used, password[:-1], copied_from=store_password_key(app, store))
+    location = password_key(app, store)
+    password = decoded(platform.get("Secret", location.secret)["data"][location.key])
+    platform.change_secret(location, password[:-1], copied_from=store_password_key(app, store))
     caches = flush_caches(platform, store)
-    return {"secret": used.secret, "key": used.key, "flushed": caches}
+    return {"secret": location.secret, "key": location.key, "flushed": caches}
 
 
 def _lacks_rights(refusal: str) -> bool:

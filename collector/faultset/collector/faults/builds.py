@@ -151,17 +151,16 @@ def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Paramete
     replicas = int(rng.integers(2, 5))
     build = draw_build(platform, target, rng, (*SLOWED, *FAILING))
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
-    what = f"{replicas} pods of {target}"
-    platform.wait(lambda: _ready_pods(platform, target) >= replicas, timeout_s=_SCALED_S, what=what)
+    platform.wait(
+        lambda: sum(map(is_ready, list_pods(platform, target))) >= replicas,
+        timeout_s=_SCALED_S,
+        what=f"{replicas} pods of {target}",
+    )
     pod = list_pods(platform, target)[0]
     containers = copy.deepcopy(pod["spec"]["containers"])
     containers[0]["image"] = build["image"]
     platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
     return {"replicas": replicas, "pod": pod["metadata"]["name"], **build}
-
-
-def _ready_pods(platform: Platform, target: str) -> int:
-    return sum(is_ready(pod) for pod in list_pods(platform, target))
 
 
 def _runs(pod: Object, image: str) -> bool:

@@ -20,7 +20,6 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy that deletes the old pod first, as deleting and applying a Deployment does."""
 
-
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 

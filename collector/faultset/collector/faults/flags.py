@@ -104,7 +104,7 @@ _FAULTS = (
 
 
 def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a selection of the service that evaluates a flag; empty without the flag."""
+    """Return a function that selects the service that evaluates a flag; without the flag it selects none."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         flag = app.flags.flags.get(name) if app.flags else None
@@ -116,9 +116,9 @@ def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
 def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
     """Change the default variant of a flag and restart the provider, which reads the file when it starts.
 
-    The restart is ordered first. Its undo then comes last, and the provider starts with the restored file.
+    The restart comes first, so that its undo comes last and the provider starts with the restored file.
     """
-    settings = _settings(platform)
+    settings = _get_settings(platform)
     if settings.provider is not None:
         trigger_restart(platform, settings.provider)
     data = platform.get("ConfigMap", settings.config_map).get("data") or {}
@@ -134,7 +134,7 @@ def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
 
 def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the ConfigMap has the variant and only restarted pods of the provider run."""
-    settings, name = _settings(platform), parameters["flag"]
+    settings, name = _get_settings(platform), parameters["flag"]
     text = (platform.get("ConfigMap", settings.config_map).get("data") or {}).get(settings.file, "")
     try:
         default = json.loads(text)["flags"][name]["defaultVariant"]
@@ -146,15 +146,14 @@ def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before
     return f"ConfigMap {settings.config_map} sets {name} to {default} ({value})"
 
 
-def _settings(platform: Platform) -> FlagSettings:
+def _get_settings(platform: Platform) -> FlagSettings:
     assert platform.app.flags is not None, "faults of flags need an application with flags"
     return platform.app.flags
 
 
 def _register(row: _FlagFault) -> None:
     def inject(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-        drawn = len(row.variants) > 1
-        return turn_on(platform, row.flag, str(rng.choice(row.variants)) if drawn else row.variants[0])
+        return turn_on(platform, row.flag, str(rng.choice(row.variants)) if len(row.variants) > 1 else row.variants[0])
 
     fault(
         row.name,

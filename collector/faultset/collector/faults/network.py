@@ -75,7 +75,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
     **_PACKETS,
     targets=add_stores_of_requests(list_running_services),
     schedules=("gradual", "intermittent", "delayed"),
-    intensity="0 to twice 25 to 150 ms",
+    intensity="25 to 150 ms on average, from 0 to twice the average",
     gray=True,
     needs=("delay",),
 )

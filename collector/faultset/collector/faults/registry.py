@@ -67,7 +67,7 @@ class FaultSpec:
     paper_number
         Row of Table 2 in the AIOpsLab paper; None for faults that are not in it.
     category
-        `functional` has a cause that can be repaired, `symptomatic` only a symptom.
+        `functional` if there is a cause to repair, `symptomatic` if there is only a symptom.
     targets
         Returns the services of an application that the fault can be applied to.
     root_cause_kind
@@ -80,8 +80,8 @@ class FaultSpec:
         `check(platform, target, parameters, before)` returns a sentence with the proof, from the object or
         process itself, that the fault is in effect; None without proof.
     observe
-        `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`;
-        for checks of counters and of how a container ended. Without it `before` is None.
+        `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`.
+        Checks of counters and of container exits need it; without it `before` is None.
     check_sees
         `state` if `check` returns None once the fault is gone. `events` if it detects events since `observe`, such as
         a killed container; then a new `observe` is needed to see whether they continue.
@@ -90,7 +90,7 @@ class FaultSpec:
     also_accepted
         Further names that count as right answers.
     schedules
-        Its schedules other than `constant`. A fault with schedules takes a further argument `course`, None for its
+        Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, None for its
         default behaviour, and returns the course among its parameters.
     intensity
         Range of the drawn strength, in a few words; empty if the strength is fixed.
@@ -100,9 +100,9 @@ class FaultSpec:
     dormant_reason
         Why clients do not notice this fault alone, as a clause; empty if they do.
     needs
-        Capabilities that the platform must have, as any collection; see `Capability`.
+        Capabilities that the platform must have, in any collection; see `Capability`.
     summary
-        One sentence for people; by default the first line of the docstring of `inject`.
+        One sentence for users; by default the first line of the docstring of `inject`.
     """
 
     name: str
@@ -189,7 +189,7 @@ class FaultSpec:
         return schedule == "constant" or schedule in self.schedules
 
     def state_before(self, platform: Platform, target: str) -> Any:
-        """Return what `check` gets as `before` when the fault is injected now."""
+        """Return the argument `before` of `check` for an injection now."""
         return self.observe(platform, target) if self.observe else None
 
     def state_from_now(self, platform: Platform, target: str, before: Any) -> Any:
@@ -201,12 +201,12 @@ _faults: dict[str, FaultSpec] = {}
 
 
 def fault(name: str, **fields: Any) -> Callable[[Inject], Inject]:
-    """Register the decorated function as a fault; `fields` are those of `FaultSpec`.
+    """Register the decorated function as a fault; `fields` are fields of `FaultSpec`.
 
     Raises
     ------
     ValueError
-        The declaration is wrong, or another function defines a fault of that name.
+        The declaration is invalid, or another function defines a fault of that name.
     """
 
     def register(inject: Inject) -> Inject:
@@ -234,9 +234,9 @@ def _require_arguments(name: str, field: str, function: Callable[..., Any], argu
         raise ValueError(f"the {field} of fault {name} must take the arguments ({arguments})") from None
 
 
-def _defined(name: str, loaded: Any) -> FaultSpec:
+def _get_spec(name: str, plugin: Any) -> FaultSpec:
     spec = _faults.get(name)
-    module = loaded.__name__ if isinstance(loaded, ModuleType) else None
+    module = plugin.__name__ if isinstance(plugin, ModuleType) else None
     if spec is None or spec.inject.__module__ != module:
         raise UsageError(
             f"it must be the module that defines the fault {name}; correct the value or the name of the entry point"
@@ -246,13 +246,13 @@ def _defined(name: str, loaded: Any) -> FaultSpec:
 
 @cache
 def _load() -> None:
-    load_plugins(GROUP, _defined, announced=_faults)
+    load_plugins(GROUP, _get_spec, announced=_faults)
 
 
 def faults() -> dict[str, FaultSpec]:
-    """Return all faults by name: those of the AIOpsLab paper first, by its numbers, then by name.
+    """Return all faults by name: first those of the AIOpsLab paper by number, then the others by name.
 
-    Skip plug-ins that cannot be loaded, with a warning.
+    Plug-ins that cannot be loaded are skipped with a warning.
     """
     _load()
     return {spec.name: spec for spec in sorted(_faults.values(), key=lambda f: (f.paper_number or 99, f.name))}
@@ -271,5 +271,5 @@ def get_fault(name: str) -> FaultSpec:
         return registered[name]
     announced = plugins(GROUP)
     if name in announced:
-        return announced[name].load(_defined, announced=_faults)
+        return announced[name].load(_get_spec, announced=_faults)
     raise unknown_name("fault", name, [*registered, NOOP, ALL])

@@ -46,7 +46,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
 
 
 def _common_operations(platform: Platform, caller: str, callee: str) -> list[str]:
-    """Return the operations of a callee that a caller has used often lately.
+    """Return the operations of a callee that a caller has often used recently.
 
     A fault of an operation that is only used after errors, or once in a minute, would have no effect. If spans are
     named differently from operations, all operations of the specification are returned.

@@ -89,7 +89,7 @@ def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     resources = containers[0].setdefault("resources", {})
     requested = quantity((resources.get("requests") or {}).get("cpu", 0))
-    # a limit may not be below the request, nor below the least quota of container runtimes
+    # a limit must not be below the request or the smallest quota of container runtimes
     limit = f"{max(MIN_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
     resources.setdefault("limits", {})["cpu"] = limit
     platform.patch("Pod", pod, {"spec": {"containers": containers}})

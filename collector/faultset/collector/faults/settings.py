@@ -26,7 +26,7 @@ Use = Literal["variable", "group", "file", "folder"]
 class NeededKey(NamedTuple):
     """A key of a ConfigMap that a service needs, and how its container uses it.
 
-    A `variable` or a `file` names the key. A `group` of variables or a `folder` contains all keys of its object.
+    A `variable` or a `file` names the key. A `group` of variables or a `folder` contains all keys of the ConfigMap.
     """
 
     config_map: str
@@ -119,7 +119,7 @@ def wrong_environment(platform: Platform, target: str, rng: np.random.Generator)
     needs=("runtime",),
 )
 def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Set the host of a service's callee to a name that DNS does not know."""
+    """Set the host of a service's callee to a name that DNS cannot resolve."""
     callee = str(rng.choice(platform.app.services[target].calls))
     host = f"{callee}-{rng.choice(['v2', 'old', 'internal', 'svc', 'prod'])}{int(rng.integers(1, 100))}"
     variables = {host_variable(callee): host}

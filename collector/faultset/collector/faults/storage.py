@@ -1,4 +1,4 @@
-"""Faults of stores and brokers that keep running, but badly."""
+"""Faults of stores and brokers that keep running but work badly."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from faultset.core.times import SECOND_NS
 
 
 def get_driver(app: AppSpec, store: str) -> StoreDriver:
-    """Return the driver of one of our stores."""
+    """Return the driver of a store that faultset runs."""
     name = app.service(store).store_driver
     assert name is not None
     return store_driver(name)
@@ -28,7 +28,7 @@ def get_driver(app: AppSpec, store: str) -> StoreDriver:
 def stores_with_capability(
     capability: Capability, candidates: Callable[[AppSpec], tuple[str, ...]]
 ) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a selection limited to stores that have a capability."""
+    """Limit a selection to the stores that have a capability."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         return tuple(name for name in candidates(app) if capability in get_driver(app, name).capabilities)
@@ -42,7 +42,7 @@ def get_account(app: AppSpec, store: str) -> str:
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
-    """Make a change and register its undo as a store's administrator, inside the store's pod."""
+    """Make a change as a store's administrator inside the store's pod, and register its undo."""
     return act_as_administrator(platform, store, (change.action,), (change.undo,))
 
 
@@ -55,15 +55,14 @@ def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> li
 
 
 def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:
-    """Run a command as administrator inside a store's pod; return the pod's name."""
+    """Run a command as administrator inside a store's pod, and register its undo; return the pod's name."""
     pod, app = get_pod_name(platform, store), platform.app
-    argv, back = (administrator_argv(app, store, *arguments) for arguments in (words, undo))
-    platform.exec(pod, argv, undo=back)
+    platform.exec(pod, administrator_argv(app, store, *words), undo=administrator_argv(app, store, *undo))
     return pod
 
 
 def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
-    """Return what a store allows and refuses now; empty if it does not report that."""
+    """Return the operations that a store reports as refused, and its limits; empty if it does not answer."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
         text = platform.exec(get_pod_name(platform, store), argv)
@@ -97,7 +96,7 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PodFailure:
-    """How a pod last exited with an error."""
+    """The last exit of a pod with an error."""
 
     pod: str
     restarts: int
@@ -111,9 +110,9 @@ class ServicesBefore:
     Attributes
     ----------
     time_ns
-        When they were read.
+        Time of reading.
     failures
-        By pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
+        Failures by pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
     """
 
     time_ns: int
@@ -122,15 +121,15 @@ class ServicesBefore:
 
 def consumers_before(platform: Platform, target: str) -> ServicesBefore:
     """Return the present failures of a store's consumers."""
-    return _before(platform, platform.app.consumers(target))
+    return _observe(platform, platform.app.consumers(target))
 
 
 def service_before(platform: Platform, target: str) -> ServicesBefore:
     """Return the present failures of a service."""
-    return _before(platform, (target,))
+    return _observe(platform, (target,))
 
 
-def _before(platform: Platform, services: Sequence[str]) -> ServicesBefore:
+def _observe(platform: Platform, services: Sequence[str]) -> ServicesBefore:
     return ServicesBefore(time_ns=time.time_ns(), failures=_read_failures(platform, services))
 
 

@@ -66,7 +66,7 @@ def _users(app: AppSpec, store: str) -> tuple[str, ...]:
 
 
 def list_own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return our stores that requests wait for and that have a Deployment."""
+    """Return the stores run by faultset that requests wait for and that have a Deployment."""
     return tuple(
         name
         for name in list_stores_of_requests(app)
@@ -75,7 +75,7 @@ def list_own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def add_stores_of_requests(selection: Targets) -> Targets:
-    """Extend a selection by our stores that requests wait for.
+    """Extend a selection by the stores run by faultset that requests wait for.
 
     Databases that would lose their data with the pod are left out.
     """
@@ -89,7 +89,7 @@ def add_stores_of_requests(selection: Targets) -> Targets:
 
 
 def list_written_stores(app: AppSpec) -> tuple[str, ...]:
-    """Return our stores to which requests or consumers write."""
+    """Return the stores run by faultset to which requests or consumers write."""
     written = {
         name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
     }
@@ -145,7 +145,7 @@ def list_first_component_with_volumes(app: AppSpec) -> tuple[str, ...]:
 
 
 def list_operators(app: AppSpec) -> tuple[str, ...]:
-    """Return the operator of the application, if we deploy it."""
+    """Return the application's operator if it is one of the application's services."""
     return () if app.operator is None or app.operator.service is None else (app.operator.service,)
 
 
@@ -157,7 +157,7 @@ def list_store_users(app: AppSpec) -> tuple[str, ...]:
 
 
 def list_databases(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores of kind database."""
+    """Return the databases."""
     return tuple(name for name, service in app.services.items() if service.kind == "database")
 
 

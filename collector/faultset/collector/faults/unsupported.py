@@ -19,6 +19,6 @@ class CapabilityCheck(Protocol):
 def unsupported_faults(host: CapabilityCheck, faults: Iterable[FaultSpec]) -> dict[str, str]:
     """Return the faults that a host cannot inject, by name, with the reason."""
     specs = list(faults)
-    lacking = host.unsupported_needs({need for spec in specs for need in spec.needs})
-    reasons = {spec.name: "; ".join(lacking[need] for need in sorted(spec.needs & lacking.keys())) for spec in specs}
+    missing = host.unsupported_needs({need for spec in specs for need in spec.needs})
+    reasons = {spec.name: "; ".join(missing[need] for need in sorted(spec.needs & missing.keys())) for spec in specs}
     return {name: reason for name, reason in reasons.items() if reason}

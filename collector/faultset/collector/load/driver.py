@@ -20,7 +20,7 @@ GROUP = "faultset.load_drivers"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadTarget:
-    """The address that a driver sends to, and how.
+    """Address and options for a load driver.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class LoadDriver(Protocol):
     """Sends requests to one target. Its class is a `LoadDriverClass`."""
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request and wait for the response. Many calls run at once; a call may be cancelled but never fails."""
+        """Send a request and wait for the response; must not raise. Calls are concurrent and may be cancelled."""
         ...
 
     async def close(self) -> None:

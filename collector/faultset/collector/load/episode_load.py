@@ -48,7 +48,7 @@ class EpisodeLoad:
         self.ended = asyncio.Event()
 
     def begin(self, order: BeginLoad) -> LoadStatistics:
-        """Start sending; a repeated equal request changes nothing.
+        """Start sending; repeating the same request changes nothing.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class EpisodeLoad:
         return self._running_generator().change(request)
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return how many requests were sent, and how they ended."""
+        """Return the numbers of sent requests and of their outcomes."""
         return self._running_generator().statistics()
 
     def results_from(self, offset: int) -> bytes:
@@ -108,7 +108,7 @@ class EpisodeLoad:
         return self._counts or generator.statistics()
 
     async def end(self) -> None:
-        """Stop, if still running, and raise the error that ended the load."""
+        """Stop if the load still runs; raise the error that has ended it, if any."""
         if self._sending is not None:
             if self._sending.done() and not self._sending.cancelled():
                 self._sending.result()

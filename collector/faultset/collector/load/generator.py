@@ -16,7 +16,7 @@ from faultset.collector.load.workloads.patterns import Arrivals, LoadPattern
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sent:
+class _SentRequest:
     number: int
     request: ScheduledRequest
     scheduled: int
@@ -54,7 +54,7 @@ class Generator:
         self._number = 0
         self._worst_lag_s = 0.0
         self._outcomes: Counter[str] = Counter()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._arrivals = Arrivals(pattern, seed)
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class Generator:
         self._number += 1
         now, offset_ns = loop.time(), self._offset_ns
         self._worst_lag_s = max(self._worst_lag_s, now - due)
-        sent = _Sent(
+        sent = _SentRequest(
             number=self._number,
             request=request,
             scheduled=int(due * 1e9) + offset_ns,
@@ -83,15 +83,15 @@ class Generator:
         )
         self._record(sent, NONE, NONE, "unfinished")
         task = loop.create_task(self._send(sent))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
 
     @functools.cached_property
     def _offset_ns(self) -> int:
         """Time of day minus the loop's clock, measured at the start of the load."""
         return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
 
-    def _record(self, sent: _Sent, latency: int, status: int, outcome: str) -> None:
+    def _record(self, sent: _SentRequest, latency: int, status: int, outcome: str) -> None:
         self._results.write(
             number=sent.number,
             scheduled=sent.scheduled,
@@ -102,7 +102,7 @@ class Generator:
             outcome=outcome,
         )
 
-    async def _send(self, sent: _Sent) -> None:
+    async def _send(self, sent: _SentRequest) -> None:
         outcome, status = await self._driver.send(sent.request)
         latency = int((asyncio.get_running_loop().time() - sent.due) * 1e9)
         self._record(sent, latency, status, outcome)
@@ -116,10 +116,10 @@ class Generator:
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return how many requests were sent, how they ended, and by how much the most delayed one was late."""
+        """Return the numbers of sent requests and of their outcomes, and the largest delay of sending."""
         return LoadStatistics(
             sent=self._number,
-            in_flight=len(self._under_way),
+            in_flight=len(self._in_flight),
             worst_lag_ms=round(1e3 * self._worst_lag_s, 3),
             time_ns=time.time_ns(),
             outcomes=dict(self._outcomes),
@@ -127,8 +127,8 @@ class Generator:
 
     async def close(self) -> None:
         """Abandon unanswered requests; their outcome stays `unfinished`."""
-        for task in tuple(self._under_way):
+        for task in tuple(self._in_flight):
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
         await self._driver.close()
         self._results.close()

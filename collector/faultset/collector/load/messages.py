@@ -9,10 +9,12 @@ from faultset.collector.ipc.channel import Message, Request
 
 @dataclass(frozen=True, kw_only=True)
 class LoadStatistics(Message):
-    """How many requests were sent, how they ended, and by how much the most delayed one was late.
+    """Numbers of sent requests and of their outcomes.
 
     Attributes
     ----------
+    worst_lag_ms
+        Largest delay of sending behind the schedule.
     time_ns
         Time of day on the machine that sends the load.
     """

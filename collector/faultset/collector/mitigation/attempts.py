@@ -1,4 +1,4 @@
-"""Attempts to repair an application: execute a repair, then ask the judge until it passes or time is up."""
+"""Attempts to repair an application: execute a repair, then judge until it has succeeded or time is up."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MitigationAttempt:
         began_ns = live.clock()
         watch = _Watch(judge, live, order.sustain_s)
         if order.mitigator is not None:
-            commands, record = self._operate(order, order.mitigator, live, watch)
+            commands, record = self._run_mitigator(order, order.mitigator, live, watch)
             # the time limit starts after the mitigator has finished
             deadline_from_ns = live.clock()
         else:
@@ -106,8 +106,8 @@ class MitigationAttempt:
         kubectl = Kubectl(self._session(live, live.sleep, folder=order.folder, by_owner=True))
         return tuple(kubectl.run(line) for line in order.commands)
 
-    def _operate(
-        self, order: RepairOrder, chosen: MitigatorOrder, live: LiveFault, watch: _Watch
+    def _run_mitigator(
+        self, order: RepairOrder, mitigator_order: MitigatorOrder, live: LiveFault, watch: _Watch
     ) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
         """Run a mitigator and monitor the application meanwhile."""
         queue = CallQueue()
@@ -125,14 +125,14 @@ class MitigationAttempt:
         tools = LiveTools(live.recorded, Kubectl(self._session(live, sleep, folder=order.folder)), sleep, queue)
         watch.begin()
         record = run_mitigator(
-            chosen,
-            lambda mitigator: mitigator.mitigate(tools, chosen.settings),
+            mitigator_order,
+            lambda mitigator: mitigator.mitigate(tools, mitigator_order.settings),
             queue,
             update_between_calls,
             live.clock,
         )
         if "failure" in record:
-            # a failure of the mitigator itself would repeat and says nothing about the repair
+            # a broken mitigator would fail again, so this does not count as a failed repair
             raise UsageError(f"{order.name} failed: {record['failure']}; correct the mitigator")
         return tuple(tools.commands), record
 
@@ -167,7 +167,7 @@ class _Watch:
         self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
 
     def update(self) -> None:
-        """Ask the judge, at most once per second."""
+        """Run the judge's checks, at most once per second."""
         now_ns = self._live.clock()
         if now_ns < self._next_ns:
             return

@@ -81,7 +81,7 @@ class Kubectl:
         line
             The command.
         words
-            Its words without the filters after it; None to split the line.
+            The command's words without trailing filters; None to split the line.
         """
         state = self._session.state
         began_ns, resolved_before = state.now_ns, len(state.resolved)
@@ -182,13 +182,13 @@ def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
     return ""
 
 
-def _condition(text: str) -> str:
+def _parse_condition(text: str) -> str:
     if text.lower() not in ("condition=available", "condition=ready"):
         raise CommandRefused(f"--for must be condition=available, got {text[:60]}")
     return text
 
 
-def _timeout(text: str) -> float:
+def _parse_timeout(text: str) -> float:
     return min(duration_s("--timeout")(text), LONGEST_WAIT_S)
 
 
@@ -228,11 +228,11 @@ _VERBS = {
             VerbFlag("--tty", short="-t"),
         ),
     ),
-    "wait": Verb(_wait, (VerbFlag("--for", _condition), VerbFlag("--timeout", _timeout)), ("--for",)),
+    "wait": Verb(_wait, (VerbFlag("--for", _parse_condition), VerbFlag("--timeout", _parse_timeout)), ("--for",)),
     "rollout restart": Verb(writing.restart),
     "rollout undo": Verb(writing.undo, (VerbFlag("--to-revision", whole_number("--to-revision")),)),
     "rollout history": Verb(writing.list_revisions),
-    "rollout status": Verb(writing.wait_for_rollout, (VerbFlag("--timeout", _timeout),)),
+    "rollout status": Verb(writing.wait_for_rollout, (VerbFlag("--timeout", _parse_timeout),)),
     "set image": Verb(writing.set_image),
     "set env": Verb(writing.set_environment),
     "set resources": Verb(

@@ -1,6 +1,6 @@
 """Decide whether an application is repaired, with four checks on the live application.
 
-1. fault: the fault's own check passes.
+1. fault: the fault's check no longer detects the fault.
 2. requests: client requests are healthy over a sustained window.
 3. objects: every object has its specification from before the injection, except for fields that a repair may change.
 4. presence: no object that the application needs is missing.
@@ -178,7 +178,7 @@ class RepairJudge:
     healthy
         The application before the injection.
     unhealthy_requests
-        Describes problems of client requests scheduled in a window of times; empty if there are none.
+        Describes problems of client requests scheduled between two times; empty if there are none.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class LiveFault:
     manifest
         Whether the fault affects client requests.
     unhealthy_requests
-        Describes problems of client requests in a window of times; empty if there are none.
+        Describes problems of client requests scheduled between two times; empty if there are none.
     undo
         Undoes the injection and stops its repetitions.
     sleep

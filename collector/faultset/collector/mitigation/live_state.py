@@ -66,7 +66,7 @@ class LiveState:
     Attributes
     ----------
     resolved
-        Such pod names with their replacements, in order.
+        Names of missing pods with their replacements, in order.
     """
 
     name = "live"
@@ -108,7 +108,7 @@ class LiveState:
 
     def present_name(self, kind: str, name: str) -> str:
         """Return the current pod of the same owner for a pod of another run, otherwise the name itself."""
-        if kind != "Pod" or not self._by_owner or any(pod["metadata"]["name"] == name for pod in self._pods()):
+        if kind != "Pod" or not self._by_owner or any(pod["metadata"]["name"] == name for pod in self._list_pods()):
             return name
         try:
             pods = self.pods_of("Deployment", workload_of_pod(name))
@@ -139,7 +139,7 @@ class LiveState:
 
     def pod_names(self) -> list[str]:
         """Return the names of the pods, oldest first."""
-        return [pod["metadata"]["name"] for pod in self._pods()]
+        return [pod["metadata"]["name"] for pod in self._list_pods()]
 
     def pods_of(self, kind: str, name: str) -> list[str]:
         """Return the pods of a workload or Service that are not terminating, newest first."""
@@ -149,7 +149,7 @@ class LiveState:
         if name not in owners:
             raise NegativeAnswer(answer_absent(resource_name(kind), name, owners))
         selector = owners[name]["spec"].get("selector") or {}
-        pods = self._pods(selector if kind == "Service" else selector.get("matchLabels", selector))
+        pods = self._list_pods(selector if kind == "Service" else selector.get("matchLabels", selector))
         return [pod["metadata"]["name"] for pod in reversed(pods) if not pod["metadata"].get("deletionTimestamp")]
 
     def log_lines(self, pod: str) -> list[PodLogLine]:
@@ -163,7 +163,7 @@ class LiveState:
 
     def runs(self, pod: str) -> Runs:
         """Return the restart count in a pod's status, and the start of the current run."""
-        statuses = (self._pod(pod).get("status") or {}).get("containerStatuses") or []
+        statuses = (self._get_pod(pod).get("status") or {}).get("containerStatuses") or []
         restarted = [status for status in statuses if status.get("restartCount")]
         starts = [((status.get("state") or {}).get("running") or {}).get("startedAt") for status in restarted]
         return Runs(
@@ -173,7 +173,7 @@ class LiveState:
 
     def containers(self, pod: str) -> set[str]:
         """Return the names of a pod's containers."""
-        return {container["name"] for container in self._pod(pod)["spec"]["containers"]}
+        return {container["name"] for container in self._get_pod(pod)["spec"]["containers"]}
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
         """Return the current resource usage of pods, each with its first container."""
@@ -195,12 +195,12 @@ class LiveState:
         except ObjectNotFound:
             raise ObjectNotFound(f'Error from server (NotFound): {resource_name(kind)} "{name}" not found') from None
 
-    def _pods(self, labels: Mapping[str, str] | None = None) -> list[Object]:
+    def _list_pods(self, labels: Mapping[str, str] | None = None) -> list[Object]:
         pods = self.platform.list("Pod", labels) if labels is not None else self.platform.list("Pod")
         return sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
 
-    def _pod(self, name: str) -> Object:
-        return next((pod for pod in self._pods() if pod["metadata"]["name"] == name), {"spec": {"containers": []}})
+    def _get_pod(self, name: str) -> Object:
+        return next((pod for pod in self._list_pods() if pod["metadata"]["name"] == name), {"spec": {"containers": []}})
 
     def _snapshot(self, table: str) -> list[pa.Table]:
         now_ns = self.now_ns

@@ -1,4 +1,4 @@
-"""Messages about a repair: the order and the result. Cheap to import, because every episode imports it."""
+"""Messages about a repair: the order and the result. Must import fast, because every episode imports this module."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RepairOrder(Message):
     folder
         Folder with the files of `kubectl apply -f`.
     undoes
-        Whether to undo the injection, which must repair every fault.
+        Whether to undo the injection; this must repair every fault.
     mitigator
         The mitigator to run; None for commands.
     within_s
@@ -78,7 +78,7 @@ class CommandResult(Message):
     output
         kubectl's output, truncated to its last 20,000 characters.
     resolved
-        Missing pods with the current pods of the same owners that replaced them.
+        Names of missing pods, with the current pods of the same owners that were used instead.
     """
 
     line: str

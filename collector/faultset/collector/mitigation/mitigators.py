@@ -108,7 +108,7 @@ def run_mitigator(
     work
         Calls the mitigator.
     between
-        Duties of the episode, called many times per second.
+        Called many times per second; does the episode's other work.
     clock
         Returns nanoseconds.
     """
@@ -147,7 +147,7 @@ class LiveTools(EpisodeTools):
     ----------
     recorded
         Returns the view of the episode up to now.
-    front
+    kubectl
         Executes commands.
     sleep
         Waits for some seconds.
@@ -164,9 +164,9 @@ class LiveTools(EpisodeTools):
     computing = nullcontext()
 
     def __init__(
-        self, recorded: Callable[[], EpisodeView], front: Kubectl, sleep: Callable[[float], None], queue: CallQueue
+        self, recorded: Callable[[], EpisodeView], kubectl: Kubectl, sleep: Callable[[float], None], queue: CallQueue
     ):
-        self._recorded, self._front, self._sleep, self._queue = recorded, front, sleep, queue
+        self._recorded, self._kubectl, self._sleep, self._queue = recorded, kubectl, sleep, queue
         self.commands: list[CommandResult] = []
         super().__init__(recorded())
 
@@ -194,7 +194,7 @@ class LiveTools(EpisodeTools):
 
         def carry_out(words: list[str], has_filters: bool) -> ToolAnswer:
             program = [] if words[:1] in (["kubectl"], ["sleep"]) else ["kubectl"]
-            result, answer = self._front.run_words(command, [*program, *words], has_filters=has_filters)
+            result, answer = self._kubectl.run_words(command, [*program, *words], has_filters=has_filters)
             self.commands.append(result)
             self._update_view()
             return answer if answer.text.strip() else answer_ok("(no output)")

@@ -26,7 +26,6 @@ OPERATOR = "operator"
 """Name of the repair by an external program, and of its plug-in in the group `faultset.mitigators`."""
 _OPERATOR_SECONDS = 3600.0
 
-
 _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
     DO_NOTHING: lambda target: (),
     RESTART_TARGET: lambda target: (f"kubectl rollout restart deployment/{target}",),

@@ -110,11 +110,11 @@ def delete(session: KubectlSession, command: KubectlCommand) -> str:
 def scale(session: KubectlSession, command: KubectlCommand) -> str:
     """Change the number of a workload's pods."""
 
-    def scaled(current: Object) -> Object:
+    def set_replicas(current: Object) -> Object:
         _require_kind(current, (*WORKLOADS, "ReplicaSet"))
         return {**current, "spec": {**current["spec"], "replicas": command.flags["--replicas"]}}
 
-    return _change_each(session, command.arguments, scaled, "scaled")
+    return _change_each(session, command.arguments, set_replicas, "scaled")
 
 
 def set_image(session: KubectlSession, command: KubectlCommand) -> str:
@@ -151,11 +151,11 @@ def set_selector(session: KubectlSession, command: KubectlCommand) -> str:
     """Replace the selector of a Service: `svc/geo key=value`."""
     words, selector = _split_pairs(command.arguments)
 
-    def selected(current: Object) -> Object:
+    def replace_selector(current: Object) -> Object:
         _require_kind(current, ("Service",))
         return {**current, "spec": {**current["spec"], "selector": selector}}
 
-    return _change_each(session, words, selected, "selector updated")
+    return _change_each(session, words, replace_selector, "selector updated")
 
 
 def set_metadata(session: KubectlSession, command: KubectlCommand) -> str:
@@ -276,7 +276,7 @@ def restart(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def undo(session: KubectlSession, command: KubectlCommand) -> str:
-    """Go back to an earlier pod template of a Deployment: the last one, or that of a revision."""
+    """Restore an earlier pod template of a Deployment: the previous one, or that of the given revision."""
     lines = []
     for workload in _find_workloads(session, command.arguments):
         revisions = _find_revisions(session, workload)

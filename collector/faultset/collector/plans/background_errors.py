@@ -18,7 +18,7 @@ _RANGES = {
     "slow_phases": (0.2, 1.0),
     "unhealthy_answers": (0.01, 0.04),
 }
-"""Lowest and highest rate of each kind, which are equally likely on a logarithmic scale."""
+"""Lowest and highest rate of each kind; rates are log-uniform between them."""
 _PROBED_SHARE = 0.3
 """Share of the services that get a readiness probe."""
 _PROBE = Probe(path="/healthz", port=METRICS_PORT, every_s=2, failures=4)
@@ -29,12 +29,15 @@ def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
     rates = {kind: round(float(np.exp(rng.uniform(*np.log(bounds)))), 6) for kind, bounds in _RANGES.items()}
     if app.components:
-        rates["hasty_calls"] = 0.0  # the client of a TiDB cluster repeats what fails by its own rules
+        rates["hasty_calls"] = 0.0  # the client of a TiDB cluster has different retries
     return BackgroundErrors(**rates)
 
 
 def with_background_errors(app: AppSpec, seed: int) -> AppSpec:
-    """Return an application of ours with background errors, and with probes that some services sometimes fail."""
+    """Return the application with background errors and with probes that some of its services sometimes fail.
+
+    An application that others deployed stays unchanged.
+    """
     if app.deployed is not None:
         return app
     rng = np.random.default_rng(np.random.SeedSequence([seed, 3]))

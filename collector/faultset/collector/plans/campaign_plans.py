@@ -32,7 +32,7 @@ from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
 MAX_PAIRED = 6
-"""Number of episodes with a fault up to which as many without a fault are planned."""
+"""Number of episodes with a fault up to which each gets an episode without a fault."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 
@@ -46,7 +46,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     Raises
     ------
     UsageError
-        Unknown names, impossible lengths, or nothing to do.
+        A name is unknown, a length is impossible, or the campaign is empty.
     """
     check_numbers(request)
     check_phases(request.phases, request.step_s)
@@ -90,7 +90,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
 
 
 def _list_no_fault_kinds(request: CampaignRequest, faulty: int) -> list[NoFaultKind]:
-    """Return the kinds of the episodes of one application without a fault, besides `faulty` ones with a fault."""
+    """Return the kinds of an application's episodes without a fault, given `faulty` episodes with a fault."""
     count = request.normal
     if count is None:
         count = default_no_fault_count(faulty)
@@ -105,7 +105,7 @@ def _plan_recordings(
     chosen: Mapping[str, Sequence[Sequence[FaultSpec]]],
     rng: np.random.Generator,
 ) -> list[tuple[AppSpec, RecordingPlan]]:
-    """Draw the incidents of all recordings: every fault about equally often over all, in random order."""
+    """Draw the incidents of all recordings: every fault about equally often overall, in random order."""
     assert request.recording_s is not None
     check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
     choices = [list(chosen[app.name][0]) if chosen[app.name] else [] for _ in range(request.repeat) for app in apps]
@@ -121,7 +121,7 @@ def _plan_recordings(
             pairs = [next(drawn) for _ in faults]
             planned.append((app, _plan_recording(request, [pairs[n] for n in rng.permutation(len(pairs))], rng)))
         recordings.append(planned)
-    return [recording for together in zip(*recordings, strict=True) for recording in together]
+    return [recording for repetition in zip(*recordings, strict=True) for recording in repetition]
 
 
 def _plan_recording(
@@ -183,14 +183,15 @@ def _check_platform(app: AppSpec, platform: str) -> None:
     if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
         raise UsageError(
             f"app {app.name} has an operator, which platform {platform} cannot deploy. Use --platform local, or deploy "
-            "it and name an app file with deployed"
+            "it and name an app file with the field deployed"
         )
 
 
 def default_no_fault_count(faulty: int) -> int:
     """Return the default number of episodes without a fault for a number of episodes with one.
 
-    As many up to six, then six or half as many; two at least, so that one can be used for training.
+    The numbers are equal up to six; above that, it is half the number of episodes with a fault, but at least six. It is
+    at least two, so that one episode can be used for training.
 
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]
@@ -217,7 +218,7 @@ def identify_requested_code(request: CampaignRequest) -> dict[str, str]:
 
 
 def opaque_id(campaign: str, index: int, run: int) -> str:
-    """Return an episode id that says nothing about the episode."""
+    """Return an episode id that reveals nothing about the episode."""
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
 
 
@@ -231,8 +232,8 @@ docs/results/costs.md: 83 s for phases of 73 s, by `benchmarks/collection/scale_
 USED_SLOT_SHARE = 0.78
 """Mean number of running episodes as a share of the maximum.
 
-docs/results/costs.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
-keep all of them busy.
+docs/results/costs.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; with all slots busy, they
+would take 69 minutes.
 """
 BYTES_PER_REQUEST = 508
 """Disk space of telemetry per client request; see `BYTES_PER_SECOND`."""
@@ -273,7 +274,7 @@ def _recorded_s(plan: Plan) -> float:
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
     """Describe number of episodes and cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
-    together = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
+    concurrency = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
     cost = f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
     recordings = [plan.recording for plan in plans if plan.recording is not None]
     if recordings:
@@ -281,9 +282,9 @@ def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
         hours = sum(recording.duration_s for recording in recordings) / 3600
         return (
             f"{count_text(len(recordings), 'recording')} of {hours:.2g} hours in all, with "
-            f"{count_text(incidents, 'incident')}, {together}: {cost}"
+            f"{count_text(incidents, 'incident')}, {concurrency}: {cost}"
         )
     return (
-        f"{count_text(len(plans), 'episode')} ({faults} with a fault, {len(plans) - faults} without), {together}: "
+        f"{count_text(len(plans), 'episode')} ({faults} with a fault, {len(plans) - faults} without), {concurrency}: "
         f"{cost}"
     )

@@ -49,11 +49,11 @@ def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
     UsageError
         A Python package is missing.
     """
-    drivers = _originals_of(app)
+    drivers = _list_originals(app)
     return host.original_servers(sorted(drivers)) if drivers else {}
 
 
-def _originals_of(app: AppSpec) -> frozenset[str]:
+def _list_originals(app: AppSpec) -> frozenset[str]:
     """Return the names of the drivers of an application's original servers."""
     drivers = {service.store_driver for service in app.services.values() if service.store_driver}
     return frozenset(drivers & {driver.name for driver in ORIGINAL_DRIVERS.values()})
@@ -75,7 +75,7 @@ def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
-    """Check that a host can run the original servers of applications; return sentences on replaced stores.
+    """Check that a host can run the original servers of applications; return messages about replaced stores.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
         A server is missing.
     """
     apps = list(apps)
-    originals = {name for app in apps for name in _originals_of(app)}
+    originals = {name for app in apps for name in _list_originals(app)}
     if originals:
         host.original_servers(sorted(originals))
     names = {service.store_driver for app in apps for service in app.services.values() if service.store_driver}
@@ -96,7 +96,7 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
 
 
 def planned_app(plan: Plan) -> AppSpec:
-    """Return the application of a plan, with the plan's stores and what its seed decides."""
+    """Return the application of a plan, with the plan's stores and everything that the plan's seed decides."""
     app = with_stores(load_app(plan.app_file or plan.app), plan.stores, plan.platform)
     seed = int(np.random.SeedSequence([plan.seed, 1]).generate_state(1)[0]) or 1
     longest_s = min(LONGEST_START_S, plan.phases.fault_s / 3)

@@ -37,14 +37,14 @@ def campaign_code(
         f"fault {spec.name}": code_identity(spec.inject, entries.get(spec.name), within=_FAULTS_PACKAGE)
         for spec in faults
     }
-    drivers, added = plugins(LOAD_DRIVERS), plugins(SOURCES)
-    used = [plugins(PLATFORMS).get(platform), *(added.get(name) for name in sources)]
+    load_drivers, installed_sources = plugins(LOAD_DRIVERS), plugins(SOURCES)
+    used_plugins = [plugins(PLATFORMS).get(platform), *(installed_sources.get(name) for name in sources)]
     for name in apps:
         app = load_app(name)
         identities[f"app {app.name}"] = identify_app(name)
-        used.append(drivers.get(app.load.driver))
+        used_plugins.append(load_drivers.get(app.load.driver))
     kinds = {PLATFORMS: "platform", SOURCES: "source", LOAD_DRIVERS: "load driver"}
-    for plugin in used:
+    for plugin in used_plugins:
         if plugin is not None and not plugin.built_in:
             identities[f"{kinds[plugin.group]} {plugin.name}"] = plugin_identity(plugin)
     return {name: str(identity) for name, identity in sorted(identities.items())}

@@ -1,7 +1,7 @@
 """Harmless changes of an episode in addition to its fault: number, times, kinds and services.
 
-They are drawn from the seed alone. The fault and its target have no influence, so that nothing follows from how many
-there are or which services they hit.
+They are drawn from the seed alone, independent of the fault and its target, so that neither their number nor their
+services reveal the fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DecoyKind = Literal["rollout", "restart", "scale-out", "replica-restart", "confi
 DECOY_KINDS: tuple[DecoyKind, ...] = get_args(DecoyKind)
 MAX_DECOYS = 20
 _SHORTEST_S, _LONGEST_S = 6.0, 40.0
-"""How long a decoy of several steps takes from one step to the next; less in short views."""
+"""Range of the time between two steps of a decoy; shorter in short views."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,12 @@ class Decoy:
     number
         Position among the decoys of the episode, from 0 on.
     times_s
-        When its steps are made, in seconds after the view's begin. Most kinds use the first one only.
+        Times of its steps in seconds after the start of the view; most kinds use only the first.
     kind_position, service_position
-        Positions in the kinds that the application allows, and in the services that allow the kind, from 0 to 1.
+        Positions, from 0 to 1, in the list of kinds that the application allows, and in the list of services that
+        allow the kind.
     seed
-        Decides values of the change.
+        Seed of the values that the change sets.
     """
 
     number: int
@@ -61,7 +62,7 @@ class Decoy:
 
 
 def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
-    """Draw the decoys of an episode in order of time; one at least, unless their mean number is 0."""
+    """Draw the decoys of an episode in order of time; at least one unless `mean` is 0."""
     longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
     count = min(MAX_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
     decoys = []
@@ -81,41 +82,38 @@ def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[De
 
 
 def eligible_services(kind: DecoyKind, app: AppSpec) -> tuple[str, ...]:
-    """Return the services to which a change of this kind does no harm."""
+    """Return the services that a change of this kind does not harm."""
     return _ELIGIBLE[kind](app)
 
 
-def _ours(app: AppSpec) -> tuple[str, ...]:
-    return list_code_services(app) if app.deployed is None else ()
+def _list_updatable(app: AppSpec) -> tuple[str, ...]:
+    return (*list_code_services(app), *list_operators(app)) if app.deployed is None else ()
 
 
-def _rolled_out(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *list_operators(app)) if app.deployed is None else ()
-
-
-def _restartable(app: AppSpec) -> tuple[str, ...]:
-    """Return the services whose new pods can become ready before the old ones go, and the operator."""
+def _list_restartable(app: AppSpec) -> tuple[str, ...]:
+    """Return the services whose new pods can become ready before the old ones stop, and the operator."""
     return (*list_code_services(app), *list_replicated_frontends(app), *list_operators(app))
 
 
-def _scalable(app: AppSpec) -> tuple[str, ...]:
-    return (*_ours(app), *list_components_without_volumes(app))
+def _list_scalable(app: AppSpec) -> tuple[str, ...]:
+    services = list_code_services(app) if app.deployed is None else ()
+    return (*services, *list_components_without_volumes(app))
 
 
-def _configured(app: AppSpec) -> tuple[str, ...]:
+def _list_all(app: AppSpec) -> tuple[str, ...]:
     return tuple(app.services) if app.deployed is None else ()
 
 
-def _changeable(app: AppSpec) -> tuple[str, ...]:
+def _list_changeable(app: AppSpec) -> tuple[str, ...]:
     return tuple(name for name in app.services if app.has_deployment(name) or name in app.components)
 
 
 _ELIGIBLE: Mapping[DecoyKind, Callable[[AppSpec], tuple[str, ...]]] = {
-    "rollout": _rolled_out,
-    "restart": _restartable,
-    "scale-out": _scalable,
-    "replica-restart": _scalable,
-    "configuration": _configured,
-    "setting": _changeable,
-    "node-load": _configured,
+    "rollout": _list_updatable,
+    "restart": _list_restartable,
+    "scale-out": _list_scalable,
+    "replica-restart": _list_scalable,
+    "configuration": _list_all,
+    "setting": _list_changeable,
+    "node-load": _list_all,
 }

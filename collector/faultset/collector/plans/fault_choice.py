@@ -18,11 +18,11 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError, needs_extra
 from faultset.core.suggestions import unknown_name
 
-_Targets = tuple[str, str]
+_TargetPair = tuple[str, str]
 _MAX_RANDOM_COST = 1_000
 _USE_COST = 1_000_000
 _SLACK = 2
-"""How much more often than the rarest target a target may be used."""
+"""Maximum difference between the uses of a target and of the least used target."""
 
 
 def draw_faults(
@@ -35,14 +35,14 @@ def draw_faults(
     Raises
     ------
     UsageError
-        `targets` contains an unknown service, or a fault can be applied to none of them.
+        `targets` contains an unknown service, or a fault cannot be applied to any of them.
     """
     used: Counter[str] = Counter()
     uses: Counter[tuple[str, str]] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for specs in repetitions:
         for spec in _sort_by_target_count(specs, app):
-            names = _possible_targets(spec, app, targets)
+            names = _list_possible_targets(spec, app, targets)
             least = min(used[name] for name in names)
             names = [name for name in names if used[name] <= least + _SLACK]
             ranks = {name: (uses[spec.name, name], used[name]) for name in names}
@@ -64,7 +64,7 @@ def draw_fault_pairs(
     Raises
     ------
     UsageError
-        There is only one fault, no other fault can be paired with a fault, or as in `draw_faults`.
+        There is only one fault, a fault has no possible partner, or a target is invalid as in `draw_faults`.
     """
     specs = list(dict.fromkeys(spec for repetition in repetitions for spec in repetition))
     if len(specs) == 1:
@@ -91,10 +91,10 @@ class _PairDraw:
 
     def __init__(self, specs: Sequence[FaultSpec], app: AppSpec, targets: Sequence[str], rng: np.random.Generator):
         self._specs, self._app, self._rng = specs, app, rng
-        self._possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
+        self._possible = {spec.name: _list_possible_targets(spec, app, targets) for spec in specs}
         self._callees = {name: _find_callees(app, name) for name in app.services}
         self._used: Counter[str] = Counter()
-        self._pairs: dict[tuple[str, str], list[_Targets]] = {}
+        self._pairs: dict[tuple[str, str], list[_TargetPair]] = {}
 
     def draw_partner(self, first: FaultSpec, rest: Sequence[FaultSpec]) -> FaultSpec:
         """Draw the second fault, if possible one of the rest; raise UsageError if there is none."""
@@ -107,7 +107,7 @@ class _PairDraw:
             )
         return partners[int(self._rng.integers(len(partners)))]
 
-    def draw_targets(self, first: FaultSpec, second: FaultSpec) -> _Targets:
+    def draw_targets(self, first: FaultSpec, second: FaultSpec) -> _TargetPair:
         """Draw the targets of two faults."""
         pairs = self._list_targets(first, second)
         lowest = min(map(self._rank, pairs))
@@ -116,28 +116,28 @@ class _PairDraw:
         self._used.update(chosen)
         return chosen
 
-    def _list_targets(self, first: FaultSpec, second: FaultSpec) -> list[_Targets]:
+    def _list_targets(self, first: FaultSpec, second: FaultSpec) -> list[_TargetPair]:
         names = (first.name, second.name)
         if names not in self._pairs:
             self._pairs[names] = [
                 (target, other)
                 for target in self._possible[first.name]
                 for other in self._possible[second.name]
-                if _answers(first, self._app, target).isdisjoint(_answers(second, self._app, other))
+                if _list_answers(first, self._app, target).isdisjoint(_list_answers(second, self._app, other))
             ]
         return self._pairs[names]
 
-    def _rank(self, pair: _Targets) -> tuple[bool, int]:
+    def _rank(self, pair: _TargetPair) -> tuple[bool, int]:
         target, other = pair
-        calls = other in self._callees[target] or target in self._callees[other]
-        return calls, self._used[target] + self._used[other]
+        has_calls = other in self._callees[target] or target in self._callees[other]
+        return has_calls, self._used[target] + self._used[other]
 
 
 def _sort_by_target_count(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:
     return sorted(specs, key=lambda spec: (len(spec.targets(app)), spec.name))
 
 
-def _possible_targets(spec: FaultSpec, app: AppSpec, targets: Sequence[str]) -> list[str]:
+def _list_possible_targets(spec: FaultSpec, app: AppSpec, targets: Sequence[str]) -> list[str]:
     for name in targets:
         if name not in app.services:
             raise unknown_name("target", name, app.services)
@@ -150,7 +150,7 @@ def _possible_targets(spec: FaultSpec, app: AppSpec, targets: Sequence[str]) -> 
     return possible
 
 
-def _answers(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
+def _list_answers(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
     return frozenset((target, *spec.also_accepted(app, target)))
 
 
@@ -189,8 +189,8 @@ def choose_faults_by_app(
 ) -> dict[str, list[list[FaultSpec]]]:
     """Return the faults of each repetition of a campaign, by the application's name.
 
-    Each application gets every fault that applies to it. With --spread, each fault goes to one application. All
-    applications get about equally many, and repetitions of a fault go to different ones if possible.
+    Each application gets every fault that applies to it. With --spread, each fault goes to one application: all
+    applications get about equally many faults, and repetitions of a fault go to different applications if possible.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def choose_faults_by_app(
         return {name: [specs] * request.repeat for name, specs in chosen.items()}
     fitting = {
         spec: [app.name for app in apps if not unavailable_reason(spec, app)]
-        for spec in select_by_schedule(_faults_for_any(request.faults, apps), request)
+        for spec in select_by_schedule(_choose_faults_for_any(request.faults, apps), request)
     }
     spread: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
     uses: Counter[tuple[FaultSpec, str]] = Counter()
@@ -217,7 +217,7 @@ def choose_faults_by_app(
     return spread
 
 
-def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[FaultSpec]:
+def _choose_faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[FaultSpec]:
     specs = faults().values() if ALL in names else [get_fault(name) for name in names if name != NOOP]
     possible = [spec for spec in specs if any(not unavailable_reason(spec, app) for app in apps)]
     for spec in specs:
@@ -232,7 +232,7 @@ def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[Fault
 def divide_faults(
     choices: Sequence[Sequence[FaultSpec]], count: int, rng: np.random.Generator
 ) -> list[list[FaultSpec]]:
-    """Return `count` faults for each recording, so that every fault is used about equally often over all.
+    """Return `count` faults for each recording, so that every fault is used about equally often overall.
 
     Parameters
     ----------

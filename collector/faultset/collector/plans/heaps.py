@@ -1,4 +1,4 @@
-"""How much memory each service uses in an episode: heavy-tailed over services, and similar in every episode."""
+"""Memory use of services: heavy-tailed over services, and similar in every episode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MEDIAN_MIB: dict[Language | None, float] = {"go": 10.0, "python": 18.0, "nodejs
 _SIGMA = 0.7
 _GARBAGE_SHARES = {"go": 0.5, "python": 0.1, "nodejs": 0.4, "jvm": 0.5, None: 0.1}
 _LARGEST_SHARE = 0.35
-"""Part of the memory limit that live data take at most; the program itself needs about 70 MiB."""
+"""Largest share of the memory limit for live data; the program itself needs about 70 MiB."""
 _LARGEST_MIB = 110.0
 _USUAL_LIMIT_MIB = 256
 
@@ -32,7 +32,7 @@ def draw_heap(app: str, service: ServiceSpec, seed: int) -> HeapUse:
 
 
 def with_heaps(app: AppSpec, seed: int) -> AppSpec:
-    """Return an application whose own services have heaps."""
+    """Return the application with a heap for each service that faultset implements."""
     services = {
         name: service.model_copy(update={"heap": draw_heap(app.name, service, seed)})
         if service.exports_metrics and service.program[:1] == ("faultset-service",)

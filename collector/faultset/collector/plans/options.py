@@ -32,13 +32,13 @@ class Option:
     flag
         Name on the command line and in campaign files, without dashes, if it differs from Python's.
     metavar, choices
-        What the command line shows for the value, and the values that it takes; by default any of the type.
+        Placeholder in `--help`, and the allowed values; by default, any value of the type.
     shown_default
-        Text that the command line shows as default where it is not `default`.
+        Default to show in `--help` if it is not `default`.
     minimum, maximum
         Range of a number.
     plugins
-        Entry-point group whose names complete the value, followed by other words that it takes.
+        Entry-point group whose names the shell completes, followed by other allowed words.
     """
 
     help: str
@@ -84,7 +84,7 @@ def _length(text: str, flag: str | None = None) -> Option:
 
 
 class CampaignOptions(TypedDict, total=False):
-    """Options of a campaign; only faults and apps must be given."""
+    """Options of a campaign; only faults and apps are required."""
 
     faults: Required[
         Annotated[
@@ -100,7 +100,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Applications to run. {_NAMES} Or paths.",
+                help="Applications to run. Comma-separated names or paths, or all.",
                 metavar="NAMES",
                 plugins=("faultset.apps", "all"),
             ),
@@ -189,7 +189,7 @@ class CampaignOptions(TypedDict, total=False):
     regions: Annotated[
         str,
         Option(
-            help="Where clients are, for instance eu=0.6:20ms,us=0.4:90ms.",
+            help="Regions of the clients, for instance eu=0.6:20ms,us=0.4:90ms.",
             metavar="NAME=SHARE:TIME,...",
             default="",
             shown_default="one region",
@@ -290,7 +290,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the stores: Redis for all; memcached and PostgreSQL (original); or one of the two.",
+            help="Servers of the stores: redis for all; original for memcached and PostgreSQL; or one of these two.",
             metavar="NAMES",
             shown_default="redis",
         ),
@@ -338,8 +338,8 @@ def check_ranges(values: Mapping[str, Any]) -> None:
     for name, option in campaign_options().items():
         minimum, maximum, value = option.option.minimum, option.option.maximum, values.get(name)
         if value is not None and minimum is not None and maximum is not None and not minimum <= value <= maximum:
-            raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_short(value)}")
+            raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_shorten(value)}")
 
 
-def _short(number: float) -> str:
+def _shorten(number: float) -> str:
     return f"a number of {len(str(number))} digits" if isinstance(number, int) and number > 2**64 else f"{number:g}"

@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Short description of the injection for people."""
+        """Short description of the injection for users."""
         if self.recording is not None:
             incidents = len(self.recording.incidents)
             return f"recording of {duration_text(self.recording.duration_s)} with {count_text(incidents, 'incident')}"
@@ -169,11 +169,11 @@ class Draws:
     Attributes
     ----------
     onset_s
-        Beginning of the fault, or of what a no-fault episode does instead, in seconds after that of the view.
+        Start of the fault, or of the harmless change that replaces it, in seconds after the start of the view.
     decoys
         Harmless changes within the view, in order of time.
     further
-        For each further fault what its injection draws from.
+        Generator for the injection of each further fault.
     courses
         Course of each fault over time; None for its default.
     """
@@ -190,11 +190,12 @@ def random_draws(plan: Plan, *, has_decoys: bool = True) -> Draws:
     """Draw the instants and streams of an episode from its seed.
 
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the view's
-    length nor any boundary reveals it. The streams of faults come last: the others are the same without a fault.
+    length nor any boundary reveals it. The streams of faults come last, so that the others are the same without a
+    fault.
     """
     seeds = np.random.SeedSequence(plan.seed).spawn(4 + 2 * len(plan.faults))
     onset, fault, decoys, load, *more = (np.random.default_rng(seed) for seed in seeds)
-    further, of_courses = more[: len(plan.further)], more[len(plan.faults) :]
+    further, course_rngs = more[: len(plan.further)], more[len(plan.faults) :]
     return Draws(
         onset_s=float(onset.uniform(0.8, 1.2)) * plan.phases.baseline_s,
         decoys=draw_decoys(plan.phases, plan.rollouts if has_decoys else 0, decoys),
@@ -203,7 +204,7 @@ def random_draws(plan: Plan, *, has_decoys: bool = True) -> Draws:
         further=tuple(further),
         courses=tuple(
             None if plan.schedule is None else draw_course(plan.schedule, plan.phases.fault_s, rng)
-            for rng in of_courses
+            for rng in course_rngs
         ),
     )
 
@@ -224,7 +225,9 @@ def read_plan(path: Path) -> Plan:
         return Plan.from_json(parse_object(text, str(path)))
     journal = path / JOURNAL_FILE
     if not journal.exists():
-        raise DataError(f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another")
+        raise DataError(
+            f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another folder"
+        )
     plan = find_plan(read_json_lines(journal))
     if plan is None:
         raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")

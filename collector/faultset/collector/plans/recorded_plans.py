@@ -25,7 +25,7 @@ _CARD_PROVENANCE = re.compile(r"^## Provenance\n+```json\n(.*?)\n```", re.MULTIL
 
 
 def read_recorded_plans(path: Path) -> tuple[Plan, ...]:
-    """Return the plans by which a dataset was collected.
+    """Return the plans of a dataset's episodes.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def select_repeatable(plans: Iterable[Plan]) -> tuple[tuple[Plan, ...], tuple[st
     """
     repeatable, objections = [], []
     for plan in plans:
-        if objection := _objection(plan):
+        if objection := _find_objection(plan):
             objections.append(f"episode {plan.episode} ({plan.title} in {plan.app}) cannot be repeated: {objection}")
         else:
             repeatable.append(plan)
@@ -75,7 +75,7 @@ def select_repeatable(plans: Iterable[Plan]) -> tuple[tuple[Plan, ...], tuple[st
     return tuple(repeatable), tuple(objections)
 
 
-def _objection(plan: Plan) -> str:
+def _find_objection(plan: Plan) -> str:
     try:
         app = with_stores(load_app(plan.app_file or plan.app), plan.stores, plan.platform)
     except FaultsetError as error:
@@ -97,6 +97,6 @@ def identify_code(plans: Sequence[Plan]) -> dict[str, str]:
 
 
 def plans_id(plans: Sequence[Plan]) -> str:
-    """Return an id that the same plans of the same code always get."""
+    """Return an id that depends only on the plans and their code."""
     content: dict[str, Any] = {"plans": [json.loads(plan.to_json()) for plan in plans], "code": identify_code(plans)}
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]

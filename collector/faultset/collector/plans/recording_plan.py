@@ -20,11 +20,11 @@ from faultset.datasets.format.context import Sampling
 LENGTH_SPREAD = 0.4
 """Largest deviation of an incident's length from its mean, in units of the mean."""
 OVERLAP_SHARES = (0.2, 0.8)
-"""Part of the incident before in which an overlapping one starts."""
+"""Part of the previous incident in which an overlapping incident starts."""
 RECOVERY_S = 60.0
-"""Part of a gap that is left for the recovery."""
+"""Part of each gap that is reserved for the recovery."""
 DECOY_SHARE = 3.0
-"""Length of the time in which as many decoys are made as in one episode, in units of its view."""
+"""Decoys are drawn for blocks of this many views, and each block gets as many as one episode."""
 _CLEARANCE_S = 60.0
 
 
@@ -45,7 +45,7 @@ class PlannedIncident:
     seed: int
     """Seed of its injection."""
     overlaps: bool = False
-    """Whether it starts while the incident before it acts."""
+    """Whether it starts while the previous incident is active."""
 
     @property
     def end_s(self) -> float:
@@ -70,7 +70,7 @@ class RecordingPlan:
 
 
 def least_gap_s(phases: Phases) -> float:
-    """Return the least time between two incidents: to recover, and a healthy time as before a fault."""
+    """Return the minimum time between two incidents: the recovery, and the healthy time before a fault."""
     return RECOVERY_S + phases.baseline_s
 
 
@@ -81,7 +81,7 @@ def max_incidents(duration_s: float, phases: Phases) -> int:
 
 
 def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: float, phases: Phases) -> None:
-    """Raise UsageError if a recording is too short, or for its incidents."""
+    """Raise UsageError if a recording is too short for its chunks or its incidents."""
     if duration_s < phases.warmup_s + chunk_s / 10:
         raise UsageError(
             f"--recording must be at least {duration_text(phases.warmup_s + chunk_s / 10)} long, the warm-up and a "
@@ -100,19 +100,19 @@ def draw_incidents(
 ) -> tuple[PlannedIncident, ...]:
     """Draw times for faults and their targets, in the given order.
 
-    The time that incidents and the least gaps do not need is divided over the gaps at random.
+    The time that incidents and minimum gaps leave free is divided among the gaps at random.
 
     Parameters
     ----------
     pairs
         Fault and target of each incident.
     overlap
-        Share of the incidents that start while the one before them acts.
+        Share of the incidents that start while the previous one is active.
     """
     if not pairs:
         return ()
     lengths_s = phases.fault_s * rng.uniform(1 - LENGTH_SPREAD, 1 + LENGTH_SPREAD, len(pairs))
-    overlapping = _overlapping(pairs, overlap, rng)
+    overlapping = _choose_overlapping(pairs, overlap, rng)
     gap_s = least_gap_s(phases)
     alone = [index for index in range(len(pairs)) if index not in overlapping]
     starts: dict[int, float] = {}
@@ -139,8 +139,8 @@ def draw_incidents(
     )
 
 
-def _overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: np.random.Generator) -> set[int]:
-    """Choose incidents that overlap the one before: of another target, and never two in a row."""
+def _choose_overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: np.random.Generator) -> set[int]:
+    """Choose incidents that overlap the previous one: on another target, and never two in a row."""
     chosen: set[int] = set()
     for index in rng.permutation(np.arange(1, len(pairs))).tolist():
         if len(chosen) >= round(overlap * len(pairs)):
@@ -153,7 +153,7 @@ def _overlapping(pairs: Sequence[tuple[str, str]], overlap: float, rng: np.rando
 def draw_recording_decoys(
     plan: RecordingPlan, phases: Phases, mean: int, rng: np.random.Generator
 ) -> tuple[tuple[Decoy, dict[str, FaultSpec]], ...]:
-    """Draw the harmless changes of a recording, each with the fault of every target whose incident is near.
+    """Draw the harmless changes of a recording, each with the faults of nearby incidents by target.
 
     Parameters
     ----------
@@ -167,12 +167,11 @@ def draw_recording_decoys(
         for decoy in draw_decoys(block, mean, rng):
             first_s, second_s, third_s = (start_s + time_s for time_s in decoy.times_s)
             if third_s < plan.duration_s:
-                near = {
+                faults = {
                     incident.target: get_fault(incident.fault)
                     for incident in plan.incidents
                     if incident.at_s - _CLEARANCE_S < third_s and first_s < incident.end_s + _CLEARANCE_S
                 }
-                moved = replace(decoy, number=0, times_s=(first_s, second_s, third_s))
-                decoys.append((moved, near))
+                decoys.append((replace(decoy, number=0, times_s=(first_s, second_s, third_s)), faults))
         start_s += block.view_s
     return tuple(decoys)

@@ -31,9 +31,9 @@ DEFAULT_RATE_RPS = 20.0
 DAY_S = 86_400.0
 LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 LOADS = {"standard": "bursty", "long": "bursty"}
-"""Load of a profile that has another than a constant one."""
+"""Load of each profile whose load is not constant."""
 RECORDING_LOAD = "daily:burst=1.8"
-"""Load of a recording: a day, compressed into shorter recordings, with bursts."""
+"""Load of a recording: a day with bursts, compressed if the recording is shorter than a day."""
 DECOYS = {"quick": 3, "standard": 4, "long": 10}
 """Mean number of harmless changes in the episodes of each profile."""
 
@@ -122,9 +122,9 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
     resolved = {
         "phases": phases,
         "profile": profile if phases == base else "custom",
-        "rate_rps": _rate_of(load, values["rate_rps"]),
+        "rate_rps": _choose_rate(load, values["rate_rps"]),
         "load": load,
-        "no_fault": _no_fault_kinds(values["no_fault"]),
+        "no_fault": _parse_no_fault_kinds(values["no_fault"]),
         "injector": None if values["injector"] == OWN_INJECTOR else values["injector"],
         "stores": stores,
         "rollouts": DECOYS[profile] if values["rollouts"] is None else values["rollouts"],
@@ -177,10 +177,11 @@ def parse_traffic(request: CampaignRequest) -> Traffic:
     )
 
 
-def _rate_of(load: str, rate_rps: float | None) -> float:
-    if load.partition(":")[0] != REPLAY or not load.partition(":")[2]:
+def _choose_rate(load: str, rate_rps: float | None) -> float:
+    kind, _, file = load.partition(":")
+    if kind != REPLAY or not file:
         return DEFAULT_RATE_RPS if rate_rps is None else float(rate_rps)
-    mean_rps = round(read_rates(Path(load.partition(":")[2])).mean_rps, 9)
+    mean_rps = round(read_rates(Path(file)).mean_rps, 9)
     if rate_rps is not None and rate_rps != mean_rps:
         raise UsageError(
             f"a replayed load has the mean rate of its file, {mean_rps:g}, but --rate is {rate_rps:g}. Leave --rate out"
@@ -188,7 +189,7 @@ def _rate_of(load: str, rate_rps: float | None) -> float:
     return mean_rps
 
 
-def _no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
+def _parse_no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
     kinds: dict[str, NoFaultKind] = {kind: kind for kind in NO_FAULT_KINDS}
     for name in names:
         if name not in kinds:

@@ -1,1 +1,1 @@
-"""Record an application for hours, with incidents that are injected and undone meanwhile."""
+"""Record an application for hours; incidents are injected and undone meanwhile."""

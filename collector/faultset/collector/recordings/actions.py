@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordingActions(EpisodeActions):
-    """Deploys and warms up as an episode; then records, with incidents."""
+    """Deploys and warms up like an episode; then records with incidents."""
 
     machine: RecordingMachine
 
@@ -70,7 +70,7 @@ class RecordingActions(EpisodeActions):
         for incident in self._incidents:
             self._advance(incident, now_ns)
         self._incidents = [incident for incident in self._incidents if incident.state != "over"]
-        if self._chunks.write_due(now_ns, self._needed_ns(now_ns)):
+        if self._chunks.write_due(now_ns, self._find_needed_ns(now_ns)):
             self._note_host(self._clock.time_ns())
         self._last_ns = now_ns
 
@@ -219,8 +219,8 @@ class RecordingActions(EpisodeActions):
         self._worst_ms, self._checked_ns = max(self._worst_ms, late_ms), now_ns
         self._next_check_ns = now_ns + _CHECK_NS
 
-    def _needed_ns(self, now_ns: int) -> int:
-        """Return the earliest time whose telemetry verdicts still need."""
+    def _find_needed_ns(self, now_ns: int) -> int:
+        """Return the start of the telemetry that is still needed for verdicts."""
         history_ns = round((self.plan.phases.baseline_s + _HISTORY_S) * SECOND_NS)
         starts = [
             incident.record.inject_start_ns or now_ns

@@ -112,7 +112,7 @@ class ChunkRecorder:
         Parameters
         ----------
         needed_ns
-            Earliest time whose telemetry verdicts still need.
+            Start of the telemetry that is still needed for verdicts.
         """
         end_ns = self.start_ns + self._chunk_ns
         if now_ns < end_ns + LATE_S * SECOND_NS:
@@ -128,7 +128,7 @@ class ChunkRecorder:
                 source.discard(before_ns - round(2 * TRACE_MARGIN_S * SECOND_NS))
 
     def write(self, end_ns: int) -> None:
-        """Write the chunk from the end of the last one until a time."""
+        """Write the chunk from the end of the previous one to `end_ns`."""
         start_ns = self.start_ns
         tables = {name: [self._read(name, start_ns, end_ns)] for name in TABLES if name != "requests"}
         requests = self._read("requests", start_ns, end_ns)

@@ -47,6 +47,6 @@ class RecordingMachine(EpisodeMachine):
         return self._finish()
 
     def _finish(self) -> list[Command]:
-        """Undo the incidents that still act, and write the remaining telemetry."""
+        """Undo the incidents that are still active, and write the remaining telemetry."""
         self.phase, self.deadline_ns = Phase.COLLECT, None
         return [Command.UNDO, Command.COLLECT]

@@ -11,8 +11,8 @@ import pyarrow.compute as arrow_compute
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import Sampling
 
+# type checkers do not see the module's functions, which are created at import
 pc: Any = arrow_compute
-# type checkers do not see its functions, which are created at import
 _RANGE = 16**8
 
 

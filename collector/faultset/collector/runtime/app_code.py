@@ -57,23 +57,23 @@ def read_app(
     steps = {step.keyword: step for step in (*GENERIC_STEPS, *app_steps)}
     app = parse(text, source, steps=steps, code=code, workload_of=workload_of)
     for service in app.services.values():
-        for field, reason in _service_problems(app, service):
+        for field, reason in _find_problems(app, service):
             raise wrong_spec(text, source, ("services", service.name, *field), reason)
     return app
 
 
-def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
+def _find_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
     """Yield the fields of a service that contradict a store driver or the application's code, with the reason."""
     driver = STORE_DRIVERS.get(service.store_driver or "")
     if service.store_driver is not None and driver is None:
         advice = suggest(service.store_driver, STORE_DRIVERS)
         yield ("program",), f"the store driver {service.store_driver!r} does not exist; {advice}"
     if driver is not None and driver.port != service.port:
-        yield ("port",), f"a {driver.name} listens on port {driver.port}, but the spec says {service.port}"
+        yield ("port",), f"a {driver.name} must listen on port {driver.port}, got {service.port}"
     for store in service.stores:
         if app.deployed is None and app.services[store].store_driver is None:
             yield ("stores",), f"{store} is not a store: its program must be faultset-store"
-    for field, store in _brokers_needed(service):
+    for field, store in _list_brokers(service):
         driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
         if driver is not None and not driver.carries_messages:
             yield field, f"{store} must be a message broker, but its program is {driver.name}"
@@ -81,7 +81,7 @@ def _service_problems(app: AppSpec, service: ServiceSpec) -> Iterator[tuple[Fiel
         yield ("runs",), f"the application's code does not define the program {service.runs!r}"
 
 
-def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
+def _list_brokers(service: ServiceSpec) -> Iterator[tuple[FieldPath, str]]:
     for name, consumer in service.consumers.items():
         yield ("consumers", name, "store"), consumer.store
     for path, step in service.steps():

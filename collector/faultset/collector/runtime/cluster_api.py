@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 
 
 class ResourceType(NamedTuple):
-    """API version and plural name of a kind, which its paths contain."""
+    """API version and plural name of a kind, as in its paths."""
 
     api_version: str
     plural: str

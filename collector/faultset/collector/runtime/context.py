@@ -1,4 +1,4 @@
-"""Contexts that steps run in: that of the service, and that of one request."""
+"""Contexts in which steps run: one for the service and one for each request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Ask = Callable[[str, str], Awaitable[Any]]
 
 
 class FlagValues:
-    """The values of an application's flags; a file or a provider replaces those of the spec.
+    """The values of an application's flags; a file or a provider replaces the values of the spec.
 
     Parameters
     ----------

@@ -18,9 +18,9 @@ def getter(template: Any) -> Getter:
     """
     match template:
         case str() if template.startswith("$"):
-            return _path(template[1:])
+            return _build_path_getter(template[1:])
         case {"each": each, "value": value, **rest} if not rest:
-            return _each(getter(each), getter(value))
+            return _build_list_getter(getter(each), getter(value))
         case dict():
             fields = {name: getter(field) for name, field in template.items()}
             return lambda values: {name: get_field(values) for name, get_field in fields.items()}
@@ -31,7 +31,7 @@ def getter(template: Any) -> Getter:
             return lambda values: template
 
 
-def _path(path: str) -> Getter:
+def _build_path_getter(path: str) -> Getter:
     first, *rest = path.split(".")
     if not rest:
         return lambda values: values.get(first)
@@ -45,7 +45,7 @@ def _path(path: str) -> Getter:
     return walk
 
 
-def _each(source: Getter, value: Getter) -> Getter:
+def _build_list_getter(source: Getter, value: Getter) -> Getter:
     def gather(values: Mapping[str, Any]) -> list[Any]:
         return [value({**values, "item": item}) for item in source(values) or ()]
 

@@ -122,7 +122,7 @@ class Persona(ErrorTexts, LogFormat):
         Parameters
         ----------
         location
-            Location in the modelled source code that log lines of the calling operation name.
+            Location in the modelled source code, shown in log lines of the calling operation.
         """
         return ()
 

@@ -54,7 +54,7 @@ def running_work(pid_file: Path) -> list[int]:
 
 
 def _work(body: Callable[[ShouldContinue], None], end: float) -> None:
-    """Work until `end`, or until the parent process and also the process that then adopted this one have ended."""
+    """Work until `end`, or until both the parent process and the process that adopted this one have ended."""
     null_device = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null_device, number)

@@ -38,7 +38,7 @@ class ServedOperation:
     log
         Text of the line that is logged for every request.
     location
-        Location in the modelled source code that log lines name.
+        Location in the modelled source code, shown in log lines.
     span
         Name of the server's span; None for the default.
     observed
@@ -58,7 +58,7 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
     Parameters
     ----------
     name
-        Its RPC or path, the default of the text and location in log lines.
+        RPC or path of the operation; the default text and location in log lines.
     """
     location = operation.location or name
     steps = compile_steps(operation.steps, service, location)
@@ -93,15 +93,15 @@ def rpc_handler(
     """Return the request handler of a service that other services call."""
     active, style = metrics.active("POST"), persona.spans
 
-    def failed(code: Code, message: str) -> Response:
+    def respond_failure(code: Code, message: str) -> Response:
         return _json(http_status(code), {"code": int(code), "message": message})
 
     async def handle(request: HttpRequest) -> Response:
         path = request.path
         served = operations.get(path)
         if served is None:
-            return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
-        body, deadline = request.body, _deadline(request)
+            return respond_failure(Code.UNIMPLEMENTED, persona.unknown_operation(path))
+        body, deadline = request.body, _read_deadline(request)
         if not served.observed:
             return await _answer_unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
@@ -130,7 +130,7 @@ def rpc_handler(
                     fail(span, message)
             span.end()
             metrics.observe_request(path, "POST", str(http_status(code)), time.perf_counter() - start)
-        return failed(code, message)
+        return respond_failure(code, message)
 
     return handle
 
@@ -173,8 +173,8 @@ def http_handler(
 
     async def answer(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
         try:
-            values = {**request.query, **_body_values(request), **path}
-            deadline = _deadline(request)
+            values = {**request.query, **_parse_body(request), **path}
+            deadline = _read_deadline(request)
             return _json(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
         except BadRequest as error:
             return Response(error.status, f"{error}\n".encode())
@@ -187,7 +187,7 @@ def http_handler(
     return handle
 
 
-def _deadline(request: HttpRequest) -> float | None:
+def _read_deadline(request: HttpRequest) -> float | None:
     """Return the deadline that the caller has set; None without one."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
@@ -201,7 +201,7 @@ async def _answer_unobserved(served: ServedOperation, body: bytes, deadline: flo
         return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
-def _body_values(request: HttpRequest) -> dict[str, Any]:
+def _parse_body(request: HttpRequest) -> dict[str, Any]:
     """Return the fields of the form or JSON object in the body."""
     body = request.body
     if not body:

@@ -104,8 +104,6 @@ async def _run(app: AppSpec, service: ServiceSpec, settings: Environment) -> int
 
 
 class _RunningService:
-    """One running service."""
-
     def __init__(self, app: AppSpec, service: ServiceSpec, settings: Environment):
         self.app, self.service, self.settings = app, service, settings
         self.persona = load_persona(app)

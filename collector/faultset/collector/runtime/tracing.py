@@ -160,7 +160,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
     into.span_id = context.span_id.to_bytes(8, "big")
     if parent is not None:
         into.parent_span_id = parent.span_id.to_bytes(8, "big")
-    into.flags = _flags(parent)
+    into.flags = _build_flags(parent)
     into.name = span.name
     into.kind = _KINDS[span.kind]
     into.start_time_unix_nano, into.end_time_unix_nano = span.start_ns, span.end_ns
@@ -175,7 +175,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
         target = into.links.add()
         target.trace_id = link.context.trace_id.to_bytes(16, "big")
         target.span_id = link.context.span_id.to_bytes(8, "big")
-        target.flags = _flags(link.context)
+        target.flags = _build_flags(link.context)
         _add_attributes(target.attributes, link.attributes or {})
     if span.status is not _UNSET:
         into.status.code = span.status.status_code.value
@@ -183,7 +183,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
             into.status.message = span.status.description
 
 
-def _flags(other: SpanContext | None) -> int:
+def _build_flags(other: SpanContext | None) -> int:
     """Return the OTLP flags that mark whether a parent or linked span is from another process."""
     return _HAS_REMOTE_FLAG | (_IS_REMOTE_FLAG if other is not None and other.is_remote else 0)
 
@@ -194,10 +194,10 @@ def _add_attributes(pairs: Any, attributes: Mapping[str, Any]) -> None:
             continue
         pair: KeyValue = pairs.add()
         pair.key = key
-        _set(pair.value, value)
+        _set_value(pair.value, value)
 
 
-def _set(into: AnyValue, value: Any) -> None:
+def _set_value(into: AnyValue, value: Any) -> None:
     if isinstance(value, str):
         # paths may contain lone surrogates, which protobuf does not accept
         into.string_value = value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
@@ -215,7 +215,7 @@ def _set(into: AnyValue, value: Any) -> None:
     else:
         into.array_value.SetInParent()
         for item in value:
-            _set(into.array_value.values.add(), item)
+            _set_value(into.array_value.values.add(), item)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -279,15 +279,15 @@ class Tracing:
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of an outgoing request."""
-        return self._start(name, _parent(parent), SpanKind.CLIENT, attributes)
+        return self._start(name, _get_parent(parent), SpanKind.CLIENT, attributes)
 
     def internal(self, name: str, parent: Context) -> Span:
         """Start the span of work inside an operation."""
-        return self._start(name, _parent(parent), SpanKind.INTERNAL, {})
+        return self._start(name, _get_parent(parent), SpanKind.INTERNAL, {})
 
     def producer(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
         """Start the span of a message that is published."""
-        return self._start(name, _parent(parent), SpanKind.PRODUCER, attributes)
+        return self._start(name, _get_parent(parent), SpanKind.PRODUCER, attributes)
 
     def consumer(
         self, name: str, headers: Mapping[str, str], attributes: dict[str, Any], *, linked: bool
@@ -301,9 +301,9 @@ class Tracing:
         linked
             Whether the span begins a new trace that links to the publisher's span, instead of being its child.
         """
-        sent = _read_parent(headers)
-        links = [Link(sent)] if linked and sent is not None else []
-        span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
+        publisher = _read_parent(headers)
+        links = [Link(publisher)] if linked and publisher is not None else []
+        span = self._start(name, None if linked else publisher, SpanKind.CONSUMER, attributes, links)
         return span, build_trace_context(span)
 
     async def close(self) -> None:
@@ -316,7 +316,7 @@ def _drop(span: RecordedSpan) -> None:
     """Do nothing with a span."""
 
 
-def _parent(context: Context) -> SpanContext | None:
+def _get_parent(context: Context) -> SpanContext | None:
     parent = trace.get_current_span(context).get_span_context()
     return parent if parent.is_valid else None
 
@@ -328,7 +328,7 @@ def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
         return None
     match = _TRACEPARENT.fullmatch(header) if "tracestate" not in headers else None
     if match is None:
-        return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
+        return _get_parent(_PROPAGATOR.extract(headers, NO_PARENT))
     trace_id, span_id, flags = (int(digits, 16) for digits in match.groups())
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return context if context.is_valid else None

@@ -41,7 +41,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class SeriesReader(Protocol):
-    """A source of metrics that can read one series much faster than all."""
+    """A source of metrics that can read one series much faster than all series."""
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
         """Return time (UTC nanoseconds) and value of a pod's metric in the last `window_s` seconds, in order."""
@@ -63,7 +63,7 @@ class EarlyReader(Protocol):
 
 @runtime_checkable
 class NotingSource(Protocol):
-    """A source that describes what its last snapshot lacks, or what the server changed, in sentences."""
+    """A source that reports gaps of its last snapshot, and changes that the server made, one sentence each."""
 
     notes: tuple[str, ...]
 
@@ -82,7 +82,7 @@ class DiscardingSource(Protocol):
     """A source that can free the memory of old rows, for recordings of hours."""
 
     def discard(self, before_ns: int) -> None:
-        """Forget rows before a time; later snapshots start after it."""
+        """Drop rows before a time; later snapshots start after it."""
         ...
 
 

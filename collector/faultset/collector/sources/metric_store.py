@@ -67,7 +67,7 @@ class MetricStore:
         self._values.extend(values)
 
     def discard(self, before_ns: int, ended: Collection[str] = ()) -> None:
-        """Forget the samples before a time, and the series of ended pods without a later sample.
+        """Drop the samples before a time, and the series of ended pods without a later sample.
 
         The numbers of these series are reused for other series, so callers must not use them again.
         """

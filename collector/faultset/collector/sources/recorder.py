@@ -49,7 +49,7 @@ class SourceRecorder:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Return source -> reason of its failure."""
+        """Return the failed sources by name, with the reason."""
         return dict(self._failures)
 
     def start(self, platform: ObjectReader, interval_s: float) -> None:

@@ -29,7 +29,7 @@ class SourceSpec:
     origin
         Its name and its distribution.
     summary
-        What it records, in one sentence.
+        One sentence about its rows.
     added_table
         Its new table; None if it adds rows to an existing one.
     """

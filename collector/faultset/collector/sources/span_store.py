@@ -54,7 +54,7 @@ class SpanStore:
             self._codes[column].append(self._words[column].number(getattr(span, column)))
 
     def discard(self, before_ns: int) -> None:
-        """Forget the spans that started before a time, and the words that only they used."""
+        """Drop the spans that started before a time, and the words that only they used."""
         is_recent = copy_column(self._starts, "i8") >= before_ns
         self._starts = array("q", copy_column(self._starts, "i8")[is_recent].tobytes())
         self._durations = array("q", copy_column(self._durations, "i8")[is_recent].tobytes())

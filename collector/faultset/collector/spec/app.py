@@ -43,9 +43,9 @@ class Operation(FrozenModel):
     log
         Text of the log line of a request; by default the name of the operation.
     location
-        Source location of the original program that log lines name.
+        Source location in the original program, shown in log lines.
     span
-        Name of the server span; by default the name of the operation, for an HTTP endpoint after the method.
+        Name of the server span; by default the operation's name, preceded by `HTTP` and the method for an endpoint.
     work_ms
         CPU time per request in milliseconds, including the overhead of the program.
     deadline_s
@@ -133,7 +133,7 @@ class ServiceSpec(ContainerFields):
     metrics_port
         Port with Prometheus metrics at `/metrics`, for such a program; none without metrics.
     location
-        Source file of the original program that log lines at startup name.
+        Source file of the original program, shown in log lines at startup.
     registry_name
         Name in the application's service registry.
     language

@@ -21,7 +21,7 @@ BUILD_SEED = "build-seed"
 """File with the number that decides which build has which defect, in the containers of services."""
 
 APPLICATION = "application"
-"""File with the application's password in the store's container; in other containers it has the store's name."""
+"""File with the application's password in the store's container; in other containers, it is named after the store."""
 
 SPANS_PORT = 4318
 """Port of the span receiver (OTLP over HTTP)."""

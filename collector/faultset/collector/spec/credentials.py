@@ -74,7 +74,7 @@ def password_key(app: AppSpec, store: str) -> SecretKey:
 
 
 def store_password_key(app: AppSpec, store: str) -> SecretKey:
-    """Return the key with that password for the store itself."""
+    """Return the key with the same password in the store's own Secret."""
     return SecretKey(_get_secret_name(app.services[store]), APPLICATION)
 
 

@@ -33,7 +33,7 @@ def find_route(path: str, operations: Iterable[str], method: str | None = None) 
     Parameters
     ----------
     method
-        Operations of that method come before those of any.
+        Method of the request; operations with this method take precedence over operations without a method.
     """
     names = tuple(operations)
     if method is not None:

@@ -10,12 +10,12 @@ from statistics import NormalDist
 SHORTEST_START_S, LONGEST_START_S = 2.0, 90.0
 """Range of the delays before the pods of a rollout become ready."""
 _LOG_DELAY = NormalDist(mu=2.2, sigma=1.0)
-"""Logarithm of such a delay in seconds: half are below 9 s, one in fifty is above 70 s."""
+"""Logarithm of a delay in seconds: half of the delays are below 9 s, one in fifty is above 70 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variation:
-    """The choices of one episode that its application needs.
+    """The choices of one episode that affect its application.
 
     Attributes
     ----------

@@ -130,8 +130,8 @@ class _Trial:
     def record(self) -> dict[str, Any]:
         """Inject, check and undo; return target, parameters, calls and evidence."""
         try:
-            platform = self._platform()
-            before, untouched = self._observe(platform), _objects(platform)
+            platform = self._create_platform()
+            before, untouched = self._observe(platform), _copy_objects(platform)
             parameters, _ = self._inject(platform, _SEED)
             calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
             evidence = self._check(platform, parameters, before)
@@ -143,9 +143,9 @@ class _Trial:
         return {"target": self._target, "parameters": parameters, "calls": calls, "evidence": evidence or ""}
 
     def _run(self, effect: Effect) -> None:
-        faulty, twin, healthy = (self._platform() for _ in range(3))
+        faulty, twin, healthy = (self._create_platform() for _ in range(3))
         before = self._observe(faulty)
-        untouched = _objects(faulty)
+        untouched = _copy_objects(faulty)
         parameters, has_drawn = self._inject(faulty, _SEED)
         try:
             json.dumps(parameters)
@@ -163,7 +163,7 @@ class _Trial:
         if self._spec.gray:
             self._require_gray(faulty)
         if has_drawn:
-            assert any(self._inject(self._platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
+            assert any(self._inject(self._create_platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
                 f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return the "
                 "drawn values, so that they are in the label"
             )
@@ -186,16 +186,18 @@ class _Trial:
         )
 
     def _require_gray(self, faulty: FakePlatform) -> None:
-        changed = _changed_keys(_running(self._platform(), self._target), _running(faulty, self._target))
+        changed = _list_changed_keys(
+            _describe_service(self._create_platform(), self._target), _describe_service(faulty, self._target)
+        )
         assert not changed, f"{self._what} is declared gray, but changes {', '.join(changed)}"
         cut = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
         assert not cut, f"{self._what} is declared gray, but cuts off {', '.join(cut)}"
 
     def _require_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
-        assert _objects(platform) == untouched, f"the undo of {self._what} is incomplete: objects differ"
+        assert _copy_objects(platform) == untouched, f"the undo of {self._what} is incomplete: objects differ"
         assert not platform.impairments, f"the undo of {self._what} is incomplete: an impairment is active"
 
-    def _platform(self) -> FakePlatform:
+    def _create_platform(self) -> FakePlatform:
         path = self._folder / f"{self._target}-{len(self._journals)}.jsonl"
         self._journals.append(Journal(path, durable=False))
         platform = FakePlatform.from_state(self._app, self._journals[-1], self._deployed)
@@ -275,7 +277,7 @@ def _build_deployed_objects(app: AppSpec) -> list[dict[str, Any]]:
     return objects
 
 
-def _running(platform: FakePlatform, target: str) -> dict[str, Any]:
+def _describe_service(platform: FakePlatform, target: str) -> dict[str, Any]:
     """Return a service's workload, Service and pods, without resource limits."""
     state = {
         f"{kind} {name}": deep_copy(item["spec"])
@@ -291,11 +293,11 @@ def _running(platform: FakePlatform, target: str) -> dict[str, Any]:
     return state
 
 
-def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _list_changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
-def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
+def _copy_objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     kinds = {"Deployment", "StatefulSet", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret"}
     if platform.app.operator is not None:
         kinds.add(platform.app.operator.resource.kind)

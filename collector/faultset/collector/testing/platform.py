@@ -101,7 +101,7 @@ def _await_ready(platform: EpisodePlatform, timeout_s: float) -> None:
     platform.wait(is_available, timeout_s=timeout_s, what="every Deployment to become available")
 
 
-def _pod(platform: EpisodePlatform) -> str:
+def _get_pod(platform: EpisodePlatform) -> str:
     labels = {platform.app.label_key: platform.app.entry.service}
     pods = [pod for pod in platform.list("Pod", labels) if is_active(pod)]
     assert pods, f"no active pod carries the labels {labels}"
@@ -123,12 +123,14 @@ def _check_reading(platform: EpisodePlatform) -> None:
     platform.get("Deployment", name)["spec"].clear()
     assert platform.get("Deployment", name)["spec"], "get must return a copy"
     assert not platform.list("Deployment", {platform.app.label_key: _ABSENT}), "list must select by labels"
-    sentence = ""
+    message = ""
     try:
-        platform.wait(lambda: False, timeout_s=0.0, what="the moon")
+        platform.wait(lambda: False, timeout_s=0.0, what="an impossible event")
     except PlatformError as error:
-        sentence = str(error)
-    assert "the moon" in sentence, "wait must raise PlatformError after its timeout and say what it waited for"
+        message = str(error)
+    assert "an impossible event" in message, (
+        "wait must raise PlatformError after its timeout and say what it waited for"
+    )
 
 
 def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
@@ -164,7 +166,7 @@ def _check_delete(platform: EpisodePlatform, journal: Journal) -> None:
 
 
 def _check_exec(platform: EpisodePlatform, journal: Journal) -> None:
-    pod = _pod(platform)
+    pod = _get_pod(platform)
     try:
         output = platform.exec(pod, ["echo", "hello"], undo=["echo", "goodbye"])
     except NotSupported:
@@ -181,7 +183,7 @@ def _check_exec(platform: EpisodePlatform, journal: Journal) -> None:
 
 def _check_impair(platform: EpisodePlatform, journal: Journal) -> None:
     for impairment in (Loss(probability=0.1), Delay(latency_s=0.01), Partition()):
-        pod = _pod(platform)
+        pod = _get_pod(platform)
         try:
             platform.impair(pod, impairment)
         except PlatformError:
@@ -189,11 +191,11 @@ def _check_impair(platform: EpisodePlatform, journal: Journal) -> None:
             continue
         assert journal.open_undo_operations(), "impair must write its undo to the journal"
         _undo_twice(platform, journal)
-        assert platform.impaired_packets(_pod(platform)) == 0, "undo must end an impairment"
+        assert platform.impaired_packets(_get_pod(platform)) == 0, "undo must end an impairment"
 
 
 def _check_kill(platform: EpisodePlatform, journal: Journal, timeout_s: float) -> None:
-    pod = _pod(platform)
+    pod = _get_pod(platform)
     try:
         platform.kill(pod)
     except PlatformError:

@@ -6,16 +6,16 @@ For each endpoint, three tests compare the healthy reference with the time after
 - latency: a rank test, a p95 that grows by at least half and by 25 ms, and slower blocks (see below);
 - completed requests: less than 70 % of the schedule.
 
-Holm's method holds the family of all tests at 0.01. Neighbouring requests are slow together, so p-values are small even
-where nothing happened; the effect limits decide.
+Holm's method limits the family-wise error rate of all tests to 0.01. Neighbouring requests are slow together, so
+p-values are small even without a fault; therefore the limits of the effects decide.
 
 A shared host slows all requests for some seconds now and then. Therefore latencies are also compared by blocks of five
 seconds: in the median block after the onset, the upper quartile of latencies must be three times that of the slower
 healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
 
-Where the request rate changes, latencies are compared within strata of the load. Each request gets the load at its
-time, and quartiles of the healthy load make four strata. Healthy and suspect requests give each stratum the same
-weight. Suspect requests at a higher load than any healthy request are left out.
+Where the request rate changes, latencies are compared within strata of the load. The load is taken at the time of each
+request, and the quartiles of the healthy load bound four strata. Each stratum has the same weight among healthy as
+among suspect requests. Suspect requests at a higher load than any healthy request are left out.
 
 Latencies that had grown before the injection must grow twice as much after it.
 """
@@ -35,26 +35,26 @@ from faultset.core.times import SECOND_NS
 LOAD = "load"
 """Column with the load at the time of each request."""
 UNTIMED = "untimed"
-"""Column that is true for requests whose latency is not tested; without it, all latencies are."""
+"""Column that is true for requests whose latency is not tested; without it, all latencies are tested."""
 LATENCY_QUANTILE = 0.95
 LEVEL = 0.01
 LEAST_ERROR_EFFECT = 0.01
 LEAST_LATENCY_RATIO = 1.5
 LEAST_LATENCY_RISE_NS = 25e6
 LEAST_BLOCK_RATIO = 3.0
-"""How many times slower the median block after the onset must be than the upper quartile of healthy blocks."""
+"""Minimum ratio of the median block after the onset to the upper quartile of healthy blocks."""
 LEAST_COMPLETION = 0.7
 MOST_EARLIER_RISE_NS = 100e6
 """Largest rise of the p95 before the injection that leaves the episode valid."""
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
-"""Where the time before the injection is split to compare its end with its beginning."""
+"""Points, as shares of the time before the injection, at which its end is compared with its beginning."""
 MARGIN = 2.0
-"""How many times as much latencies must grow after the injection as before it."""
+"""Minimum ratio of the growth of latencies after the injection to that before it."""
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
 REFERENCE_SHARE = 0.9
 """Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
 LEAST_HEALTHY_SHARE = 0.5
-"""Least healthy time before an incident that is judged, in units of the planned one."""
+"""Minimum healthy time before an incident that is judged, as a share of the planned healthy time."""
 _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
@@ -143,11 +143,11 @@ class TimedRequests:
     Attributes
     ----------
     times_ns
-        When each was due.
+        Due time of each request.
     latencies_ns
-        How long each took.
+        Latency of each request.
     loads
-        Load at the time of each.
+        Load at the due time of each request.
     """
 
     times_ns: np.ndarray
@@ -156,7 +156,7 @@ class TimedRequests:
 
     @classmethod
     def select(cls, requests: pd.DataFrame, end_ns: int) -> TimedRequests:
-        """Return the requests with a latency; one that hangs counts with the time it has waited by `end_ns`."""
+        """Return the requests with a latency; for hanging requests, it is the waiting time until `end_ns`."""
         times = requests["scheduled"].astype("int64").to_numpy()
         latencies = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
         waited = (end_ns - times).astype("float64")
@@ -189,8 +189,8 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     Returns
     -------
     LatencyShift or None
-        The p-value is van Elteren's stratified rank test. None when too few requests have healthy ones at the same
-        load to be compared with.
+        The p-value is that of van Elteren's stratified rank test. None if too few suspect requests can be compared
+        with healthy ones at the same load.
     """
     if min(len(before), len(after)) < _LEAST:
         return None
@@ -262,7 +262,7 @@ def sli_tests(
         The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
         `load` holds the load at the time of each.
     least_rise_ns
-        Smallest growth of the p95 latency that clients feel.
+        Smallest growth of the p95 latency that clients notice.
     """
     scheduled = requests["scheduled"].astype("int64")
     healthy = requests[(scheduled >= windows.start_ns) & (scheduled < windows.reference_end_ns)]
@@ -272,14 +272,14 @@ def sli_tests(
         before, after = healthy[healthy["endpoint"] == endpoint], suspect[suspect["endpoint"] == endpoint]
         if len(after):
             tests += _endpoint_tests(endpoint, before, after, windows, least_rise_ns)
-    significant = _holm([test.p_value for test in tests])
+    significant = _apply_holm([test.p_value for test in tests])
     return [replace(test, fires=test.fires and holds) for test, holds in zip(tests, significant, strict=True)]
 
 
 def _endpoint_tests(
     endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
 ) -> Iterator[SliTest]:
-    """Yield the tests of one endpoint; they fire here by their effects alone."""
+    """Yield the tests of one endpoint; here, `fires` depends on effects alone."""
     yield _error_test(endpoint, _is_error(before, windows.reference_end_ns), _is_error(after, windows.end_ns))
     is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
     shift = is_timed and compare_latencies(
@@ -332,7 +332,7 @@ def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
     return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
 
 
-def _holm(p_values: list[float]) -> list[bool]:
+def _apply_holm(p_values: list[float]) -> list[bool]:
     order = np.argsort(p_values)
     reject = [False] * len(p_values)
     for step, index in enumerate(order):
@@ -384,17 +384,14 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Say which client requests moved too much before the injection for the episode to be valid.
+    """Describe client requests that moved before the injection and so make the episode void; empty if it is valid.
+
+    Latencies may move by at most 100 ms, other results not at all.
 
     Parameters
     ----------
     before
-        What `earlier_changes` returns.
-
-    Returns
-    -------
-    str
-        Empty where only latencies moved, by 100 ms at most.
+        Result of `earlier_changes`.
     """
     for test in before:
         if test.test != "latency" or test.rise_ns > MOST_EARLIER_RISE_NS:
@@ -403,12 +400,12 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
 
 
 def least_rise_ns(before: Sequence[SliTest]) -> float:
-    """Return how much the p95 latency must grow after the injection for clients to feel it.
+    """Return how much the p95 latency must grow after the injection for clients to notice.
 
     Parameters
     ----------
     before
-        What `earlier_changes` returns.
+        Result of `earlier_changes`.
 
     Examples
     --------
@@ -432,29 +429,31 @@ class ClientImpact(NamedTuple):
 
     @property
     def is_latency_alone(self) -> bool:
-        """Whether latencies are all that moved; a host that is short of CPU moves them too."""
+        """Whether only latencies moved; a host that is short of CPU has the same effect."""
         return self.is_manifest and all(test.test == "latency" for test in self.tests if test.fires)
 
 
 def client_impact(
     requests: pd.DataFrame, messages: pd.DataFrame | None, windows: ComparisonWindows, *, load_varies: bool = False
 ) -> ClientImpact:
-    """Test requests, and what `find_deliveries` returns, after the onset against the healthy reference.
+    """Test requests and messages of queues after the onset against the healthy reference.
 
     Parameters
     ----------
+    messages
+        Result of `find_deliveries`; None without a queue.
     load_varies
         Whether the request rate changes, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
-    awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
+    tested = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
     before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
     least = least_rise_ns(before)
-    seen = as_seen_at(awaited, windows.end_ns)
+    seen = as_seen_at(tested, windows.end_ns)
     tests = sli_tests(seen, windows, least_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(awaited, windows, least_rise_ns=least) if is_manifest else None
+    since_ns = first_manifest_ns(tested, windows, least_rise_ns=least) if is_manifest else None
     is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 

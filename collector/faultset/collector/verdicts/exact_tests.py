@@ -1,7 +1,7 @@
 """Tail probabilities of the verdict's tests.
 
-`scipy.stats` has the same functions, but its import takes longer than the verdict of an episode, and nothing else that
-collects needs its 110 MB.
+`scipy.stats` has the same functions, but its import takes longer than the verdict of an episode, and no other part of
+the collector needs its 110 MB.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def compute_binomial_interval(successes: int, trials: int) -> tuple[float, float
 
 
 def _find_share(successes: int, trials: int, probability: float) -> float:
-    """Return the share with which at most `successes` of the trials have the probability."""
+    """Return the success share at which at most `successes` in `trials` occur with a given probability."""
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:
-        # the more likely a success, the less likely at most so many
+        # the probability of at most `successes` falls as the share grows
         low, high = (middle, high) if compute_binomial_cdf(successes, trials, middle) > probability else (low, middle)
     return low
 

@@ -67,7 +67,7 @@ class PlannedRecording:
 
     @cached_property
     def pod_replacements(self) -> tuple[tuple[str, int], ...]:
-        """Services whose pods decoys replaced, and when."""
+        """Services whose pods decoys replaced, with the times."""
         rows = self.recording.truth.rows("decoys")
         return tuple(
             (str(row["parameters"]["replaces_pods_of"]), row["start"])
@@ -80,7 +80,7 @@ class PlannedRecording:
         return {service for service, at_ns in self.pod_replacements if windows.start_ns <= at_ns < windows.end_ns}
 
     def read_wide(self, windows: ComparisonWindows) -> pd.DataFrame:
-        """Return the metrics as a wide frame that, like that of an episode, uses no earlier samples."""
+        """Return the metrics of windows as a wide frame; as in an episode, it uses no earlier samples."""
         view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
         samples = view.table("metrics", *bounds)
         wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
@@ -218,7 +218,7 @@ def judge_incident(
     if incident.verdict != "unknown" or windows is None:
         return incident, []
     length_ns = windows.end_ns - windows.onset_ns
-    reason = _reason_not_applied(planned, incident, windows)
+    reason = _find_obstacle(planned, incident, windows)
     limit, rule = (None, reason) if reason else (calibration.limit(length_ns), calibration.describe_limit(length_ns))
     healthy = calibration.scores(length_ns)
     rows = []
@@ -247,7 +247,7 @@ def _find_windows(planned: PlannedRecording, incident: Incident) -> ComparisonWi
     return ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
 
 
-def _reason_not_applied(planned: PlannedRecording, incident: Incident, windows: ComparisonWindows) -> str:
+def _find_obstacle(planned: PlannedRecording, incident: Incident, windows: ComparisonWindows) -> str:
     """Return why the latent test does not apply to an incident; empty if it does."""
     truth = planned.recording.truth
     for other in truth.incidents:

@@ -2,9 +2,9 @@
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
-with gaps, such as the latency of a rarely called operation, does not. Readings of containers have irregular times, so
-single steps without one are no gap. 1 % of the windows without a fault exceed the
-threshold; it is stored with these windows.
+with gaps, such as the latency of a rarely called operation, does not. Metrics of containers are read at irregular
+times, so a single step without a value does not count as a gap. The threshold, which 1 % of the windows without a
+fault exceed, is stored with these windows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROLLOUT = "rollout"
 
 
 def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
-    """Return when (ns) harmless changes last replaced pods of services, which moves their telemetry."""
+    """Return when (ns) a harmless change last replaced the pods of each service, which moves its telemetry."""
     rows = evidence[evidence["check"] == ROLLOUT]
     times_ns = pd.to_datetime(rows["time"], utc=True).astype("int64")
     return {
@@ -78,12 +78,12 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
         median[present] = np.nanmedian(considered, axis=0)
         mad[present] = np.nanmedian(np.abs(considered - median[present]), axis=0)
         spread[present] = np.nanstd(considered, axis=0)
-    # readings of containers have irregular times, but do not depend on requests
+    # metrics of containers are read at irregular times, but independently of requests
     is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns], dtype=bool)
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
     z = np.abs(after - median) / scale
-    gone = np.isnan(after) & _is_steady(reference)
-    z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
+    has_vanished = np.isnan(after) & _is_steady(reference)
+    z = np.minimum(np.where(has_vanished, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
     lasting = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
     has_ended = is_read & ~_has_gap(reference, 2) & _has_gap(after, RUN)
     best = np.where(has_ended, CAP, np.where(present, lasting.max(axis=0), 0.0))
@@ -101,7 +101,7 @@ def _is_steady(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool_]:
-    """Return which columns have no value in so many steps in a row."""
+    """Return which columns have no value in `steps` consecutive steps."""
     missing = np.isnan(values)
     runs = [missing[i : len(missing) - steps + 1 + i] for i in range(steps)]
     return np.asarray(np.logical_and.reduce(runs).any(axis=0), dtype=np.bool_)
@@ -116,7 +116,7 @@ VERSION = 2
 QUANTILE = 0.99
 LEAST_WINDOWS = 300
 LEAST_FOR_QUANTILE = 99
-"""Smallest number of windows of which a new one exceeds the highest with a probability of at most 1 %."""
+"""Minimum number of windows at which a new window exceeds all of them with a probability of at most 1 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +185,9 @@ def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> flo
 def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score the services of all plain episodes at the onset that their plans drew.
 
-    Disturbed and sham episodes do not count, because their services move. Episodes in which the SLI test fired do not
-    count, because their host was too busy, and neither do services that got a new build. An episode in two datasets
-    counts once.
+    Disturbed and sham episodes do not count, because the telemetry of their services moves. Episodes in which the SLI
+    test fired do not count, because their host was too busy, and neither do services that got a new build. An episode
+    in two datasets counts once.
     """
     scored: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:

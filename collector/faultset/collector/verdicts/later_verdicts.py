@@ -1,4 +1,4 @@
-"""Judge episodes and incidents again by limits that were measured later."""
+"""Judge episodes and incidents again with limits that were measured later."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def judge_again(
     version: str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Write a version of a dataset in a new folder with verdicts for episodes and incidents without one, and open it.
+    """Write a copy of a dataset in which unknown verdicts are judged again, and open it.
 
     - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,

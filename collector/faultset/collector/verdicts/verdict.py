@@ -54,7 +54,7 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
         `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
         `untimed` (true: only whether a message is processed is tested, not how long it takes).
     """
-    expected = _expected_deliveries(spans)
+    expected = _list_expected_deliveries(spans)
     unprocessed = expected["end"].isna()
     healthy = expected["scheduled"] < healthy_until_ns
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
@@ -73,7 +73,7 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
     return rows[complete].sort_values("scheduled", ignore_index=True)
 
 
-def _expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
+def _list_expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
     """Return every message with each service that consumes its destination, and when that service processed it."""
     kind = spans["kind"].astype(str)
     published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
@@ -81,10 +81,10 @@ def _expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
         {
             "message": published["span_id"].astype(str).to_numpy(),
             "scheduled": published["time"].astype("int64").to_numpy(),
-            "destination": _destinations(published),
+            "destination": _list_destinations(published),
         }
     )
-    pairs = pd.DataFrame(list(_consumptions(consumed)), columns=["message", "service", "end", "failed"])
+    pairs = pd.DataFrame(list(_list_consumptions(consumed)), columns=["message", "service", "end", "failed"])
     pairs = pairs.sort_values(["failed", "end"]).drop_duplicates(["message", "service"])
     consumers = pairs.merge(messages, on="message")[["destination", "service"]].drop_duplicates()
     expected = messages.merge(consumers, on="destination").merge(pairs, on=["message", "service"], how="left")
@@ -92,11 +92,11 @@ def _expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
     return expected
 
 
-def _destinations(spans: pd.DataFrame) -> list[str]:
+def _list_destinations(spans: pd.DataFrame) -> list[str]:
     return [str(json.loads(text).get("messaging.destination.name", "")) for text in spans["attributes"]]
 
 
-def _consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, bool]]:
+def _list_consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, bool]]:
     """Yield (producer's span, consuming service, end, whether it failed) for every message of a consumer's span."""
     ends = spans["time"].astype("int64").to_numpy() + spans["duration_ns"].to_numpy(dtype="int64")
     rows = zip(spans["parent_span_id"], spans["attributes"], spans["service"], ends, spans["status"], strict=True)
@@ -108,7 +108,7 @@ def _consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, bool]]:
 
 
 def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached: Mapping[str, frozenset[str]]) -> str:
-    """Return why an episode's requests say nothing about its fault; empty when the episode is valid.
+    """Return why an episode's requests make it void; empty when it is valid.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Judgement:
     Attributes
     ----------
     verdict
-        manifest, latent or silent; unknown if clients felt nothing and the latent test is not calibrated. Episodes
+        manifest, latent or silent; unknown if clients noticed nothing and the latent test is not calibrated. Episodes
         without a fault should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
@@ -189,15 +189,15 @@ def judge_episode(
     limit
         Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
     rolled_out
-        When (ns) harmless changes last replaced pods of services. Telemetry of a target whose pods were replaced after
-        the onset is not judged.
+        When (ns) a harmless change last replaced the pods of each service. Telemetry of a target whose pods were
+        replaced after the onset is not judged.
     services_reached
         For each endpoint, the services that its requests can reach; missing endpoints may reach all.
     """
     start_ns, end_ns = view.window
     faulty = [planned.target for planned in plan.faults]
-    is_of_queue = pc.field("kind").cast(pa.string()).isin(["producer", "consumer"])
-    of_queues = view.table("spans", SPAN_COLUMNS).filter(is_of_queue).to_pandas()
+    has_message = pc.field("kind").cast(pa.string()).isin(["producer", "consumer"])
+    message_spans = view.table("spans", SPAN_COLUMNS).filter(has_message).to_pandas()
     windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=view.reference[1], onset_ns=onset_ns, end_ns=end_ns)
     added = Catalogue(MetricRole(**role) for role in view.context.metric_roles)
     is_replaced = any(rolled_out.get(target, 0) >= onset_ns for target in faulty)
@@ -205,7 +205,7 @@ def judge_episode(
         view.requests(),
         drop_added_metrics(view.wide(plan.step_s), added),
         windows,
-        messages=find_deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
+        messages=find_deliveries(message_spans, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=None if is_replaced else limit,
         missing_limit=_REPLACED if is_replaced else UNCALIBRATED,

@@ -79,7 +79,7 @@ def test_an_unknown_key_is_named_before_everything_else_that_is_wrong(right: str
         (
             ("services", "stock", "program"),
             ["faultset-store", "mongodb"],
-            "a mongodb listens on port 27017, but the spec says 8081",
+            "a mongodb must listen on port 27017, got 8081",
         ),
         (("name",), "Shop", "lower-case letters"),
         (("services", "web", "operations", "/product/{id}", "work_ms"), -1, "greater than or equal to 0"),

@@ -24,7 +24,7 @@ _RECOMMENDED = 5
 
 
 class ListProducts(Step):
-    """Return all products of a catalogue, and their number."""
+    """Return all products of a catalogue and their number."""
 
     keyword = "products"
     catalogue: Any
@@ -32,11 +32,11 @@ class ListProducts(Step):
     save_count: str
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of both values."""
+        """Return the names of the products and of their number."""
         return (self.save, self.save_count)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves products and number."""
+        """Return a function that saves the products and their number."""
         catalogue_of = getter(self.catalogue)
 
         def handle(request: RequestContext) -> None:

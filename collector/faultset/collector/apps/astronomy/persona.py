@@ -81,13 +81,13 @@ def _tracing(time_s: float, level: Level, service: str, source: str, text: str, 
 
 
 def _log4j(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return f"{_clock(time_s)} {_WORDS[level]} {source} - {text}{_suffix(ids)}"
+    return f"{_format_milliseconds(time_s)} {_WORDS[level]} {source} - {text}{_suffix(ids)}"
 
 
 def _python(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     span_ids = ids or {"trace_id": "0", "span_id": "0"}
     context = f"[trace_id={span_ids['trace_id']} span_id={span_ids['span_id']} resource.service.name={service}]"
-    return f"{_clock(time_s)} {_WORDS[level]} [main] [{source}] {context} - {text}"
+    return f"{_format_milliseconds(time_s)} {_WORDS[level]} [main] [{source}] {context} - {text}"
 
 
 def _dotnet(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
@@ -95,17 +95,18 @@ def _dotnet(time_s: float, level: Level, service: str, source: str, text: str, i
 
 
 def _ruby(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    word, moment = _WORDS[level], _fine(time_s)
+    word, moment = _WORDS[level], _format_microseconds(time_s)
     return f"{word[0]}, [{moment} #{os.getpid()}]  {word} -- : {text}{_suffix(ids)}"
 
 
 def _monolog(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return f"[{_fine(time_s)}+00:00] {service}.{_WORDS[level]}: {text}{_suffix(ids)}"
+    return f"[{_format_microseconds(time_s)}+00:00] {service}.{_WORDS[level]}: {text}{_suffix(ids)}"
 
 
 def _envoy(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
     word = {"WARN": "warning", "FATAL": "critical"}.get(_WORDS[level], _WORDS[level].lower())
-    return f"[{_clock(time_s).replace(',', '.')}][{os.getpid()}][{word}][{source}] {text}{_suffix(ids)}"
+    moment = _format_milliseconds(time_s).replace(",", ".")
+    return f"[{moment}][{os.getpid()}][{word}][{source}] {text}{_suffix(ids)}"
 
 
 def _text(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
@@ -117,11 +118,11 @@ def _suffix(ids: dict[str, str]) -> str:
     return "".join(f" {name}={value}" for name, value in ids.items())
 
 
-def _clock(time_s: float) -> str:
+def _format_milliseconds(time_s: float) -> str:
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(time_s))},{int(time_s * 1000) % 1000:03d}"
 
 
-def _fine(time_s: float) -> str:
+def _format_microseconds(time_s: float) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1_000_000) % 1_000_000:06d}"
 
 

@@ -1,4 +1,4 @@
-"""Advertisements by product, and currencies. The catalogue itself is a ConfigMap."""
+"""Advertised products and exchange rates. The catalogue of all products is a ConfigMap."""
 
 from __future__ import annotations
 

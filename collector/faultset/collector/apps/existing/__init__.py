@@ -1,4 +1,4 @@
-"""Applications that others deployed on a cluster: names and relations only."""
+"""Specs of applications that a cluster already runs: names and relations only."""
 
 from __future__ import annotations
 

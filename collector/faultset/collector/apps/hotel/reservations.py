@@ -61,10 +61,10 @@ class Availability(Step):
             first, last = str(first_of(request.values)), str(last_of(request.values))
             free: list[str] = []
             if keys:
-                capacity = await lookup.capacities(request, keys, (first, last))
+                capacity = await lookup.read_capacities(request, keys, (first, last))
                 days = nights(first, last)
                 rooms = {f"{key}_{night}_{after}": (key, night, after) for key in keys for night, after in days}
-                booked = await lookup.booked(request, rooms) if rooms else {}
+                booked = await lookup.count_bookings(request, rooms) if rooms else {}
                 count = int(count_of(request.values) or 1)
                 full = {rooms[name][0] for name, taken in booked.items() if taken + count > capacity[rooms[name][0]]}
                 free = [key for key in keys if key not in full]
@@ -81,11 +81,11 @@ class _Lookup:
         self._step, self._service, self._location = step, service, location
         self._cache, self._store = service.stores[step.cache], service.stores[step.store]
 
-    async def capacities(self, request: RequestContext, keys: list[str], stay: tuple[str, str]) -> dict[str, int]:
+    async def read_capacities(self, request: RequestContext, keys: list[str], stay: tuple[str, str]) -> dict[str, int]:
         """Return the number of rooms of each hotel."""
         step, spans = self._step, self._step.spans
         names = [f"{key}_cap" for key in keys]
-        cached = await self._cached(request, spans.capacity_cache, step.capacity_cache_error, names)
+        cached = await self._read_cache(request, spans.capacity_cache, step.capacity_cache_error, names)
         missing = [key for key, text in zip(keys, cached, strict=True) if text is None]
         capacity = {key: int(text) for key, text in zip(keys, cached, strict=True) if text is not None}
         if missing:
@@ -99,10 +99,10 @@ class _Lookup:
                 self._cache.set_later(f"{key}_cap", str(capacity[key]))
         return capacity
 
-    async def booked(self, request: RequestContext, rooms: dict[str, tuple[str, str, str]]) -> dict[str, int]:
+    async def count_bookings(self, request: RequestContext, rooms: dict[str, tuple[str, str, str]]) -> dict[str, int]:
         """Return the number of reserved rooms of each hotel and night."""
         step, names = self._step, list(rooms)
-        cached = await self._cached(request, step.spans.bookings_cache, step.bookings_cache_error, names)
+        cached = await self._read_cache(request, step.spans.bookings_cache, step.bookings_cache_error, names)
         counts: dict[str, int] = {}
         for name, text in zip(names, cached, strict=True):
             if text is not None:
@@ -119,7 +119,9 @@ class _Lookup:
             self._cache.set_later(name, str(counts[name]))
         return counts
 
-    async def _cached(self, request: RequestContext, span: str | None, text: str, keys: list[str]) -> list[str | None]:
+    async def _read_cache(
+        self, request: RequestContext, span: str | None, text: str, keys: list[str]
+    ) -> list[str | None]:
         try:
             with self._service.store_span(request, self._step.cache, span):
                 return await self._cache.get_many(keys)

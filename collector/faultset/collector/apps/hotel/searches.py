@@ -39,7 +39,7 @@ class Nearby(Step):
 
 
 class Criterion(FrozenModel):
-    """A criterion: the nearest to a point, or the largest or smallest value of a field."""
+    """A ranking: nearest to a point, or by the largest or smallest value of a field."""
 
     nearest_to: tuple[Any, Any] | None = None
     largest: str | None = None
@@ -47,9 +47,9 @@ class Criterion(FrozenModel):
 
 
 class PickBest(Step):
-    """Find the best documents of an index by the criterion `by`; warn if it is unknown.
+    """Find the documents of an index that rank first by the criterion `by`, at most `limit`.
 
-    Equally good documents are all chosen, up to `limit`.
+    An unknown criterion is logged as a warning and finds nothing.
     """
 
     keyword = "pick_best"

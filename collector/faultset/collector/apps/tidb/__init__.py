@@ -1,1 +1,1 @@
-"""A TiDB cluster: SQL front, placement driver and stores, created by an operator from a custom resource."""
+"""A TiDB cluster: SQL layer, placement driver and stores, created by an operator from a custom resource."""

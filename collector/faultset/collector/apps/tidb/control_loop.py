@@ -1,4 +1,4 @@
-"""The operator: a control loop that observes the TidbCluster and takes the next step towards it."""
+"""The operator: a control loop that observes the TidbCluster and reconciles its objects step by step."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
     reconciler = Reconciler(app, cluster_api(), telemetry=start.telemetry or "")
     loop = ControlLoop(reconciler, klog)
 
-    async def answer(request: HttpRequest) -> Response:
+    async def handle(request: HttpRequest) -> Response:
         answers = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
         answer = answers.get(request.path)
         return Response(200 if answer else 404, (answer() if answer else "404 page not found").encode())
 
-    server = HttpServer(answer)
+    server = HttpServer(handle)
     await server.listen(host, port)
     klog("I", "controller_manager.go:116", "Welcome to TiDB Operator.")
     while not stop.is_set():

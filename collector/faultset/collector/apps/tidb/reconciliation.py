@@ -128,8 +128,12 @@ class Reconciler:
             if status[name]["phase"] != "Normal":
                 behind.append(name)
         status["conditions"] = [
-            _condition("Ready", not behind, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(behind)}"),
-            _condition("Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")),
+            _build_condition(
+                "Ready", not behind, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(behind)}"
+            ),
+            _build_condition(
+                "Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")
+            ),
         ]
         if cluster.get("status") != status:
             self._write_status(cluster, status)
@@ -219,7 +223,7 @@ class Reconciler:
             raise SyncFailure(f"Failed{verb}{_format_name(name)}STS", name, message) from None
 
 
-def _condition(kind: str, holds: bool, reason: str, other: str, message: str, problem: str) -> Manifest:
+def _build_condition(kind: str, holds: bool, reason: str, other: str, message: str, problem: str) -> Manifest:
     condition = {"type": kind, "status": "True" if holds else "False", "reason": reason if holds else other}
     return {**condition, "message": message if holds else problem}
 

@@ -51,17 +51,17 @@ class TransactionalRows:
         """Return rows as last committed; raise RowError if one is locked since before `version`."""
         rows = await self._find(keys)
         for key, row in zip(keys, rows, strict=True):
-            lock = self._lock(row)
+            lock = self._get_lock(row)
             if lock and lock["start"] <= version:
                 raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
-        return [None if row is None else _visible(row) or None for row in rows]
+        return [None if row is None else _drop_lock(row) or None for row in rows]
 
     async def prewrite(self, changes: Mapping[str, Row], start: int) -> None:
         """Lock rows with new contents; raise RowError if one is locked or was written since `start`."""
-        async with self._latched(changes):
+        async with self._hold_latches(changes):
             rows_by_key = dict(zip(changes, await self._find(list(changes)), strict=True))
             for key, row in rows_by_key.items():
-                lock = self._lock(row)
+                lock = self._get_lock(row)
                 if lock and lock["start"] != start:
                     raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
                 if row is not None and row.get("commit", 0) > start:
@@ -75,7 +75,7 @@ class TransactionalRows:
 
     async def commit(self, keys: Sequence[str], start: int, commit: int) -> None:
         """Commit the new contents; raise RowError if a lock has expired without a commit."""
-        async with self._latched(keys):
+        async with self._hold_latches(keys):
             rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
             committed: dict[str, Row] = {}
             for key, row in rows_by_key.items():
@@ -89,15 +89,15 @@ class TransactionalRows:
 
     async def roll_back(self, keys: Sequence[str], start: int) -> None:
         """Release the locks of a transaction; rows without a lock stay unchanged."""
-        async with self._latched(keys):
+        async with self._hold_latches(keys):
             rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
-            owned = {
+            locked_rows = {
                 key: row for key, row in rows_by_key.items() if row and (row.get("lock") or {}).get("start") == start
             }
-            if owned:
-                await self._write({key: _visible(row) for key, row in owned.items()})
+            if locked_rows:
+                await self._write({key: _drop_lock(row) for key, row in locked_rows.items()})
 
-    def _lock(self, row: Row | None) -> dict[str, Any] | None:
+    def _get_lock(self, row: Row | None) -> dict[str, Any] | None:
         lock = (row or {}).get("lock")
         return lock if lock and self._clock() - physical_s(lock["start"]) <= LOCK_TTL_S else None
 
@@ -108,7 +108,7 @@ class TransactionalRows:
     async def _write(self, rows: Mapping[str, Row]) -> None:
         await self._store.insert(self._collection, {key: json.dumps(row) for key, row in rows.items()})
 
-    def _latched(self, keys: Iterable[str]) -> AsyncExitStack:
+    def _hold_latches(self, keys: Iterable[str]) -> AsyncExitStack:
         return _Latches([self._latches[key] for key in sorted(keys)])
 
 
@@ -129,5 +129,5 @@ class _Latches(AsyncExitStack):
         return self
 
 
-def _visible(row: Row) -> Row:
+def _drop_lock(row: Row) -> Row:
     return {key: value for key, value in row.items() if key != "lock"}

@@ -30,7 +30,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
     spec["replicas"] = component.get("replicas", spec["replicas"])
     # with any other strategy, the operator updates pods itself
     spec["updateStrategy"] = (
-        {"type": "OnDelete"} if _strategy(cluster, component) == "OnDelete" else {"type": "RollingUpdate"}
+        {"type": "OnDelete"} if _get_strategy(cluster, component) == "OnDelete" else {"type": "RollingUpdate"}
     )
     spec["template"]["metadata"]["annotations"] |= component.get("annotations") or {}
     for source, field in _POD_FIELDS.items():
@@ -57,7 +57,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
     return manifest
 
 
-def _strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str | None:
+def _get_strategy(cluster: Mapping[str, Any], component: Mapping[str, Any]) -> str | None:
     return component.get("statefulSetUpdateStrategy") or cluster["spec"].get("statefulSetUpdateStrategy")
 
 

@@ -20,7 +20,7 @@ from faultset.collector.spec.steps import CalledOperation
 
 _HEARTBEAT_TIMEOUT_S = 5.0
 
-_led: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
+_led_regions: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
 _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = WeakKeyDictionary()
 
 
@@ -34,7 +34,7 @@ class SendHeartbeat(Step):
     service: str
     operation: str
     peers: str
-    """Name and port of the service that gives each of the store's pods a name."""
+    """Name and port of the headless service, in which each pod of the store has a DNS name."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the operation of the placement driver."""
@@ -42,20 +42,20 @@ class SendHeartbeat(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that sends the heartbeat."""
-        led_regions = _led.setdefault(service.caller, set())
+        led_regions = _led_regions.setdefault(service.caller, set())
         address = f"{environment().pod}.{self.peers}"
 
         async def handle(request: RequestContext) -> None:
             reply = await service.caller.call(
                 self.service, self.operation, {"store": address}, Context(), timeout_s=_HEARTBEAT_TIMEOUT_S
             )
-            now = set(reply["regions"])
-            for region in sorted(now - led_regions):
+            reported_regions = set(reply["regions"])
+            for region in sorted(reported_regions - led_regions):
                 service.log.write("info", location, f"region is led by this store, region {region}")
-            for region in sorted(led_regions - now):
+            for region in sorted(led_regions - reported_regions):
                 service.log.write("info", location, f"region is led by another store, region {region}")
             led_regions.clear()
-            led_regions.update(now)
+            led_regions.update(reported_regions)
 
         return handle
 
@@ -76,7 +76,7 @@ class AccessRows(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the rows read."""
-        led_regions = _led.setdefault(service.caller, set())
+        led_regions = _led_regions.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
         rows = tables.setdefault(key, TransactionalRows(service.stores[self.store], self.collection))

@@ -33,7 +33,7 @@ _ATTEMPTS = 5
 
 
 class _Statement(Step):
-    """Base of all statements."""
+    """Base class of the statements; calls the placement driver and the stores."""
 
     placement: str = "pd"
     stores: str = "tikv"

@@ -141,7 +141,7 @@ class LoadPattern:
     Attributes
     ----------
     horizon_s
-        Length of the pattern in seconds, from the beginning of the load: of a day, of a ramp, or of the time within
+        Length of the pattern in seconds from the start of the load: of one day, of the ramp, or of the time within
         which the crowd arrives.
     rates
         For `replay`: pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair
@@ -261,17 +261,20 @@ def parse_pattern(text: str) -> LoadPattern:
             raise unknown_name(f"parameter of load {kind}", name, ranges)
         if name in parameters:
             raise UsageError(f"parameter {name} of load {kind} was given twice; give it once")
-        parameters[name] = _parse_number(f"parameter {name} of load {kind}", value if equals else "", ranges[name])
+        allowed = ranges[name]
+        subject, number = f"parameter {name} of load {kind}", value if equals else ""
+        parameters[name] = parse_number(subject, number, allowed.low, allowed.high)
     return LoadPattern(kind=kind, parameters=parameters)
 
 
-def _parse_number(subject: str, text: str, allowed: PatternParameter) -> float:
+def parse_number(subject: str, text: str, low: float, high: float) -> float:
+    """Return the number in a text; raise UsageError, which names the subject, if it is out of range."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not allowed.low <= number <= allowed.high:
-        raise UsageError(f"{subject} must be from {allowed.low:g} to {allowed.high:g}, but is {text or 'nothing'}")
+    if not low <= number <= high:
+        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
     return number
 
 
@@ -340,7 +343,7 @@ def _yield_ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[floa
 
 def _yield_replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     times, rates = (np.array(column) for column in zip(*pattern.rates, strict=True))
-    # with the integral of the rate, a step gets the mean of all entries that it covers
+    # the integral of the rate gives each step the mean of all entries that it covers
     sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
     for step in count():
         begin, end = step * STEP_S, (step + 1) * STEP_S

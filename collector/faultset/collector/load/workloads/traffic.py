@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from faultset.collector.load.driver import LoadDriver, RequestResult
 from faultset.collector.load.schedule import ScheduledRequest
-from faultset.collector.load.workloads.patterns import LoadPattern
+from faultset.collector.load.workloads.patterns import LoadPattern, parse_number
 from faultset.core.errors import UsageError
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 
@@ -63,22 +62,12 @@ def parse_regions(text: str) -> tuple[Region, ...]:
         regions.append(
             Region(
                 name=name,
-                share=_parse_number(f"the share of region {name}", share, 1e-6, 1e6),
-                round_trip_s=_parse_number(f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, max_ms)
+                share=parse_number(f"the share of region {name}", share, 1e-6, 1e6),
+                round_trip_s=parse_number(f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, max_ms)
                 / 1000,
             )
         )
     return tuple(regions)
-
-
-def _parse_number(subject: str, text: str, low: float, high: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not low <= number <= high:
-        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
-    return number
 
 
 class RegionalDriver:

@@ -10,7 +10,7 @@ import random
 import time
 from typing import Any
 
-from faultset.collector.runtime.background.work import Started, compile_round
+from faultset.collector.runtime.background.work import WorkSpan, compile_round
 from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.stores.driver import BrokerMessage, StoreError
 from faultset.collector.spec.features.behaviour import Consumer
@@ -32,9 +32,9 @@ class MessageConsumer:
     name
         Name of the consumer in the spec.
     member
-        Unique name of the member: that of the pod.
+        Unique name of the member, which is the pod's name.
     group
-        Default name of the group, for a consumer whose spec names none.
+        Name of the group if the consumer's spec names none.
     rebalances
         How many times per minute it leaves the group and joins again.
     """
@@ -127,14 +127,14 @@ class MessageConsumer:
             await self._wait_for_removal(message)
             return
         start = time.perf_counter()
-        done = await self._run_round(values, self._span(message))
+        is_processed = await self._run_round(values, self._start_span(message))
         self._duration.observe(time.perf_counter() - start)
         self._consumed.inc()
-        if done or self._consumer.on_failure == "skip":
+        if is_processed or self._consumer.on_failure == "skip":
             await self._broker.acknowledge(self._consumer.topic, self._group, [message.identity])
 
     async def _wait_for_removal(self, message: BrokerMessage) -> None:
-        """Wait until a message that cannot be parsed is removed; as messages keep their order, the others wait too."""
+        """Wait until a message that cannot be parsed is removed; later messages wait too, because order matters."""
         topic = self._consumer.topic
         while await self._broker.has(topic, message.identity):
             text = f"message {message.identity} of {topic} cannot be parsed: its body is not JSON"
@@ -143,7 +143,7 @@ class MessageConsumer:
             await asyncio.sleep(_PAUSE_S)
         await self._broker.acknowledge(topic, self._group, [message.identity])
 
-    def _span(self, message: BrokerMessage) -> Started | None:
+    def _start_span(self, message: BrokerMessage) -> WorkSpan | None:
         consumer = self._consumer
         if consumer.span is None:
             return None

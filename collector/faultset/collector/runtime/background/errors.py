@@ -1,4 +1,4 @@
-"""Errors that a healthy service makes now and then."""
+"""Errors that occur now and then in a healthy service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REPORTED_SHARE = 0.4
 
 
 class BackgroundErrorEmitter:
-    """The errors of one process.
+    """Produces the background errors of one process.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class BackgroundErrorEmitter:
             await asyncio.sleep(self._delay_s * random.random())
 
     def is_healthy(self) -> bool:
-        """Return the response to the next health probe."""
+        """Draw whether the next health probe succeeds."""
         return random.random() >= self._rates.unhealthy_answers
 
     async def _upload(self) -> None:

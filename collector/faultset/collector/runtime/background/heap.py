@@ -1,4 +1,4 @@
-"""The simulated heap of a service: memory that it allocates, and metrics named as its language does."""
+"""The simulated heap of a service: allocated memory, and metrics with the names of its language's runtime."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Heap:
         self._due_bytes += int(self._use.request_kib * 1024)
         while self._due_bytes >= _CHUNK:
             self._due_bytes -= _CHUNK
-            self._garbage.append(_chunk())
+            self._garbage.append(_build_chunk())
         if _CHUNK * len(self._garbage) >= self._use.garbage_mib * 2**20:
             self._collect()
 
     def _grow_to(self, share: float) -> None:
         while _CHUNK * (len(self._live) + 1) <= share * self._use.live_mib * 2**20:
-            self._live.append(_chunk())
+            self._live.append(_build_chunk())
 
     def _collect(self) -> None:
         begin = time.perf_counter()
@@ -86,7 +86,7 @@ class Heap:
             GCCollector(registry=registry)
 
 
-def _chunk() -> bytes:
+def _build_chunk() -> bytes:
     """Return a chunk with all pages written, so that it occupies physical memory."""
     return _PAGE * (_CHUNK // len(_PAGE))
 

@@ -20,10 +20,10 @@ from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.runtime.tracing import NO_PARENT, build_trace_context, fail, format_ids
 from faultset.collector.spec.features.behaviour import BackgroundWork, Task
 
-Started = tuple[Span, Context]
+WorkSpan = tuple[Span, Context]
 """A span, and the context for its children."""
 
-Round = Callable[[dict[str, Any], Started | None], Awaitable[bool]]
+Round = Callable[[dict[str, Any], WorkSpan | None], Awaitable[bool]]
 """Function that runs one round with values and a span, ends the span, and returns whether the steps succeeded."""
 
 
@@ -51,8 +51,8 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
             return str(error) or type(error).__name__
         return None
 
-    async def run(values: dict[str, Any], started: Started | None) -> bool:
-        span, context = started or (None, Context())
+    async def run(values: dict[str, Any], work_span: WorkSpan | None) -> bool:
+        span, context = work_span or (None, Context())
         if work.log:
             service.log.trace(location, work.log if span is None else f"{work.log} {format_ids(span)}")
         try:
@@ -77,10 +77,10 @@ async def run_task(name: str, task: Task, service: ServiceContext) -> None:
     while True:
         due_s = max(due_s + task.every_s, loop.time())
         await asyncio.sleep(due_s - loop.time())
-        await run_round({}, _span(task, service))
+        await run_round({}, _start_span(task, service))
 
 
-def _span(task: Task, service: ServiceContext) -> Started | None:
+def _start_span(task: Task, service: ServiceContext) -> WorkSpan | None:
     if task.span is None:
         return None
     span = service.tracing.internal(task.span, NO_PARENT)

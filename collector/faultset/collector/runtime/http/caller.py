@@ -54,22 +54,22 @@ class Breaker:
     ):
         self.state: State = "closed"
         self._settings, self._changed, self._clock = settings, changed, clock
-        self._failures = self._successes = self._under_way = 0
+        self._failures = self._successes = self._active_calls = 0
         self._opened_s = 0.0
 
     def admits(self) -> bool:
         """Return whether a call may begin; `record_end` must be called after each call."""
         if self.state == "open" and self._clock() - self._opened_s >= self._settings.open_s:
-            self._successes = self._under_way = 0
+            self._successes = self._active_calls = 0
             self._become("half-open")
-        if self.state == "open" or (self.state == "half-open" and self._under_way >= self._settings.trials):
+        if self.state == "open" or (self.state == "half-open" and self._active_calls >= self._settings.trials):
             return False
-        self._under_way += 1
+        self._active_calls += 1
         return True
 
     def record_end(self, code: Code) -> None:
         """Count the end of a call; cancelled calls do not count."""
-        self._under_way = max(0, self._under_way - 1)
+        self._active_calls = max(0, self._active_calls - 1)
         if self.state == "open" or code == Code.CANCELED:
             return  # the call began before the breaker opened, or was cancelled
         if code in FAILURES:
@@ -239,7 +239,7 @@ _HASTY_S = (0.0005, 0.003)
 
 @dataclass(frozen=True, kw_only=True)
 class ClientContext:
-    """State that clients of services and stores share with their process.
+    """State of a process that its clients of services and stores share.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class ClientContext:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSettings:
-    """How a service calls others.
+    """Settings of the calls of a service.
 
     Attributes
     ----------
@@ -390,7 +390,7 @@ class Caller:
             self._note_failure(client_span, str(error))
             raise
         except asyncio.CancelledError:
-            # the operation may have noticed their common deadline first
+            # the operation may have reached their common deadline first
             is_late = deadline is not None and now() >= deadline
             code = Code.DEADLINE_EXCEEDED if is_late else Code.CANCELED
             self._note_failure(client_span, self._texts.deadline_passed() if is_late else self._texts.call_given_up())
@@ -440,7 +440,7 @@ class Caller:
             raise RpcError(Code.DEADLINE_EXCEEDED, text) from None
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        host, port = self._address(service)
+        host, port = self._locate(service)
         sent = json.dumps(body).encode()
         header_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = (
@@ -450,18 +450,18 @@ class Caller:
         try:
             status, answer = await self._client.request(host, port, head.encode(), sent)
         except DialError as error:
-            raise self._unreachable(service, error.error) from None
+            raise self._create_dial_error(service, error.error) from None
         except BrokenError:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
         return status, answer
 
-    def _address(self, service: str) -> tuple[str, int]:
+    def _locate(self, service: str) -> tuple[str, int]:
         """Return the host and port of a service or of `HOST:PORT`."""
         host, colon, port = service.partition(":")
         return (host, int(port)) if colon else (service, self._ports[service])
 
-    def _unreachable(self, service: str, error: OSError) -> RpcError:
-        host, port = self._address(service)
+    def _create_dial_error(self, service: str, error: OSError) -> RpcError:
+        host, port = self._locate(service)
         address = f"{self.names.last.get(host, host)}:{port}"
         if isinstance(error, UnknownHostError):
             # the configured name, because resolving it has changed its case

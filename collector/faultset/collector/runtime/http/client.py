@@ -200,20 +200,20 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._dial_timeout_s):
                 address = await self._names.address(host)
-                end = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
                 try:
-                    end.setblocking(False)
+                    stream.setblocking(False)
                     if self._local:
-                        end.bind((self._local, 0))
-                    await self._loop.sock_connect(end, (address, port))
+                        stream.bind((self._local, 0))
+                    await self._loop.sock_connect(stream, (address, port))
                     _, connection = await self._loop.create_connection(
                         lambda: _Connection(self._loop, generation),
-                        sock=end,
+                        sock=stream,
                         ssl=self._encrypted or None,
                         server_hostname=host if self._encrypted else None,
                     )
                 except BaseException:
-                    end.close()
+                    stream.close()
                     raise
         except OSError as error:  # includes TimeoutError
             raise DialError(error) from None

@@ -48,7 +48,7 @@ class HttpRequest:
     @property
     def path(self) -> str:
         """The decoded path."""
-        return _path(self.target.partition("?")[0])
+        return _decode_path(self.target.partition("?")[0])
 
     @property
     def query(self) -> dict[str, str]:
@@ -107,9 +107,9 @@ class HttpServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.finish()
-        under_way = [connection.task for connection in self.connections if connection.task is not None]
-        if under_way:
-            await asyncio.wait(under_way, timeout=drain_s)
+        tasks = [connection.task for connection in self.connections if connection.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=drain_s)
         for connection in tuple(self.connections):
             connection.abort()
         await asyncio.sleep(0)
@@ -135,9 +135,8 @@ class _Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._server.connections.add(self)
-        end = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -211,9 +210,10 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         keep = request.keep_alive and not self._finishing
-        head = _head(response.status, response.content_type, keep)
+        head = _build_head(response.status, response.content_type, keep)
         body = b"" if request.method == "HEAD" else response.body
-        self._transport.write(b"%s%d\r\nDate: %s\r\n\r\n%s" % (head, len(response.body), _date(), body))
+        date = _format_date(int(time.time()))
+        self._transport.write(b"%s%d\r\nDate: %s\r\n\r\n%s" % (head, len(response.body), date, body))
         if not keep:
             self._transport.close()
         elif self._waiting:
@@ -225,7 +225,7 @@ class _Connection(asyncio.Protocol):
     def _refuse(self, status: int) -> None:
         if self.task is None:
             text = HTTPStatus(status).phrase.encode()
-            head = _head(status, "text/plain; charset=utf-8", False)
+            head = _build_head(status, "text/plain; charset=utf-8", False)
             self._transport.write(b"%s%d\r\n\r\n%s" % (head, len(text), text))
         self._transport.close()
 
@@ -245,7 +245,7 @@ class _TooLargeError(Exception):
 
 
 @functools.lru_cache(maxsize=64)
-def _head(status: int, content_type: str, keep: bool) -> bytes:
+def _build_head(status: int, content_type: str, keep: bool) -> bytes:
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -255,14 +255,10 @@ def _head(status: int, content_type: str, keep: bool) -> bytes:
 
 
 @functools.lru_cache(maxsize=1024)
-def _path(raw: str) -> str:
+def _decode_path(raw: str) -> str:
     return unquote(raw)
 
 
-def _date() -> bytes:
-    return _date_of(int(time.time()))
-
-
 @functools.lru_cache(maxsize=2)
-def _date_of(second: int) -> bytes:
+def _format_date(second: int) -> bytes:
     return formatdate(second, usegmt=True).encode()

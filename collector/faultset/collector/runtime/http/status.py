@@ -192,7 +192,7 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStyle:
-    """Which attributes and status spans have; personas may choose another style.
+    """Attributes and status of spans; personas may choose another style.
 
     Attributes
     ----------

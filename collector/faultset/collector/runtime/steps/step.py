@@ -34,7 +34,7 @@ class Step(StepModel):
         service
             State that the steps of the service share.
         location
-            Location in the modelled source code that log lines of the operation name.
+            Location in the modelled source code, shown in log lines of the operation.
         """
         raise NotImplementedError(f"step {self.keyword} does not implement compile")
 

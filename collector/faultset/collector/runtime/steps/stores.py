@@ -123,10 +123,10 @@ class CachedDocuments(Step):
 
         async def handle(request: RequestContext) -> None:
             keys = [str(key) for key in keys_of(request.values) or ()]
-            texts = dict(zip(keys, await reader.cached(request, keys), strict=True)) if keys else {}
-            missed = [key for key, text in texts.items() if text is None]
-            if missed:
-                await reader.fill(request, texts, missed)
+            texts = dict(zip(keys, await reader.read_cache(request, keys), strict=True)) if keys else {}
+            missing = [key for key, text in texts.items() if text is None]
+            if missing:
+                await reader.fill(request, texts, missing)
             request.values[self.save] = [json.loads(text) for key in keys if (text := texts[key])]
 
         return handle
@@ -139,7 +139,7 @@ class _Reader:
         self._step, self._service, self._location = step, service, location
         self._cache, self._store = service.stores[step.cache], service.stores[step.store]
 
-    async def cached(self, request: RequestContext, keys: list[str]) -> list[str | None]:
+    async def read_cache(self, request: RequestContext, keys: list[str]) -> list[str | None]:
         step = self._step
         try:
             with self._service.store_span(request, step.cache, step.cache_span):
@@ -149,15 +149,15 @@ class _Reader:
             self._report(step.cache_error.format(keys=listed, error=error), step.on_cache_error)
             return [None] * len(keys)
 
-    async def fill(self, request: RequestContext, documents: dict[str, str | None], missed: list[str]) -> None:
+    async def fill(self, request: RequestContext, documents: dict[str, str | None], missing: list[str]) -> None:
         """Read missing documents from the store and cache them."""
         if self._step.misses == "together":
-            texts = dict(zip(missed, await self._stored(request, missed), strict=True))
+            texts = dict(zip(missing, await self._read_store(request, missing), strict=True))
             new = {key: text for key, text in texts.items() if text is not None}
         else:
             new = {}
-            for key in missed:
-                (text,) = await self._stored(request, [key])
+            for key in missing:
+                (text,) = await self._read_store(request, [key])
                 new[key] = text or ""
                 if self._step.fill_span is None:
                     self._cache.set_later(key, new[key])
@@ -172,7 +172,7 @@ class _Reader:
             ):
                 await self._cache.set_many(new)
 
-    async def _stored(self, request: RequestContext, keys: list[str]) -> list[str | None]:
+    async def _read_store(self, request: RequestContext, keys: list[str]) -> list[str | None]:
         step = self._step
         try:
             with self._service.store_span(request, step.store, step.store_span):

@@ -416,7 +416,7 @@ class StoreAdministrator(ABC):
 
     @abstractmethod
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Return what the store currently allows and refuses.
+        """Report operations that the store refuses, its limits, and unreadable messages.
 
         `write_refused` and `consume_refused` are the reasons, or empty if nothing is refused. `file_limit` is the limit
         of the server's files in bytes, or None. `file_write` is the result of the last write to a file, if the server

@@ -100,12 +100,12 @@ class RedisAdministrator(StoreAdministrator):
             if action == "create-account" and exists:
                 return
             self.require_account(action, exists)
-            command = self._command(action)
+            command = self._build_command(action)
             client.execute_command(*command)
             if command[0] == "ACL":
                 client.execute_command("ACL", "SAVE")
 
-    def _command(self, action: AdminAction) -> tuple[str, ...]:
+    def _build_command(self, action: AdminAction) -> tuple[str, ...]:
         account, password = self.access.account, digest(self.access.credentials.application)
         match action:
             case "grant-rights":
@@ -184,7 +184,7 @@ class RedisAdministrator(StoreAdministrator):
     def remove_unreadable(self, stream: str) -> None:
         """Delete the unreadable messages of a stream."""
         with self.as_administrator("remove-unreadable") as client:
-            if identities := _unreadable_messages(client, stream):
+            if identities := _list_unreadable_messages(client, stream):
                 client.xdel(stream, *identities)
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
@@ -193,13 +193,13 @@ class RedisAdministrator(StoreAdministrator):
         consume = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _NOTHING, ">")
         with self.as_application("state") as application, self.as_administrator("state") as administrator:
             state: dict[str, Any] = {
-                "write_refused": _refusal(application, "DEL", _NOTHING),
-                "consume_refused": _refusal(application, *consume),
+                "write_refused": _find_refusal(application, "DEL", _NOTHING),
+                "consume_refused": _find_refusal(application, *consume),
                 "file_limit": None if limit == hard else limit,
                 "file_write": administrator.info("persistence").get("aof_last_write_status", "ok"),
             }
             if stream is not None:
-                state["unreadable"] = len(_unreadable_messages(administrator, stream))
+                state["unreadable"] = len(_list_unreadable_messages(administrator, stream))
         return state
 
 
@@ -208,7 +208,7 @@ def digest(password: str) -> str:
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
-def _refusal(client: redis.Redis, *command: str) -> str:
+def _find_refusal(client: redis.Redis, *command: str) -> str:
     """Return why a command is refused; empty if it is allowed."""
     try:
         client.execute_command(*command)
@@ -217,7 +217,7 @@ def _refusal(client: redis.Redis, *command: str) -> str:
     return ""
 
 
-def _unreadable_messages(client: redis.Redis, stream: str) -> list[str]:
+def _list_unreadable_messages(client: redis.Redis, stream: str) -> list[str]:
     entries: Any = client.xrange(stream) or []
     return [identity for identity, fields in entries if fields and not is_readable(fields.get("body", "{}"))]
 

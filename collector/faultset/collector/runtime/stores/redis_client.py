@@ -120,7 +120,7 @@ class RedisClient(StoreClient[_Link]):
         await self.run("HSET", self._key(collection), *words)
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Append documents to those of their keys."""
+        """Append each document to the list of its key."""
         await self.run_all([("RPUSH", self._key(collection, key), document) for key, document in documents])
 
     async def find(self, collection: str, key: str) -> str | None:

@@ -142,7 +142,7 @@ class RedisDriver(StoreDriver):
         return (*_RIGHTS, *self.extra_rights)
 
 
-def _cache(maxmemory: str, policy: str = "noeviction") -> MappingProxyType[str, str]:
+def _build_cache_options(maxmemory: str, policy: str = "noeviction") -> MappingProxyType[str, str]:
     return MappingProxyType({"appendonly": "no", "maxmemory": maxmemory, "maxmemory-policy": policy})
 
 
@@ -168,7 +168,7 @@ REDIS_DRIVERS = (
         port=11211,
         keeps_data=False,
         timeout_s=2.0,
-        options=_cache("128mb", "allkeys-lru"),
+        options=_build_cache_options("128mb", "allkeys-lru"),
         texts=ClientTexts(
             refused_login="memcache: authentication failed",
             refused_command="memcache: unexpected response to {command}",
@@ -181,7 +181,7 @@ REDIS_DRIVERS = (
         port=6379,
         keeps_data=False,
         timeout_s=10.0,
-        options=_cache("128mb"),
+        options=_build_cache_options("128mb"),
         texts=ClientTexts(
             refused_login="WRONGPASS invalid username-password pair or user is disabled.",
             refused_command="NOPERM {reply}",
@@ -195,7 +195,7 @@ REDIS_DRIVERS = (
         keeps_data=False,
         carries_messages=True,
         timeout_s=10.0,
-        options=_cache("256mb"),
+        options=_build_cache_options("256mb"),
         extra_rights=("+xreadgroup",),
         texts=ClientTexts(
             refused_login="kafka server: SASL Authentication failed",
@@ -221,7 +221,7 @@ REDIS_DRIVERS = (
         port=6379,
         keeps_data=False,
         timeout_s=5.0,
-        options=_cache("64mb"),
+        options=_build_cache_options("64mb"),
         texts=ClientTexts(
             refused_login="WRONGPASS invalid username-password pair or user is disabled.",
             refused_command="NOPERM {reply}",

@@ -30,7 +30,7 @@ def admin_command(driver: str, verb: str, *options: str, port: int, password: bo
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by the server, or run a command; return the exit code."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _build_parser().parse_args(argv)
         match arguments.role:
             case "versions":
                 print(json.dumps(read_original_versions(arguments.drivers)))
@@ -78,7 +78,7 @@ def _administer(arguments: argparse.Namespace) -> None:
             administrator.perform(action)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="faultset-store", description="Run a store of an application.")
     roles = parser.add_subparsers(dest="role", required=True)
     for name, driver in STORE_DRIVERS.items():
@@ -146,7 +146,7 @@ def store_address() -> str:
     Raises
     ------
     PlatformError
-        The address is missing, invalid or too public.
+        The address is missing or invalid, or other machines could reach it outside a cluster.
     """
     text = os.environ.get("POD_IP", "")
     try:

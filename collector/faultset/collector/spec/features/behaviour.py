@@ -18,7 +18,7 @@ class BackgroundWork(FrozenModel):
     log
         Text of the log line of each run; none by default.
     location
-        Source location of the original program that log lines name.
+        Source location in the original program, shown in log lines.
     span
         Name of the span of each run; none by default.
     work_ms

@@ -87,7 +87,7 @@ def container_problems(app: AppSpec, container: ContainerFields, parent_path: Fi
 
 
 def list_variables(app: AppSpec, container: ContainerFields) -> tuple[str, ...]:
-    """Return the names of a container's variables, without those that every container has."""
+    """Return the names of a container's variables, except RESERVED_VARIABLES."""
     objects = list_configuration_objects(app)
     grouped = (
         f"{group.prefix}{key}"

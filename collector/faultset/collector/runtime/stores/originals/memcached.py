@@ -75,8 +75,6 @@ class _UnexpectedLineError(Exception):
 
 
 class _Connection:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._reader, self._writer = reader, writer
         self.born = time.monotonic()

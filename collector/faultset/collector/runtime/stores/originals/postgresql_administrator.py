@@ -52,8 +52,8 @@ class PostgresAdministrator(StoreAdministrator):
         async def run(connection: asyncpg.Connection) -> None:
             exists = bool(await connection.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", account))
             self.require_account(action, exists)
-            statements = self._statements(action, exists)
-            if action == "empty-store" and (tables := await _tables(connection)):
+            statements = self._build_statements(action, exists)
+            if action == "empty-store" and (tables := await _list_tables(connection)):
                 statements = [f"TRUNCATE {', '.join(map(quote_name, tables))}"]
             async with connection.transaction():
                 for statement in statements:
@@ -61,12 +61,12 @@ class PostgresAdministrator(StoreAdministrator):
 
         self._as_administrator(run, purpose=action)
 
-    def _statements(self, action: AdminAction, exists: bool) -> list[str]:
+    def _build_statements(self, action: AdminAction, exists: bool) -> list[str]:
         account, password = self.access.account, self.access.credentials.application
         role = quote_name(account)
         match action:
             case "grant-rights":
-                return _grants(account)
+                return _build_grants(account)
             case "revoke-rights":
                 return [
                     f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}",
@@ -79,18 +79,18 @@ class PostgresAdministrator(StoreAdministrator):
                     f"REVOKE CREATE ON SCHEMA public FROM {role}",
                 ]
             case "create-account":
-                return [] if exists else [_create_role(account, password), *_grants(account)]
+                return [] if exists else [_create_role(account, password), *_build_grants(account)]
             case "remove-account":
                 return exists * [
-                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {_literal(account)}",
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {_quote_text(account)}",
                     f"REASSIGN OWNED BY {role} TO {quote_name(ADMINISTRATOR)}",
                     f"DROP OWNED BY {role}",
                     f"DROP ROLE {role}",
                 ]
             case "set-password":
-                return [f"ALTER ROLE {role} PASSWORD {_literal(password)}"]
+                return [f"ALTER ROLE {role} PASSWORD {_quote_text(password)}"]
             case "require-password":
-                return [f"ALTER ROLE {role} PASSWORD {_literal(secrets.token_hex())}"]
+                return [f"ALTER ROLE {role} PASSWORD {_quote_text(secrets.token_hex())}"]
             case "empty-store":
                 return []
             case "revoke-consuming":
@@ -100,7 +100,7 @@ class PostgresAdministrator(StoreAdministrator):
         """Repeatedly lock all tables of the application against reading and writing."""
 
         async def hold(connection: asyncpg.Connection) -> None:
-            tables = ", ".join(quote_name(name) for name in await _tables(connection))
+            tables = ", ".join(quote_name(name) for name in await _list_tables(connection))
             async with connection.transaction():
                 if tables:
                     await connection.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
@@ -128,41 +128,41 @@ class PostgresAdministrator(StoreAdministrator):
         """
 
         async def fill(connection: asyncpg.Connection) -> int:
-            tables = await _tables(connection)
+            tables = await _list_tables(connection)
             if not tables:
                 raise PlatformError(
                     "the application has no table whose file could be limited; try again after it has stored data"
                 )
-            largest = max([LOG_SEGMENT_BYTES, *[await _size(connection, table) for table in tables]])
+            largest = max([LOG_SEGMENT_BYTES, *[await _get_size(connection, table) for table in tables]])
             for table in tables:
-                pages = (largest - await _size(connection, table)) // _PAGE_BYTES + 1
+                pages = (largest - await _get_size(connection, table)) // _PAGE_BYTES + 1
                 filling = connection.transaction()
                 await filling.start()
                 await connection.execute(_FILL.format(table=quote_name(table), rows=4 * pages))
                 await filling.rollback()
-            return max([await _size(connection, table) for table in tables])
+            return max([await _get_size(connection, table) for table in tables])
 
         limit = self._as_administrator(fill, purpose="limit-files") + leave
-        for pid in self._processes():
+        for pid in self._list_processes():
             limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
         """Restore the limit that the server started with, and vacuum the space of the rows that filled the pages."""
-        for pid in self._processes():
+        for pid in self._list_processes():
             limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
         async def collect(connection: asyncpg.Connection) -> None:
-            for table in await _tables(connection):
+            for table in await _list_tables(connection):
                 await connection.execute(f"VACUUM {quote_name(table)}")
 
         self._as_administrator(collect, purpose="free-files")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Report what the server refuses, by trying statements that change nothing as the application."""
+        """Report what the server refuses to the application, by trying statements that change nothing."""
         import asyncpg
 
         async def write(connection: asyncpg.Connection) -> str:
-            tables = await _tables(connection)
+            tables = await _list_tables(connection)
             try:
                 for table in tables:
                     await connection.execute(f"DELETE FROM {quote_name(table)} WHERE false")
@@ -173,14 +173,14 @@ class PostgresAdministrator(StoreAdministrator):
 
         access = self.access
         refusal = self._as_account(access.account, access.credentials.application, write, purpose="state")
-        limit, hard = file_size_limits(self._processes()[0])
+        limit, hard = file_size_limits(self._list_processes()[0])
         return {
             "write_refused": refusal,
             "consume_refused": "",
             "file_limit": None if limit == hard else int(limit),
         }
 
-    def _processes(self) -> list[int]:
+    def _list_processes(self) -> list[int]:
         """Return the processes of the server; the first one is the parent of the others."""
 
         async def read(connection: asyncpg.Connection) -> str:
@@ -241,15 +241,15 @@ def initial_statements(account: str, credentials: Credentials) -> list[tuple[str
     create = [f"CREATE DATABASE {DATABASE}", f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC"]
     return [
         ("postgres", [_create_role(account, credentials.application), *create]),
-        (DATABASE, ["REVOKE ALL ON SCHEMA public FROM PUBLIC", *_grants(account)]),
+        (DATABASE, ["REVOKE ALL ON SCHEMA public FROM PUBLIC", *_build_grants(account)]),
     ]
 
 
 def _create_role(account: str, password: str) -> str:
-    return f"CREATE ROLE {quote_name(account)} LOGIN PASSWORD {_literal(password)}"
+    return f"CREATE ROLE {quote_name(account)} LOGIN PASSWORD {_quote_text(password)}"
 
 
-def _grants(account: str) -> list[str]:
+def _build_grants(account: str) -> list[str]:
     role = quote_name(account)
     return [
         f"GRANT CONNECT ON DATABASE {DATABASE} TO {role}",
@@ -259,21 +259,21 @@ def _grants(account: str) -> list[str]:
     ]
 
 
-async def _tables(connection: asyncpg.Connection) -> list[str]:
+async def _list_tables(connection: asyncpg.Connection) -> list[str]:
     """Return the names of the application's tables."""
     rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename")
     return [str(row["tablename"]) for row in rows]
 
 
-async def _size(connection: asyncpg.Connection, table: str) -> int:
+async def _get_size(connection: asyncpg.Connection, table: str) -> int:
     """Return the size of a table in bytes, including unused space."""
     return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quote_name(table)) or 0)
 
 
-def _literal(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Quote a text for a statement.
 
-    >>> _literal("it's")
+    >>> _quote_text("it's")
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"

@@ -34,8 +34,6 @@ class _PodLoop:
 
 
 class _PostgresConnection:
-    """One connection."""
-
     def __init__(self, connection: asyncpg.Connection):
         self.connection = connection
         self.born = time.monotonic()
@@ -57,43 +55,43 @@ class PostgresClient(StoreClient[_PostgresConnection]):
 
     async def is_empty(self, collection: str) -> bool:
         """Return whether a collection has no documents."""
-        table = _table(collection)
+        table = _quote_table(collection)
         return not await self._fetch_value(collection, f"SELECT EXISTS (SELECT 1 FROM {table})")
 
     async def has_appended(self, collection: str, key: str) -> bool:
         """Return whether a key of an appended collection has documents."""
-        sql = f"SELECT EXISTS (SELECT 1 FROM {_table(collection)} WHERE key = $1)"
+        sql = f"SELECT EXISTS (SELECT 1 FROM {_quote_table(collection)} WHERE key = $1)"
         return bool(await self._fetch_value(collection, sql, key, appended=True))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
         """Insert documents by key."""
         sql = (
-            f"INSERT INTO {_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[]) "
+            f"INSERT INTO {_quote_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[]) "
             "ON CONFLICT (key) DO UPDATE SET document = excluded.document"
         )
         await self._use("INSERT", collection, lambda session: session.execute(sql, [*documents], [*documents.values()]))
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Append documents to those of their keys."""
-        sql = f"INSERT INTO {_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[])"
+        """Append each document to the list of its key."""
+        sql = f"INSERT INTO {_quote_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[])"
         keys, texts = [key for key, _ in documents], [text for _, text in documents]
         await self._use("INSERT", collection, lambda session: session.execute(sql, keys, texts), appended=True)
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
         """Return the documents of several keys."""
-        sql = f"SELECT key, document FROM {_table(collection)} WHERE key = ANY($1::text[])"
+        sql = f"SELECT key, document FROM {_quote_table(collection)} WHERE key = ANY($1::text[])"
         rows = await self._use("SELECT", collection, lambda session: session.fetch(sql, [*keys]))
         documents = {row["key"]: row["document"] for row in rows}
         return [documents.get(key) for key in keys]
 
     async def find_all(self, collection: str) -> list[str]:
         """Return all documents of a collection."""
-        sql = f"SELECT document FROM {_table(collection)}"
+        sql = f"SELECT document FROM {_quote_table(collection)}"
         return [row["document"] for row in await self._use("SELECT", collection, lambda session: session.fetch(sql))]
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
         """Return the documents of a key, or the newest of them, oldest first."""
-        sql = f"SELECT document FROM {_table(collection)} WHERE key = $1 ORDER BY number DESC LIMIT $2"
+        sql = f"SELECT document FROM {_quote_table(collection)} WHERE key = $1 ORDER BY number DESC LIMIT $2"
         rows = await self._use("SELECT", collection, lambda session: session.fetch(sql, key, newest), appended=True)
         return [row["document"] for row in reversed(rows)]
 
@@ -129,15 +127,15 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 result = await command(session_connection.connection)
-        except _broken_connections() as error:
+        except _list_connection_errors() as error:
             await session_connection.close()
             if isinstance(error, TimeoutError):
                 raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.endpoint)) from None
-            raise StoreError("broken", _text(error)) from None
+            raise StoreError("broken", _format_error(error)) from None
         except asyncpg.PostgresError as error:
             self.idle.append(session_connection)
             kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
-            raise StoreError(kind, _text(error)) from None
+            raise StoreError(kind, _format_error(error)) from None
         except BaseException:
             await session_connection.close()
             raise
@@ -164,9 +162,9 @@ class PostgresClient(StoreClient[_PostgresConnection]):
                 loop=pod_loop,
             )
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
-            raise StoreError("login", _text(error)) from None
+            raise StoreError("login", _format_error(error)) from None
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreError("other", _text(error)) from None
+            raise StoreError("other", _format_error(error)) from None
         except TimeoutError:
             raise StoreError("unreachable", "The operation has timed out.") from None
         except OSError as error:
@@ -174,7 +172,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         return _PostgresConnection(connection)
 
 
-def _broken_connections() -> tuple[type[Exception], ...]:
+def _list_connection_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions after which a connection is unusable."""
     import asyncpg
 
@@ -191,12 +189,12 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _table(collection: str) -> str:
+def _quote_table(collection: str) -> str:
     return f"public.{quote_name(collection)}"
 
 
 def _create_table(collection: str, *, appended: bool) -> str:
-    table = _table(collection)
+    table = _quote_table(collection)
     if not appended:
         return f"CREATE TABLE IF NOT EXISTS {table} (key text PRIMARY KEY, document text NOT NULL)"
     index = quote_name(f"{collection}_key")
@@ -206,7 +204,7 @@ def _create_table(collection: str, *, appended: bool) -> str:
     )
 
 
-def _text(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return the server's error code and message, as clients show them."""
     code = getattr(error, "sqlstate", None)
     first = str(error).partition("\n")[0]
