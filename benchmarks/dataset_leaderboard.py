@@ -24,7 +24,7 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Table
-from faultset.evaluators.leaderboards.rendering import render_table
+from faultset.evaluators.leaderboards.rendering import choose_columns, list_policy_metrics, render_table
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
 from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
 from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recall_gains
@@ -52,7 +52,8 @@ def format_page(evaluation: Evaluation) -> str:
 
 def format_table(table: Table, evaluation: Evaluation) -> list[str]:
     """Return a table in Markdown: title, what it counts, methods, and the best method against the control."""
-    text = shorten_details(render_table(table))
+    policies = list_policy_metrics(table) if table.protocol == RECORDED else ()
+    text = shorten_details(render_table(table, [*choose_columns(table), *policies]))
     for title, other in list_subset_tables(table, evaluation):
         values = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in other.entries}
         cells = [
