@@ -23,8 +23,8 @@ from faultset.evaluators import Evaluation, evaluate
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import head_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Table
-from faultset.evaluators.leaderboards.rendering import render_table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, TELEMETRY, Table
+from faultset.evaluators.leaderboards.rendering import choose_columns, list_policy_metrics, render_table
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
 from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
 from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recall_gains
@@ -52,7 +52,8 @@ def format_page(evaluation: Evaluation) -> str:
 
 def format_table(table: Table, evaluation: Evaluation) -> list[str]:
     """Return a table in Markdown: title, what it counts, methods, and the best method against the control."""
-    text = shorten_details(render_table(table))
+    policies = list_policy_metrics(table) if table.protocol == RECORDED else ()
+    text = shorten_details(render_table(table, [*choose_columns(table), *policies]))
     for title, other in list_subset_tables(table, evaluation):
         values = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in other.entries}
         cells = [
@@ -63,7 +64,20 @@ def format_table(table: Table, evaluation: Evaluation) -> list[str]:
     lines = [f"### {table.title}", "", f"{table.header}.", ""]
     lines += [table.note, ""] if table.note else []
     lines += text.markdown()
-    return [*lines, "", f"**{table.standing}.**"] if table.standing else lines
+    lines += ["", f"**{table.standing}.**"] if table.standing else []
+    return [*lines, *list_target_texts(table, evaluation)]
+
+
+def list_target_texts(table: Table, evaluation: Evaluation) -> list[str]:
+    """Return a line per application with the candidates of localizers that get the true onset; empty for others."""
+    if (table.task, table.protocol, table.group) != ("localization", "oracle", TELEMETRY):
+        return []
+    apps = {app: evaluation.board.table("localization", "oracle", app=app) for app in _list_apps(evaluation)}
+    return ["", *(f"- {app}: {other.target_text}" for app, other in apps.items() if other is not None)]
+
+
+def _list_apps(evaluation: Evaluation) -> list[str]:
+    return sorted({table.app for table in evaluation.tables} - {ALL_APPS})
 
 
 def shorten_details(text: TextTable) -> TextTable:
@@ -80,7 +94,7 @@ def shorten_details(text: TextTable) -> TextTable:
 
 def list_subset_tables(table: Table, evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
     """Yield title and table of the gray and the loud faults, then of each application."""
-    apps = sorted({other.app for other in evaluation.tables} - {table.app})
+    apps = [app for app in _list_apps(evaluation) if app != table.app]
     keys: list[tuple[str, str, Loudness]] = [("gray", table.app, "gray"), ("loud", table.app, "loud")]
     for title, app, faults in [*keys, *((app, app, "all") for app in apps)]:
         other = evaluation.board.table(

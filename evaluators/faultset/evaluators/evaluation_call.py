@@ -215,6 +215,7 @@ class EvaluationCall:
             dataset=Path(dataset.root),
             digest=detected.digest,
             settings={"isolation": detected.isolation},
+            policies=self.settings.policies,
             seed=self.settings.seed,
         )
         if self.folder is not None:

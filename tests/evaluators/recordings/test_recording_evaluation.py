@@ -71,6 +71,44 @@ def test_a_detector_that_is_always_on_detects_nothing(evaluated: Evaluation) -> 
     assert always.rank == max(entry.rank for entry in evaluated.board.recorded_tables[0].entries)
 
 
+def test_a_threshold_from_training_gets_columns_of_its_own(evaluated: Evaluation, results: Path) -> None:
+    assert evaluated.recordings is not None
+    assert entry(evaluated, "spot").metrics["recall[train-quantile(0.995)]"].known
+    (policy,) = evaluated.recordings.by_policy
+    judged = [row for row in evaluated.recordings.by_policy[policy] if row.baseline == "ksigma"]
+    own = [row for row in evaluated.recordings.rows if row.baseline == "ksigma"]
+    # one threshold for each fold, and the scores of the same answers
+    assert {len({row.answer["threshold"] for row in judged if row.fold == fold}) for fold in (0, 1)} == {1}
+    scores = [{row.episode: row.answer["scores"] for row in rows} for rows in (judged, own)]
+    assert scores[0] == scores[1]
+    ksigma = entry(evaluated, "ksigma").metrics
+    alarms = ksigma["false_alarms_per_day[train-quantile(0.995)]"].k, ksigma["false_alarms_per_day"].k
+    # the quantile lets some healthy samples of the test pass, the detector's own threshold none
+    assert alarms[0] > alarms[1] == 0
+    assert ksigma["recall[train-quantile(0.995)]"].k == 6
+    assert "### Threshold policy train-quantile(0.995), detection on recordings" in (
+        results / "leaderboard.md"
+    ).read_text("utf-8")
+
+
+def test_a_detector_without_training_scores_is_unknown_under_the_policy(tmp_path: Path) -> None:
+    dataset = recorded_dataset(tmp_path / "hours", INCIDENTS)
+    rows = [(name, at(start + 5)) for name, incidents in INCIDENTS.items() for start, _ in incidents]
+    file = tmp_path / "mine.csv"
+    pd.DataFrame(rows, columns=["episode", "time"]).assign(score=1.0, threshold=0.5).to_csv(file, index=False)
+    done = evaluate(dataset, ["ksigma"], predictions=[file], workers=1, tasks=["detection"])
+    assert entry(done, "ksigma").metrics["precision[train-quantile(0.995)]"].known
+    unknown = entry(done, "mine").metrics["precision[train-quantile(0.995)]"]
+    assert unknown.reason == "the policy train-quantile(0.995) sets no threshold for this detector"
+
+
+@pytest.mark.parametrize(("named", "shown"), [("reference", []), ("train-budget(2)", ["train-budget(2)"])])
+def test_only_a_named_policy_is_applied(tmp_path: Path, named: str, shown: list[str]) -> None:
+    dataset = recorded_dataset(tmp_path, {"r1": [(400, 120), (2000, 150)]})
+    done = evaluate(dataset, ["ksigma"], thresholds=[named], workers=1, tasks=["detection"])
+    assert list(done.board.other_rules) == shown
+
+
 def test_localizers_get_the_alarms_that_were_raised_online(evaluated: Evaluation, results: Path) -> None:
     alarms = pq.read_table(results / "alarms.parquet", filters=[("baseline", "==", "spot")])["alarm_ns"].to_pylist()
     rows = (row for row in evaluated.rows if row.protocol == "detected" and row.truth.faulty)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +13,22 @@ import pyarrow.parquet as pq
 
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.card_cells import cell
 from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.incidents import read_truth_rows
 from faultset.datasets.format.labels import Label
+from faultset.datasets.format.recording_summaries import RecordingSummary
+from faultset.datasets.format.recordings import RECORDINGS
+from faultset.datasets.format.stretches import Interval, subtract_intervals
 
+LEAST_S = 60
+"""Chunks of recordings with less healthy time are left out."""
 _BAD_LEVELS = ("warning", "error", "fatal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRates:
-    """Rates of errors in the healthy reference of one episode.
+    """Rates of errors in the healthy reference of an episode, or in the healthy time of a chunk of a recording.
 
     Attributes
     ----------
@@ -44,8 +51,25 @@ class BaseRates:
 def measure_base_rates(root: Path, label: Label) -> BaseRates:
     """Measure the rates of errors in the reference of an episode; a missing table counts as having no errors."""
     folder = root / EPISODES / label.episode / "telemetry"
-    start_ns, end_ns = label.view_start_ns, label.reference_end_ns
-    hours = (end_ns - start_ns) / (3600 * SECOND_NS)
+    return _measure(folder, [(label.view_start_ns, label.reference_end_ns)])
+
+
+def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRates]:
+    """Yield the rates of errors in each chunk of a recording, without incidents and void stretches."""
+    end_ns = summary.chunks[-1].end_ns
+    busy = [
+        (min(incident.start_ns, incident.inject_start_ns or incident.start_ns), incident.end_ns or end_ns)
+        for incident in summary.incidents
+    ]
+    busy += [(row["start"], row["end"]) for row in read_truth_rows(path, summary.chunks, "voids")]
+    for chunk in summary.chunks:
+        healthy = subtract_intervals([(chunk.start_ns, chunk.end_ns)], busy)
+        if sum(end - start for start, end in healthy) >= LEAST_S * SECOND_NS:
+            yield _measure(path / chunk.folder / "telemetry", healthy)
+
+
+def _measure(folder: Path, healthy: Sequence[Interval]) -> BaseRates:
+    hours = sum(end - start for start, end in healthy) / (3600 * SECOND_NS)
 
     def read(table: str, column: str, time: str = "time") -> list[str]:
         path = folder / f"{table}.parquet"
@@ -53,7 +77,7 @@ def measure_base_rates(root: Path, label: Label) -> BaseRates:
             return []
         rows = pq.read_table(parquet_path(path), columns=[time, column])
         times = rows[time].cast(pa.int64()).to_numpy()
-        inside = (times >= start_ns) & (times < end_ns)
+        inside = np.any([(times >= start) & (times < end) for start, end in healthy], axis=0)
         return [str(value).lower() for value in rows[column].filter(pa.array(inside)).to_pylist()]
 
     spans, outcomes = read("spans", "status"), read("requests", "outcome", "scheduled")
@@ -66,15 +90,25 @@ def measure_base_rates(root: Path, label: Label) -> BaseRates:
     )
 
 
-def build_base_rate_table(root: Path, labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
+def build_base_rate_table(
+    root: Path,
+    labels: Mapping[str, Label],
+    apps: Mapping[str, str],
+    recordings: Mapping[str, RecordingSummary] | None = None,
+) -> str:
     """Return the base rates of every application as a section of the dataset's card."""
     rates: dict[str, list[BaseRates]] = defaultdict(list)
+    for recording, summary in (recordings or {}).items():
+        rates[cell(summary.context.app_title)] += measure_recording(root / RECORDINGS / recording, summary)
     for episode, label in labels.items():
         rates[apps[episode]].append(measure_base_rates(root, label))
-    rows = "\n".join(_rows(rates))
+    if not any(rates.values()):
+        return ""
+    rows = "\n".join(_rows({app: measured for app, measured in rates.items() if measured}))
+    units = " and ".join(["healthy references"] * bool(labels) + ["healthy time of chunks"] * bool(recordings))
     return f"""## Errors of healthy systems
 
-Medians of the healthy references, with the 5 % and 95 % quantiles over episodes.
+Medians of the {units}, with the 5 % and 95 % quantiles.
 
 | app | error spans per 1,000 | warning and error lines per minute | Warning events per hour | failed client requests |
 |---|---|---|---|---|

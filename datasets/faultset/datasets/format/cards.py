@@ -39,7 +39,7 @@ def write_card(
     if path.exists():
         user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
     titles = {episode: _cell(app) for episode, app in apps.items()}
-    rates = build_base_rate_table(root, labels, titles) if labels else ""
+    rates = build_base_rate_table(root, labels, titles, recordings)
     card = card_text(
         root.resolve().name,
         version_file,

@@ -44,6 +44,11 @@ def choose_columns(table: Table) -> tuple[Metric, ...]:
     return (first, *second_metrics, *(metric for metric in others if metric in valued and metric not in second_metrics))
 
 
+def list_policy_metrics(table: Table) -> tuple[Metric, ...]:
+    """Return the metrics with the thresholds of other policies."""
+    return tuple(metric for metric in table.metrics if "[" in metric.name)
+
+
 def _differs(metric: Metric, first: Metric, table: Table) -> bool:
     """Return whether a metric of any method was computed on a different number of episodes than the first metric."""
     return any(entry.metrics[metric.name].n != entry.metrics[first.name].n for entry in table.entries)

@@ -98,6 +98,18 @@ def apply_training_thresholds(
     ]
 
 
+def apply_policies(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]) -> dict[str, list[ResultRow]]:
+    """Return policy -> answers of detectors with its thresholds; detectors without such a threshold are left out."""
+    calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
+    detected = [row for row in rows if row.baseline in calibrated]
+    by_policy = {}
+    for policy in policies:
+        changed = [row for row in apply_training_thresholds(detected, calibrated, policy) if row.protocol == "detected"]
+        undecided = {row.baseline for row in changed if row.reason == TOO_FEW}
+        by_policy[policy.name] = [row for row in changed if row.baseline not in undecided]
+    return {policy: of_policy for policy, of_policy in by_policy.items() if of_policy}
+
+
 def _apply_threshold(row: ResultRow, threshold: float) -> ResultRow:
     if not np.isfinite(threshold):
         return replace(row, status="invalid", reason=TOO_FEW, alarm_ns=None)

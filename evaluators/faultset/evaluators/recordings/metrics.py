@@ -13,7 +13,7 @@ import numpy as np
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.stretches import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, Outcome, ScoredIncident
-from faultset.evaluators.scoring.detection import BUFFER_S
+from faultset.evaluators.scoring.detection import BUFFER_S, NO_THRESHOLD
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.intervals import (
     Estimate,
@@ -247,11 +247,29 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
     ): functools.partial(_recall, headline=False),
 }
 """Metric -> function that computes it."""
+BY_POLICY = ("recall", "precision", "false_alarms_per_day")
+"""Metrics that are also computed with the thresholds of other policies."""
 
 
 def estimate_metrics(detector: DetectorRuns) -> dict[str, Estimate]:
     """Return name -> value of every metric."""
     return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
+
+
+def policy_metrics(policy: str) -> dict[Metric, Aggregate]:
+    """Return metric -> function that computes it, for a threshold policy."""
+    return {
+        metric.under_policy(policy): aggregate for metric, aggregate in AGGREGATES.items() if metric.name in BY_POLICY
+    }
+
+
+def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[str, Estimate]:
+    """Return name -> value of every metric of a policy; unknown without a detector with its thresholds."""
+    no_threshold = unknown(NO_THRESHOLD.format(policy=policy))
+    return {
+        metric.name: no_threshold if detector is None else aggregate(detector)
+        for metric, aggregate in policy_metrics(policy).items()
+    }
 
 
 def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[float], list[Hashable]]:

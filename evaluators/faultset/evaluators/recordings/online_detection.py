@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from faultset.evaluators.execution.method_runs import (
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.trained_thresholds import (
     apply_one_rule,
+    apply_policies,
     apply_training_thresholds,
     training_policy,
 )
@@ -29,6 +30,7 @@ from faultset.evaluators.recordings.results import RecordingResults
 from faultset.evaluators.recordings.training import train_elsewhere
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -82,7 +84,7 @@ def detect_online(
         for error in answers.damage.values():
             raise error
         answers.steps.finish()
-    rows, rule = _apply_thresholds(answers, predicted)
+    rows, rule, by_policy = _apply_thresholds(answers, predicted, settings.policies)
     return RecordingResults(
         rows=tuple(row for row in rows if row.protocol == "detected"),
         specs=answers.specs,
@@ -91,19 +93,24 @@ def detect_online(
         facts=facts,
         split=scope.split,
         threshold_rule=rule,
+        by_policy=by_policy,
         digest=scope.source.digest,
         isolation=answers.isolation,
     )
 
 
-def _apply_thresholds(answers: MethodAnswers, predicted: Sequence[ResultRow]) -> tuple[Sequence[ResultRow], str]:
-    """Apply one threshold rule to all detectors; return their rows and the rule."""
+def _apply_thresholds(
+    answers: MethodAnswers, predicted: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]
+) -> tuple[Sequence[ResultRow], str, Mapping[str, Sequence[ResultRow]]]:
+    """Apply one threshold rule to all detectors; return their rows, the rule, and policy -> rows by other policies."""
     rows = list(answers.rows)
     undecided = {spec.name for spec in answers.specs if not spec.own_threshold}
     if undecided:
-        rows = apply_training_thresholds(rows, undecided, training_policy(()))
-    judged, _, rule = apply_one_rule([*rows, *predicted], ())
-    return judged, rule
+        rows = apply_training_thresholds(rows, undecided, training_policy(policies))
+    judged, own_rows, rule = apply_one_rule([*rows, *predicted], policies)
+    others = [policy for policy in policies if policy.needs_training and policy.name != rule]
+    own = {Reference().name: [row for of_detector in own_rows.values() for row in of_detector]} if own_rows else {}
+    return judged, rule, {**apply_policies(judged, others), **own}
 
 
 def _limit_to_detection(
@@ -112,6 +119,8 @@ def _limit_to_detection(
     detectors: Sequence[BaselineSpec],
     files: Sequence[PredictionFile],
 ) -> EvaluationSettings:
+    # alarms for localizers need no second policy
+    policies = settings.policies if "detection" in settings.tasks else ()
     return replace(
         settings,
         tasks=("detection",),
@@ -119,8 +128,9 @@ def _limit_to_detection(
         split=plan.split,
         delays=(),
         evidence=(),
-        policies=(),
-        calibrate=any(file.sets_threshold_in_training for file in files)
+        policies=policies,
+        calibrate=any(policy.needs_training for policy in policies)
+        or any(file.sets_threshold_in_training for file in files)
         or not all(spec.own_threshold for spec in detectors),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,8 @@ class RecordingResults:
     """Split of the recordings."""
     threshold_rule: str = Reference().name
     """Threshold policy of the detectors."""
+    by_policy: Mapping[str, Sequence[ResultRow]] = field(default_factory=dict, repr=False)
+    """Other threshold policy -> the same answers with its thresholds."""
     digest: str = ""
     """SHA-256 of the dataset version's file list."""
     isolation: str = ""
@@ -89,7 +91,10 @@ class RecordingResults:
 
     def tables(self, seed: int) -> list[Table]:
         """Return the tables of detectors; `seed` is that of tests that draw sign flips."""
-        return build_recording_tables(self.runs, seed, self.threshold_rule)
+        by_policy = {
+            policy: group_detector_runs(rows, self.windows, self.facts) for policy, rows in self.by_policy.items()
+        }
+        return build_recording_tables(self.runs, seed, self.threshold_rule, by_policy)
 
     def list_alarm_rows(self) -> Iterable[dict[str, Any]]:
         """Yield the alarms of all detectors with their outcomes; one row without a time for a run without alarms."""

@@ -16,7 +16,9 @@ from faultset.evaluators.recordings.metrics import (
     DetectorRuns,
     compute_recall_gain,
     estimate_metrics,
+    estimate_policy_metrics,
     list_recalls_and_chances,
+    policy_metrics,
 )
 from faultset.evaluators.statistics.comparison import paired_difference
 from faultset.evaluators.statistics.intervals import median_or_nan
@@ -25,7 +27,12 @@ SAME_RATE = "random alarms"
 """The control of every detector: its own alarms, all shifted by the same random time."""
 
 
-def build_recording_tables(runs: Mapping[str, Sequence[DetectorRun]], seed: int, threshold_rule: str) -> list[Table]:
+def build_recording_tables(
+    runs: Mapping[str, Sequence[DetectorRun]],
+    seed: int,
+    threshold_rule: str,
+    by_policy: Mapping[str, Mapping[str, Sequence[DetectorRun]]],
+) -> list[Table]:
     """Build a table for each application, then one for all together, each by the inputs of methods.
 
     Parameters
@@ -36,24 +43,41 @@ def build_recording_tables(runs: Mapping[str, Sequence[DetectorRun]], seed: int,
         Seed of tests that draw sign flips.
     threshold_rule
         Threshold policy of all detectors.
+    by_policy
+        Other threshold policy -> detector -> its runs with those thresholds.
     """
     apps = sorted({run.facts.app for of_detector in runs.values() for run in of_detector})
     tables = []
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
-            chosen = {
-                name: DetectorRuns(runs=tuple(t for t in of_detector if app in (ALL_APPS, t.facts.app)))
-                for name, of_detector in runs.items()
-                if group_of(of_detector[0].rows[0]) == group
-            }
-            chosen = {name: detector for name, detector in chosen.items() if detector.runs}
+            chosen = _choose_runs(runs, app, group)
+            others = {policy: _choose_runs(of_policy, app, group) for policy, of_policy in by_policy.items()}
             if chosen:
-                tables.append(_build_table(chosen, app, group, seed, threshold_rule))
+                tables.append(_build_table(chosen, others, app, group, seed, threshold_rule))
     return tables
 
 
-def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, seed: int, threshold_rule: str) -> Table:
-    entries = {name: _build_entry(name, detector, seed) for name, detector in detectors.items()}
+def _choose_runs(runs: Mapping[str, Sequence[DetectorRun]], app: str, group: str) -> dict[str, DetectorRuns]:
+    chosen = {
+        name: DetectorRuns(runs=tuple(run for run in of_detector if app in (ALL_APPS, run.facts.app)))
+        for name, of_detector in runs.items()
+        if group_of(of_detector[0].rows[0]) == group
+    }
+    return {name: detector for name, detector in chosen.items() if detector.runs}
+
+
+def _build_table(
+    detectors: Mapping[str, DetectorRuns],
+    by_policy: Mapping[str, Mapping[str, DetectorRuns]],
+    app: str,
+    group: str,
+    seed: int,
+    threshold_rule: str,
+) -> Table:
+    entries = {
+        name: _build_entry(name, detector, {policy: by_policy[policy].get(name) for policy in by_policy}, seed)
+        for name, detector in detectors.items()
+    }
     methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
@@ -75,7 +99,7 @@ def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, se
         app=app,
         verdict=HEADLINE,
         group=group,
-        metrics=tuple(AGGREGATES),
+        metrics=(*AGGREGATES, *(metric for policy in by_policy for metric in policy_metrics(policy))),
         entries=tuple(ranked),
         floor={},
         episodes=len(first.headline),
@@ -87,15 +111,18 @@ def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, se
     )
 
 
-def _build_entry(name: str, detector: DetectorRuns, seed: int) -> Entry:
+def _build_entry(name: str, detector: DetectorRuns, by_policy: Mapping[str, DetectorRuns | None], seed: int) -> Entry:
     rows = [row for run in detector.runs for row in run.rows]
+    metrics = estimate_metrics(detector)
+    for policy, runs in by_policy.items():
+        metrics |= estimate_policy_metrics(runs, policy)
     recalls, chances, clusters = list_recalls_and_chances(detector)
     return Entry(
         baseline=name,
         kind=rows[0].kind,
         extra_inputs=rows[0].needs,
         rank=0,
-        metrics=estimate_metrics(detector),
+        metrics=metrics,
         rows=len(rows),
         failed=dict(Counter(row.status for row in rows if row.status != "ok")),
         seconds=median_or_nan(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),

@@ -15,6 +15,7 @@ from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEA
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
     count_unnoticed,
+    list_policy_metrics,
     policy_tables,
     render_failures,
     render_table,
@@ -131,7 +132,7 @@ def _build_recordings(board: Leaderboard, recordings: RecordingResults, results:
         "tables": [
             (
                 table,
-                render_table(table, costs=True),
+                render_table(table, [*choose_columns(table), *list_policy_metrics(table)], costs=True),
                 [forest_plots.forest(table, name) for name in ("recall", "precision")],
             )
             for table in last

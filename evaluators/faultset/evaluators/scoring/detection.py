@@ -438,6 +438,7 @@ DETECTION_METRICS = (
         floor=lambda truth: fault_seen_s(truth) * SECOND_NS / watched_ns(truth),
     ),
 )
+NO_THRESHOLD = "the policy {policy} sets no threshold for this detector"
 BY_POLICY = (
     "timed_balanced_accuracy",
     "balanced_accuracy",
@@ -478,18 +479,7 @@ def policy_metrics(policy: str) -> tuple[Metric, ...]:
 def _apply_policy(metric: Metric, policy: str) -> Metric:
     def aggregate(_: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not all(policy in case.by_policy for case in cases):
-            return unknown(f"the policy {policy} sets no threshold for this detector")
+            return unknown(NO_THRESHOLD.format(policy=policy))
         return metric.estimate([case.by_policy[policy] for case in cases])
 
-    return replace(
-        metric,
-        name=f"{metric.name}[{policy}]",
-        title=f"{metric.title}, {policy}",
-        meaning=f"{metric.meaning}; thresholds by the policy {policy}",
-        headline=False,
-        shown_second="",
-        brief=True,
-        episodes="all",
-        aggregate=aggregate,
-        guess=lambda _, cases: None,
-    )
+    return replace(metric.under_policy(policy), episodes="all", aggregate=aggregate, guess=lambda _, cases: None)

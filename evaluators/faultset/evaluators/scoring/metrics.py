@@ -170,6 +170,18 @@ class Metric:
     installed: bool = False
     """Whether another distribution declares it."""
 
+    def under_policy(self, policy: str) -> Metric:
+        """Return the metric with the thresholds of a policy, named like `event_recall[train-quantile(0.995)]`."""
+        return replace(
+            self,
+            name=f"{self.name}[{policy}]",
+            title=f"{self.title}, {policy}",
+            meaning=f"{self.meaning}; thresholds by the policy {policy}",
+            headline=False,
+            shown_second="",
+            brief=True,
+        )
+
     def value_of(self, case: ScoredCase) -> float:
         """Compute the value of a case."""
         if self.of_case is not None:
