@@ -125,7 +125,7 @@ class Eadro(RegisteredBaseline):
                 graphs.append((*graph[1:], np.ones(len(at_fault)), at_fault / at_fault.sum()))
         self.model_ = None
         if graphs:
-            self.model_ = self._initial()
+            self.model_ = self._draw_parameters()
             if self.updates:
                 self.model_ = train(
                     self.model_,
@@ -154,7 +154,7 @@ class Eadro(RegisteredBaseline):
         ]
         return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
 
-    def _initial(self) -> Parameters:
+    def _draw_parameters(self) -> Parameters:
         rng, width = np.random.default_rng(self.seed), 3 * self.hidden
         bound = np.sqrt(3.0 / width)
         return {
