@@ -297,13 +297,13 @@ class NezhaPatterns(TrainingFreeBaseline):
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
         for kind, patterns, counted in self._select_changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
-            certainty = kind.seen.certainty[patterns.example]
+            certainty = kind.observations.certainty[patterns.example]
             weight = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _divide_by_pod(spans, kind.seen, patterns, counted.rows, weight).items():
+            for owner, score in _divide_by_pod(spans, kind.observations, patterns, counted.rows, weight).items():
                 pods[owner] += score
             for number in np.flatnonzero(weight > 0):
                 row = int(patterns.example[number])
-                service = spans.names[kind.seen.blamed[row]]
+                service = spans.names[kind.observations.blamed[row]]
                 scores[service] += float(weight[number])
                 before, before_all, after, after_all = (int(count) for count in patterns.counts[number])
                 evidence.append(
@@ -339,7 +339,7 @@ class NezhaPatterns(TrainingFreeBaseline):
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
         for kind in kinds:
-            observations = kind.seen
+            observations = kind.observations
             patterns = compare_patterns(
                 observations,
                 observations.known_ns < healthy_end_ns,
@@ -351,19 +351,19 @@ class NezhaPatterns(TrainingFreeBaseline):
             contrasts.append(
                 (kind, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
             )
-        chained = [(kind, surprise) for kind, _, surprise in contrasts if kind.rows_count]
+        chained = [(kind, surprise) for kind, _, surprise in contrasts if kind.is_chained]
         first = np.zeros(0, dtype=bool)
         if chained:
             first = select_first_surprises(
                 np.concatenate([surprise for _, surprise in chained]),
-                np.concatenate([kind.seen.trace for kind, _ in chained]),
-                np.concatenate([kind.seen.known_ns for kind, _ in chained]),
+                np.concatenate([kind.observations.trace for kind, _ in chained]),
+                np.concatenate([kind.observations.known_ns for kind, _ in chained]),
                 self.share,
             )
         changes, offset = [], 0
         for kind, patterns, surprise in contrasts:
             counted = _CountedChanges(rows=surprise > 0, share=np.ones(len(patterns.g)))
-            if kind.rows_count:
+            if kind.is_chained:
                 rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
                 changes_per_pattern = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))

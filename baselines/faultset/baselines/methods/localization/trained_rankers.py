@@ -48,8 +48,8 @@ def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures 
     """Return how each candidate has differed from its reference since the alarm; None without telemetry."""
     services = tuple(sorted(episode.services))
     features = np.zeros((len(services), len(_OWN)))
-    fillers = (_fill_metrics, _fill_logs, _fill_calls)
-    if not any([fill(episode, alarm_ns, services, features) for fill in fillers]):
+    has_data = [fill(episode, alarm_ns, services, features) for fill in (_fill_metrics, _fill_logs, _fill_calls)]
+    if not any(has_data):
         return None
     largest = np.abs(features).max(axis=0, initial=0.0)
     shares = np.divide(features, largest, out=np.zeros_like(features), where=largest > 0)
