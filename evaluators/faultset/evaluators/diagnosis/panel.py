@@ -67,7 +67,7 @@ class Panel:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder.resolve())
-        self._worker = BaselineWorker(_peak_memory(), passed=(KeyboardInterrupt,))
+        self._worker = BaselineWorker(_peak_memory(), reraised=(KeyboardInterrupt,))
         self._resources = ExitStack()
         self._runner: RunnerProcess | None = None
 

@@ -37,14 +37,14 @@ def build_recording_tables(runs: Mapping[str, Sequence[DetectorRun]], seed: int,
     threshold_rule
         Threshold policy of all detectors.
     """
-    apps = sorted({run.facts.app for of_detector in runs.values() for run in of_detector})
+    apps = sorted({run.facts.app for detector_runs in runs.values() for run in detector_runs})
     tables = []
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
             chosen = {
-                name: DetectorRuns(runs=tuple(t for t in of_detector if app in (ALL_APPS, t.facts.app)))
-                for name, of_detector in runs.items()
-                if group_of(of_detector[0].rows[0]) == group
+                name: DetectorRuns(runs=tuple(run for run in detector_runs if app in (ALL_APPS, run.facts.app)))
+                for name, detector_runs in runs.items()
+                if group_of(detector_runs[0].rows[0]) == group
             }
             chosen = {name: detector for name, detector in chosen.items() if detector.runs}
             if chosen:
@@ -68,7 +68,7 @@ def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, se
         )
         for name in order
     ]
-    facts = {run.facts.recording: run.facts for run in first.runs}.values()
+    recordings = {run.facts.recording: run.facts for run in first.runs}.values()
     return Table(
         task="detection",
         protocol=RECORDED,
@@ -83,7 +83,7 @@ def _build_table(detectors: Mapping[str, DetectorRuns], app: str, group: str, se
         strongest_control=SAME_RATE,
         no_p=no_p,
         threshold_rule=threshold_rule,
-        watched_s=sum(each.watched_ns for each in facts) / 1e9,
+        watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
     )
 
 

@@ -88,15 +88,15 @@ class BaselineWorker:
     ----------
     peak
         Measures the memory of each answer.
-    passed
-        Exceptions that end the call instead of becoming its outcome.
+    reraised
+        Exceptions that are raised again instead of becoming an outcome.
     """
 
-    def __init__(self, peak: process_trees.PeakMemory, *, passed: tuple[type[BaseException], ...] = ()) -> None:
+    def __init__(self, peak: process_trees.PeakMemory, *, reraised: tuple[type[BaseException], ...] = ()) -> None:
         from faultset.evaluators.execution.runners.views import Cache
 
         self._peak = peak
-        self._passed = passed
+        self._reraised = reraised
         self.cache = Cache()
         self._episode = ""
 
@@ -117,7 +117,7 @@ class BaselineWorker:
             return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measurements())
         except CannotAnswer as missing:
             return RunnerOutcome(status="cannot", reason=str(missing), **clock.measurements())
-        except self._passed:
+        except self._reraised:
             raise
         except BaseException as error:
             # third-party code may raise anything, SystemExit included
