@@ -50,7 +50,7 @@ def test_an_lstm_step_is_the_published_formula():
 )
 def test_numpy_and_jax_give_the_same_numbers(made, run):
     jax, _ = jax_and_optax()
-    parameters = made(updates=0)._initial(np.random.default_rng(1), ROLES)
+    parameters = made(updates=0)._draw_parameters(np.random.default_rng(1), ROLES)
     np.testing.assert_allclose(
         run(np, parameters, windows()), np.asarray(run(jax.numpy, parameters, windows())), atol=1e-4
     )
@@ -58,7 +58,7 @@ def test_numpy_and_jax_give_the_same_numbers(made, run):
 
 @needs_extra
 def test_training_makes_the_loss_smaller_and_is_decided_by_its_seed():
-    before = LSTMAutoencoder(updates=0)._initial(np.random.default_rng(0), ROLES)
+    before = LSTMAutoencoder(updates=0)._draw_parameters(np.random.default_rng(0), ROLES)
     losses = LSTMAutoencoder.losses
     after, again = (train(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
     first, last = (networks.squared_error(np, one, (windows(seed=1),), 0.0) for one in (before, after))

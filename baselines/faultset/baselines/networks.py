@@ -163,10 +163,10 @@ def train(
     """
     jax, optax = jax_and_optax()
     jnp = jax.numpy
-    data = tuple(jnp.asarray(part, jnp.float32 if part.dtype.kind == "f" else None) for part in rows)
+    data = tuple(jnp.asarray(array, jnp.float32 if array.dtype.kind == "f" else None) for array in rows)
     start = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), parameters)
     begin, run = _compile_training(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
-    order = jnp.asarray(_passes(len(rows[0]), updates, batch, seed))
+    order = jnp.asarray(_draw_batches(len(rows[0]), updates, batch, seed))
     shares = jnp.arange(updates, dtype=jnp.float32) / updates
     return jax.tree.map(lambda value: np.asarray(value, dtype=float), run(start, begin(start), data, order, shares))
 
@@ -202,9 +202,9 @@ def _compile_training(
     return begin, jax.jit(run)
 
 
-def _passes(count: int, updates: int, batch: int, seed: int) -> np.ndarray:
+def _draw_batches(count: int, updates: int, batch: int, seed: int) -> np.ndarray:
     """Return row numbers [updates, batch] from random passes over all rows."""
     rng = np.random.default_rng(seed)
-    needed = updates * batch
-    passes = [rng.permutation(count) for _ in range(-(-needed // count))]
-    return np.concatenate(passes)[:needed].reshape(updates, batch).astype(np.int32)
+    size = updates * batch
+    passes = [rng.permutation(count) for _ in range(-(-size // count))]
+    return np.concatenate(passes)[:size].reshape(updates, batch).astype(np.int32)

@@ -1,8 +1,7 @@
 """Score diagnosis methods and controls on the same episodes, with confidence intervals.
 
 `evaluate` runs methods on a dataset, `score` scores answers computed elsewhere, `compare` compares two evaluations, and
-`diagnose` analyses one incident.
-All return records and print nothing.
+`diagnose` analyses one incident. All return records and print nothing.
 
 execution         run baselines on episodes, in parallel and isolated
 predictions       read files with predictions of external models

@@ -206,8 +206,8 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
         if detected is None:
             raise DataError(
-                f"{dataset.root} has only recordings, without an incident to localize or diagnose: one that names one "
-                "of several services and has enough telemetry around it; use --tasks detection"
+                f"{dataset.root} has only recordings, and none has an incident that names one of several services and "
+                "has enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(
             specs=detected.specs,
@@ -268,7 +268,7 @@ class EvaluationCall:
             if train is not None:
                 read_training = stack.enter_context(open_training_episodes(train, engine.workers))
             if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
-                # a table sets the thresholds of all detectors by one rule, which now needs training episodes
+                # One rule sets the thresholds of all detectors in a table, and here it needs training episodes.
                 settings = replace(settings, calibrate=True)
             source = read_source()
             if cuts is not None:

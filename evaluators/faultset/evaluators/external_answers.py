@@ -58,8 +58,8 @@ def score(
     --------
     >>> import pandas as pd
     >>> from faultset.evaluators import score
-    >>> mine = pd.DataFrame({"episode": ["e1"], "baseline": "agent", "task": "localization", "ranking": [["geo"]]})
-    >>> score("datasets/sample", mine).leaderboard("localization")  # doctest: +SKIP
+    >>> rows = pd.DataFrame({"episode": ["e1"], "baseline": "agent", "task": "localization", "ranking": [["geo"]]})
+    >>> score("datasets/sample", rows).leaderboard("localization")  # doctest: +SKIP
     """
     with open_source(dataset, version, workers=1) as read_source:
         source = read_source()

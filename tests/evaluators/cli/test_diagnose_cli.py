@@ -110,7 +110,7 @@ def test_of_a_recording_the_minutes_around_a_time_are_read(recorded):
         ),
         ((str(SAMPLE), "--episode", EPISODE, "--at", "02:11", "--since", "5s"), 2, "leave out one"),
         ((str(SAMPLE), "--episode", EPISODE, "--since", "2h"), 2, "must be inside the telemetry"),
-        (("no-such-folder",), 3, "no-such-folder is no file, folder or dataset"),
+        (("no-such-folder",), 3, "no-such-folder must be an existing file or folder"),
     ],
 )
 def test_an_unclear_source_is_one_sentence(arguments, code, message):

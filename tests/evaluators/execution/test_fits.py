@@ -89,7 +89,7 @@ def batch(example_dataset: Path) -> tuple[FitBatch, BaselineRun]:
 
 def key_of(fit: FitBatch, run: BaselineRun) -> str:
     """Name under which another evaluation would look for a fit."""
-    return fit._key(run, fits.FitCache(1))
+    return fit._build_key(run, fits.FitCache(1))
 
 
 def test_whatever_a_fit_can_depend_on_is_in_its_key(

@@ -29,7 +29,7 @@ Need = Literal["labels", "sli", "alarm_location"]
 alarm_location: `EpisodeView.alarm_location` has the service and metric of the alarm, if known."""
 CONSECUTIVE = 2
 _SHOWN = 3
-"""Services in the short form of a ranking."""
+"""Number of services in the repr of a ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +259,7 @@ class Detector(Protocol):
         ...
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score the part of the view after the reference and alarm at most once."""
+        """Score the samples after the reference, and raise at most one alarm."""
         ...
 
 
@@ -276,7 +276,7 @@ class Localizer(Protocol):
         ...
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the services of `episode.services`, given when the alarm was raised."""
+        """Rank `episode.services`, given the time of the alarm."""
         ...
 
 
@@ -294,7 +294,7 @@ class Diagnoser(Protocol):
         ...
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Name the kind of fault, given when the alarm was raised."""
+        """Name the kind of fault, given the time of the alarm."""
         ...
 
 

@@ -59,7 +59,7 @@ class BaselineSpec:
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
     speed: Speed = "fast"
-    """Time of one core for an episode of six minutes: instant below 0.3 s, fast below 2 s, slow above."""
+    """Time on one core for a six-minute episode: instant below 0.3 s, fast below 2 s, slow above."""
     departures: tuple[str, ...] = ()
     """Differences from the paper, one sentence each."""
     requires: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class BaselineSpec:
     developed_on: tuple[str, ...] | None = None
     """Data that its authors used in development (`faultset.baselines.api.seen_data`); None if not declared."""
     extra: str = ""
-    """Extra of faultset that it requires; empty if none."""
+    """Extra of faultset that the baseline requires; empty if none."""
     reconstruction: bool = False
     """Whether the public text leaves parts of the method undefined, so that this is one interpretation of it."""
     open_settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
@@ -85,7 +85,7 @@ class BaselineSpec:
 
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
-        """Label -> parameters of each other interpretation of the paper, which changes one open setting."""
+        """Label -> parameters of each alternative interpretation of the paper; each changes one open setting."""
         return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
@@ -185,7 +185,7 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
     Raises
     ------
     UsageError
-        It is not a function of two arguments, it has no name, or the name is taken.
+        `function` does not take two arguments, has no name, or has the name of a baseline.
     """
     if not inspect.isfunction(function):
         raise UsageError(

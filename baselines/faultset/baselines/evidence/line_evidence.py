@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MAX_EFFECTIVE_LINES = 20.0
 """Maximum effective number of lines, because lines with one cause occur together."""
 MIN_EXPECTED = 5.0
-QUIETER = 0.5
+QUIET_SHARE = 0.5
+"""A service is quiet if it writes less than this share of the fewest lines in the reference."""
 _MIN_INTERVALS = 3
 _LN10 = float(np.log(10.0))
 
@@ -46,13 +47,13 @@ def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: floa
     total = before + since
     share = np.minimum(1.0, MAX_EFFECTIVE_LINES / np.maximum(total, 1.0))
     expected = total * since_s / (before_s + since_s)
-    g = _compute_term(since, expected) + _compute_term(before, total - expected)
+    g = _compute_g_term(since, expected) + _compute_g_term(before, total - expected)
     return np.sign(since - expected) * share * g / _LN10
 
 
-def _compute_term(seen: Matrix, expected: Matrix) -> Matrix:
-    ratio = np.maximum(seen, 1e-300) / np.maximum(expected, 1e-300)
-    return seen * np.log(ratio, where=seen > 0, out=np.zeros(len(seen)))
+def _compute_g_term(count: Matrix, expected: Matrix) -> Matrix:
+    ratio = np.maximum(count, 1e-300) / np.maximum(expected, 1e-300)
+    return count * np.log(ratio, where=count > 0, out=np.zeros(len(count)))
 
 
 def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
@@ -102,7 +103,7 @@ def _find_missing_line_evidence(episode: EpisodeView, alarm_ns: int) -> list[Ser
     )
     expected = before * since_s / before_s
     frequent = expected >= MIN_EXPECTED
-    quiet = frequent & (since < QUIETER * _count_fewest(table, names, episode, since_s))
+    quiet = frequent & (since < QUIET_SHARE * _count_fewest(table, names, episode, since_s))
     if quiet.sum() * 2 > frequent.sum():
         return []
     strength = -count_evidence(before, since, before_s, since_s)
@@ -128,7 +129,7 @@ def _select_error_lines(episode: EpisodeView) -> pa.Table:
 
 
 def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
-    """Return the fewest lines that each service wrote in an interval of the reference.
+    """Return the minimum number of lines that each service wrote in an interval of the reference.
 
     Intervals are as long as the time since the alarm. Return 0 if fewer than three of them fit, because quiet periods
     may then be normal.

@@ -1,4 +1,4 @@
-"""Evidence from metrics as -log10 of its probability by chance."""
+"""Evidence from metrics as -log10 of the probability that it occurs by chance."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServiceEvidence:
     service: str
     subject: str
     strength: float
-    """-log10 of the probability by chance, corrected for the number of comparisons."""
+    """-log10 of the probability that it occurs by chance, corrected for the number of comparisons."""
     local: bool
     """Whether it is evidence against the service itself, and cannot be a symptom of a called service."""
     detail: str
@@ -52,14 +52,14 @@ class ServiceEvidence:
 def metric_evidence(
     episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout] = MappingProxyType({})
 ) -> list[ServiceEvidence]:
-    """Return the most surprising series of each service and role since an alarm, by blocks of the reference.
+    """Return the most surprising series of each service and role since an alarm, compared with the reference.
 
     The median over services is subtracted, so that a change of all services, such as more load, does not count.
 
     Parameters
     ----------
     rollouts
-        Service -> time of its rollout, in which metrics of old and new pods are mixed and ignored.
+        Service -> its rollout. Samples during a rollout are ignored, because they mix old and new pods.
     """
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
@@ -74,7 +74,7 @@ def metric_evidence(
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, gone)
-    # constant series are ignored, so that their number does not matter
+    # Ignore constant series, so that their number does not matter.
     moves = _find_moving_series(windows) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
@@ -123,8 +123,8 @@ def _remove_rollouts(
 def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
-    A block is as long as the time since the alarm, but at most a fifth of the reference. The deviation is measured from
-    the reference and from the level right after it, and the smaller one counts, because the reference may be from a
+    A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
+    the reference and from the level right after it. The smaller one counts, because the reference may be from a
     different day.
     """
     values = windows.values[since]
@@ -132,14 +132,14 @@ def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) ->
     healthy, blocks = _compute_block_medians(windows.reference, length), _compute_block_medians(values, length)
     mean, sd = mean_and_sd(healthy, ddof=1)
     scale = with_metric_floor(sd, windows.series) * np.sqrt(1 + 1 / len(healthy))
-    present = np.zeros(blocks.shape, dtype=bool)
-    z = deviations(blocks, mean, scale, present)
+    never_absent = np.zeros(blocks.shape, dtype=bool)
+    z = deviations(blocks, mean, scale, never_absent)
     between = windows.values[~since]
     if len(between):
         # The half next to the reference is healthy even if the alarm is late.
         level = np.median(np.where(np.isfinite(between), between, mean)[: math.ceil(len(between) / 2)], axis=0)
-        moved = deviations(blocks, level, scale, present)
-        z = np.where(np.sign(z) == np.sign(moved), np.sign(z) * np.minimum(np.abs(z), np.abs(moved)), 0.0)
+        shift = deviations(blocks, level, scale, never_absent)
+        z = np.where(np.sign(z) == np.sign(shift), np.sign(z) * np.minimum(np.abs(z), np.abs(shift)), 0.0)
     largest = np.take_along_axis(z, np.abs(z).argmax(axis=0)[None], axis=0)[0]
     return largest, max(1, min(MAX_DEGREES_OF_FREEDOM, len(healthy) - 1)), len(blocks)
 
@@ -154,7 +154,7 @@ def _compute_block_medians(rows: Matrix, length: int) -> Matrix:
 
 
 def _weigh_stopped_series(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
-    """Return evidence against services whose series stopped, weaker the more services have stopped."""
+    """Return evidence against services whose series stopped; the more services stopped, the weaker it is."""
     services = np.unique(owners)
     silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]
     strength = SILENCE * (1 - len(silent) / len(services))

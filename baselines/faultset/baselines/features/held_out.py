@@ -1,7 +1,7 @@
 """Deviations of an episode with a held-out reference, and the limits that follow from them.
 
-A model gives lower scores to the samples that it was fitted to than to new samples. So a model of the other blocks
-standardises and scores each block of the reference. The largest of these scores is a fair limit for later samples.
+A model gives lower scores to the samples that it was fitted to than to new samples. So each block of the reference is
+standardised and scored by a model of the other blocks. The largest of these scores is a fair limit for later samples.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) ->
     z = np.zeros(reference.shape)
     for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
-        present = np.zeros((len(block), reference.shape[1]), dtype=bool)
-        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), present)
+        never_absent = np.zeros((len(block), reference.shape[1]), dtype=bool)
+        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), never_absent)
     return np.clip(z, -CLIP, CLIP)
 
 
@@ -54,7 +54,7 @@ def hold_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
 
 
 def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Matrix, float]:
-    """Divide the deviations of each column by the largest in its reference.
+    """Divide the deviations of each column by its largest deviation in the reference.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Ma
     shares
         [T, p]; 1 is the column's limit.
     limit
-        Limit for the largest share in a row: the largest share of a reference block, relative to the other blocks,
-        but at least 1.
+        Limit for the largest share in a row, from the shares of each reference block relative to the other blocks; at
+        least 1.
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):
@@ -99,7 +99,7 @@ class HeldOut:
 
     @property
     def lasting(self) -> HeldOut:
-        """Return the deviations without spikes of single samples, such as ticks of an idle counter."""
+        """Return the deviations without single-sample spikes, such as ticks of an idle counter."""
         z = remove_spikes(np.vstack([self.normal, self.z]))
         return replace(self, normal=z[: len(self.normal)], z=z[len(self.normal) :])
 

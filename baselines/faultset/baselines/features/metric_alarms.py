@@ -104,8 +104,8 @@ def find_metric_alarms(
 ) -> list[MetricAlarm]:
     """Return resource metrics that left their range, farthest first; at most one per service and role.
 
-    The standard deviation of a series is at least the difference between services in the same metric, because a few
-    reference samples do not show how much a single series varies.
+    The standard deviation of a series is at least that of the metric's level over services, because a few reference
+    samples do not show how much a single series varies.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
@@ -129,7 +129,7 @@ def find_metric_alarms(
 
 
 def level_spread(center: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Return the standard deviation over services of the level of each column's metric."""
+    """Return, for each column, the standard deviation of its metric's level over services."""
     names, code = np.unique([metric for _, metric in series], return_inverse=True)
     count = np.maximum(np.bincount(code, minlength=len(names)), 1)
     mean = np.bincount(code, weights=center, minlength=len(names)) / count

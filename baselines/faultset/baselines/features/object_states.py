@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SAMPLING_NS = 10 * SECOND_NS
-"""Interval of observations of an unchanged object."""
+"""Interval between observations of an unchanged object."""
 _OBJECTS = ("time", "kind", "name", "service", "state")
 
 
 def read_object_states(episode: EpisodeView) -> pd.DataFrame:
-    """Return the observed states of the candidates' objects."""
+    """Return the observed states of the objects of candidate services."""
     frame = read_frame(episode, "objects", _OBJECTS)
     return frame[frame["service"].isin(episode.services)]
 
@@ -195,14 +195,13 @@ class _Pod:
     states: Sequence[dict[str, Any]]
 
     @classmethod
-    def of(cls, seen: ObjectHistory) -> _Pod:
-        return cls(times_ns=seen.times_ns, states=[parse_state(text) for text in seen.texts])
+    def of(cls, history: ObjectHistory) -> _Pod:
+        return cls(times_ns=history.times_ns, states=[parse_state(text) for text in history.texts])
 
     def has_ended_by(self, end_ns: int) -> bool:
         return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _UNSEEN_NS
 
     def is_ready_at(self, end_ns: int) -> bool:
-        """Return whether the pod is ready at the end."""
         return not self.has_ended_by(end_ns) and _is_ready(self.states[-1])
 
     def is_starting_well(self, end_ns: int) -> bool:
@@ -223,7 +222,7 @@ class _Pod:
 
 
 def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
-    """Return services whose pods were replaced successfully, except rollouts that ended in the healthy time.
+    """Return the successful rollout of each service that has one, unless it ended in the healthy period.
 
     In a successful rollout, old pods serve until new ones are ready. This distinguishes it from the replacement of
     failed pods.
@@ -232,8 +231,8 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
     (start_ns, end_ns), healthy_end_ns = episode.window, min(episode.reference[1], alarm_ns)
     old: dict[str, list[_Pod]] = defaultdict(list)
     new: dict[str, list[_Pod]] = defaultdict(list)
-    for seen in object_histories(frame[frame["kind"] == "Pod"]):
-        (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
+    for history in object_histories(frame[frame["kind"] == "Pod"]):
+        (old if history.times_ns[0] <= start_ns + SAMPLING_NS else new)[history.service].append(_Pod.of(history))
     rollouts = {}
     for service, new_pods in new.items():
         if not old[service] or not all(pod.is_starting_well(end_ns) for pod in new_pods):

@@ -139,8 +139,8 @@ def _build_role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
 def healthy_sequences(episodes: Sequence[EpisodeView]) -> list[Matrix]:
     """Return the role vectors [steps, R] of every service in every training episode."""
-    read = [item for item in map(read_role_vectors, episodes) if item is not None]
-    return [item.vectors[:, service] for item in read for service in range(len(item.services))]
+    role_vectors = [item for item in map(read_role_vectors, episodes) if item is not None]
+    return [item.vectors[:, service] for item in role_vectors for service in range(len(item.services))]
 
 
 Ints = npt.NDArray[np.int64]
@@ -153,7 +153,7 @@ RECENT = 5
 class Steps:
     """Grid of steps over a view; the last step may be shorter.
 
-    Steps in which nothing was recorded are skipped as if no time had passed, because then the collector failed.
+    Steps without any recorded row are skipped as if no time had passed, because the collector failed in them.
     """
 
     start_ns: int

@@ -185,7 +185,7 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return services whose latency exceeds a limit for three steps, with the sigmas exceeded for three steps."""
+    """Return service -> sigmas that its latency exceeds for three steps in a row, if more than `sigmas`."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)

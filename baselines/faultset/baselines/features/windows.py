@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILL_STEPS = 2
 MAX_MISSING_SHARE = 0.2
 MIN_HEALTHY = 2
-"""Healthy samples that a spread needs."""
+"""Minimum number of healthy samples for a spread."""
 _SERVICE, _METRIC = 0, 1
 """Levels of the columns of a wide frame."""
 
@@ -61,10 +61,11 @@ class Windows:
     absent: npt.NDArray[np.bool_]
     """[T, d] whether the series has stopped.
 
-    Its gap has at least three steps, and is longer than every gap in the reference and than random loss explains.
+    Its gap is then at least three steps long, longer than every gap in the reference, and longer than random loss of
+    samples explains.
     """
     left_out: tuple[tuple[str, str], ...] = ()
-    """(service, metric) of series with too few samples in the reference, or always the same value."""
+    """(service, metric) of the omitted series: constant ones, and those with too few samples in the reference."""
     times_ns: npt.NDArray[np.int64]
     """[T] end of each step of `values`; steps without any sample are left out."""
 
@@ -91,9 +92,10 @@ def detection_windows(episode: EpisodeView) -> Windows:
 def localization_windows(
     episode: EpisodeView, alarm_ns: int, *, before: int = 2, step_s: float | None = None
 ) -> Windows:
-    """Return the reference up to the alarm, and the view from `before` steps before it, for localizers.
+    """Return the reference up to the alarm, and the view from `before` steps before the alarm, for localizers.
 
-    The test window includes the two samples that raised the alarm. Series without gaps that never change are left out.
+    By default, the test window includes the two samples that raised the alarm. Constant series without long gaps are
+    left out.
     """
     _, reference_end_ns = episode.reference
     step = step_s or episode.context.resolution_s
@@ -199,7 +201,7 @@ def cut_windows(
 
     Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `max_missing_share` of their
     reference is missing, or if they are constant and `keep_constant` is false. One missing sample is tolerated if two
-    remain, because samples that are a second late skip a step. Columns are sorted.
+    remain, because a sample that is a second late may fall into the next step. Columns are sorted.
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns

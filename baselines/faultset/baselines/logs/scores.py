@@ -66,13 +66,13 @@ class NextTemplate:
         before = tuple(self.last_ if after is None else after)
         sequence = [*before, *templates]
         verdicts = np.ones(len(templates), dtype=bool)
-        remembered: dict[tuple[int, ...], frozenset[int] | None] = {}
+        cache: dict[tuple[int, ...], frozenset[int] | None] = {}
         for position in range(len(before), len(sequence)):
             context = tuple(sequence[max(0, position - self.order) : position])
-            if context not in remembered:
-                shorter = (context[cut:] for cut in range(len(context)))
-                remembered[context] = next((self.likely_[c] for c in shorter if c in self.likely_), None)
-            likely = remembered[context]
+            if context not in cache:
+                suffixes = (context[cut:] for cut in range(len(context)))
+                cache[context] = next((self.likely_[c] for c in suffixes if c in self.likely_), None)
+            likely = cache[context]
             verdicts[position - len(before)] = likely is None or sequence[position] not in likely
         return verdicts
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 BASELINE_REFERENCE = 0.8
-"""Share of the healthy phase that is the reference of a view; the mean onset is at the end of the phase."""
+"""The reference of a view is this share of the healthy phase. On average, the onset is at the end of the phase."""
 
 
 @baseline(
@@ -122,8 +122,8 @@ class RandomDetector(TrainingFreeBaseline):
 class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
-    The time is the latest onset in the training episodes, as a share of the view, so that all alarms there would be
-    true. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
+    The time is the latest onset in the training episodes, as a share of the view, so that every alarm in them would be
+    correct. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
 
     Parameters
     ----------

@@ -56,8 +56,8 @@ class Signature:
 def describe_fault(episode: EpisodeView) -> Signature | None:
     """Return how an episode differs from its reference, or None if all tables are empty.
 
-    Training episodes have no alarm, so its time is not used. Features cover everything after the reference. Levels come
-    from its second half, which is almost always after the onset.
+    Training episodes have no alarm, so the time of the alarm is not used. Features cover everything after the
+    reference. Levels come from the second half of that time, which is almost always after the onset.
     """
     return episode.once("signature", lambda: _describe_fault(episode))
 
@@ -71,11 +71,11 @@ def _describe_fault(episode: EpisodeView) -> Signature | None:
     )
     weights: dict[str, float] = defaultdict(float)
     parts = (
-        _objects(episode, healthy_end_ns, weights),
-        _metrics(episode, late_ns, weights),
-        _spans(episode, healthy_end_ns, late_ns),
-        _logs(episode, time_window),
-        _events(episode, time_window),
+        _describe_objects(episode, healthy_end_ns, weights),
+        _describe_metrics(episode, late_ns, weights),
+        _describe_calls(episode, healthy_end_ns, late_ns),
+        _describe_logs(episode, time_window),
+        _describe_events(episode, time_window),
     )
     if all(part is None for part in parts):
         return None
@@ -84,7 +84,7 @@ def _describe_fault(episode: EpisodeView) -> Signature | None:
     return Signature(features=features, suspect=suspect)
 
 
-def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+def _describe_metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
     """Return per role the suspect's largest signed deviation, and the shares of other services that moved."""
     windows = localization_windows(episode, episode.reference[1], before=0)
     if windows.empty:
@@ -117,7 +117,7 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
     return features
 
 
-def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+def _describe_objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
     """Return signs of trouble in Kubernetes objects, and changed fields of specifications."""
     frame = read_object_states(episode)
     if frame.empty:
@@ -127,18 +127,18 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
         amount = np.log1p(item.score) if item.detail == "restarts" else item.score
         features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
-    for seen in object_histories(frame):
-        before, after = (read_specification(seen.kind, parse_state(seen.texts[index])) for index in (0, -1))
+    for history in object_histories(frame):
+        before, after = (read_specification(history.kind, parse_state(history.texts[index])) for index in (0, -1))
         if before is not None and after is not None:
             for field in before.keys() | after.keys():
                 if before.get(field) != after.get(field):
-                    features[f"changed: {seen.kind} {field}"] = 1.0
-        if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
-            features[f"made: {seen.kind}"] = 1.0
+                    features[f"changed: {history.kind} {field}"] = 1.0
+        if history.times_ns[0] > healthy_end_ns and history.kind != "Pod":
+            features[f"made: {history.kind}"] = 1.0
     return dict(features)
 
 
-def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
+def _describe_calls(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
     """Return failed, unanswered and slow calls, overall and for the worst called service."""
     spans = read_spans(episode)
     calls = spans.calls
@@ -176,16 +176,16 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
     return rise
 
 
-def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
+def _describe_logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
     """Return the increase of lines and error lines, their topics, and the number of services that write them."""
     times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
-    since, before = _inside(times, time_window)
+    since, before = _select_rows(times, time_window)
     if not since.any() and not before.any():
         return None
     expected = before.sum() * time_window.length_ratio
     features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
     bad = select_error_lines(episode)
-    bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
+    bad_since, bad_before = _select_rows(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
     features["error lines"] = float(np.log1p(max(0.0, excess)))
     for topic, words in TOPICS.items():
@@ -198,21 +198,22 @@ def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | N
     return features
 
 
-def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
-    """Return how often each reason occurs among the Kubernetes events, beyond the rate in the reference."""
+def _describe_events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
+    """Return the number of Kubernetes events by reason, beyond the number expected from the reference."""
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
-    since, before = _inside(frame["time"].to_numpy(), time_window)
+    since, before = _select_rows(frame["time"].to_numpy(), time_window)
     healthy_counts = frame.loc[before, "reason"].astype(str).value_counts()
-    now = frame.loc[since, "reason"].astype(str).value_counts()
+    counts = frame.loc[since, "reason"].astype(str).value_counts()
     return {
         f"event: {reason}": float(np.log1p(max(0.0, count - healthy_counts.get(reason, 0) * time_window.length_ratio)))
-        for reason, count in now.items()
+        for reason, count in counts.items()
     }
 
 
-def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
+def _select_rows(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows are in the time window, and which are in its healthy window."""
     since = (times >= time_window.start_ns) & (times < time_window.end_ns)
     before = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
     return since, before
@@ -228,13 +229,14 @@ class _SignatureDiagnoser(RegisteredBaseline):
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Learn from signatures of training faults; episodes without a fault only contribute to the scale."""
         examples = [(describe_fault(item.view), fault_pair(item)) for item in training]
-        described = [(shown, pair) for shown, pair in examples if shown is not None]
-        self.names_ = tuple(sorted({name for shown, _ in described for name in shown.features}))
-        self.pairs_ = [pair for _, pair in described if pair is not None]
+        signatures = [(signature, pair) for signature, pair in examples if signature is not None]
+        self.names_ = tuple(sorted({name for signature, _ in signatures for name in signature.features}))
+        self.pairs_ = [pair for _, pair in signatures if pair is not None]
         self.classes_ = sorted(set(self.pairs_), key=str)
-        matrix = self._matrix([shown for shown, _ in described])
+        matrix = self._build_matrix([signature for signature, _ in signatures])
         self.scale_ = np.maximum(np.sqrt((matrix**2).mean(axis=0)), 1e-6) if len(matrix) else np.ones(len(self.names_))
-        self.training_matrix_ = self._matrix([shown for shown, pair in described if pair is not None]) / self.scale_
+        faults = [signature for signature, pair in signatures if pair is not None]
+        self.training_matrix_ = self._build_matrix(faults) / self.scale_
         self._learn()
         return self
 
@@ -242,22 +244,21 @@ class _SignatureDiagnoser(RegisteredBaseline):
         """Compare the episode's signature with those of training faults."""
         if not getattr(self, "pairs_", None):
             return Diagnosis.abstain()
-        shown = describe_fault(episode)
-        if shown is None:
+        signature = describe_fault(episode)
+        if signature is None:
             return Diagnosis.abstain()
-        row = (self._matrix([shown]) / self.scale_)[0]
+        row = (self._build_matrix([signature]) / self.scale_)[0]
         pair, confidence, reported = self._answer(row)
         evidence = tuple(
-            Evidence(service=shown.suspect, subject=name, score=float(row[self.names_.index(name)]), detail=text)
+            Evidence(service=signature.suspect, subject=name, score=float(row[self.names_.index(name)]), detail=text)
             for name, text in reported
-            if shown.suspect is not None
+            if signature.suspect is not None
         )
         return Diagnosis(system_level=pair[0], fault_type=pair[1], confidence=confidence, evidence=evidence)
 
-    def _matrix(self, shown: Sequence[Signature]) -> Matrix:
-        return np.array([[item.features.get(name, 0.0) for name in self.names_] for item in shown]).reshape(
-            len(shown), len(self.names_)
-        )
+    def _build_matrix(self, signatures: Sequence[Signature]) -> Matrix:
+        rows = [[signature.features.get(name, 0.0) for name in self.names_] for signature in signatures]
+        return np.array(rows).reshape(len(signatures), len(self.names_))
 
     def _learn(self) -> None:
         """Learn from `training_matrix_` and `pairs_`."""

@@ -22,9 +22,9 @@ class RunLengths:
 
     def compute_start_probability(self, first: int) -> Matrix:
         """Return [T] the probability that the current run began at sample `first` or later and is not empty."""
-        cumulated = np.cumsum(self.probability[:, 1:], axis=1)
-        longest = np.arange(len(cumulated)) - first
-        selected = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
+        cumulative = np.cumsum(self.probability[:, 1:], axis=1)
+        longest = np.arange(len(cumulative)) - first
+        selected = cumulative[np.arange(len(cumulative)), np.maximum(longest, 0)]
         return np.where(longest >= 0, selected, 0.0)
 
 
@@ -138,7 +138,7 @@ def tail_quantile(level: float, threshold: float, gamma: float, sigma: float, sa
 
 @dataclass
 class Spot:
-    """Limit on a stream of magnitudes that learns from values below it.
+    """Limit for a stream of magnitudes; it is updated with the values below it.
 
     Parameters
     ----------

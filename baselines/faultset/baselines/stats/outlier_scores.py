@@ -87,13 +87,13 @@ def forest_scores(
     size = max(2, min(256, round(share * len(normal))))
     rows = np.vstack([normal, points]).astype(np.float32)
     depths = np.empty((trees, len(rows)))
-    seen = np.zeros((trees, len(normal)), dtype=bool)
+    in_sample = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
         for number, (tree, sample) in enumerate(_grow_isolation_trees(rows[: len(normal)], trees, size, seed)):
             ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
             depths[number] = ends[tree.apply(rows)]
-            seen[number, sample] = True
-    weight = np.where(seen.all(axis=0), 1.0, ~seen)
+            in_sample[number, sample] = True
+    weight = np.where(in_sample.all(axis=0), 1.0, ~in_sample)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
     scale = float(mean_path(np.array([size]))[0])
     return 2 ** (-mean_depths / scale), 2 ** (-depths[:, len(normal) :].mean(axis=0) / scale)
@@ -292,9 +292,9 @@ class Projection:
 
         A sample is a random mixture of the reference rows plus independent noise, which has exactly the shrunk
         covariance. Along each of the B axes and directions it is a standard normal number. So the probability that
-        the largest exceeds t is 2·B·Φ(-t) times the mean of 1 / (number of directions beyond t), over samples under
-        the condition that a randomly chosen direction is beyond t (Adler, Blanchet, Liu, Annals of Applied Probability
-        2012). A few hundred samples give the tail more precisely than ten thousand unconditional ones.
+        the largest exceeds t is 2·B·Φ(-t) times the mean of 1 / (number of directions beyond t). The mean is over
+        samples in which a randomly chosen direction is beyond t (Adler, Blanchet, Liu, Annals of Applied Probability
+        2012). A few hundred such samples give the tail more precisely than ten thousand unconditional ones.
         """
         samples, dimensions = self.normal.shape
         count = len(self.spread)
@@ -360,7 +360,7 @@ def out_of_fold_maximum(
     folds: int = 4,
     floor: Matrix | float = 0.0,
 ) -> float:
-    """Return the largest score of a block of the reference by a model of the rest; 0 if it is too short."""
+    """Return the largest score of the reference, with each block scored by a model of the others; 0 if too short."""
     pieces = np.array_split(np.arange(len(reference)), folds)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0

@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float64]
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
 FIRST_MOVE_Z = 10.0
-"""Deviation of a value that differs from a constant reference, if the metric is constant there in all services."""
+"""Deviation of a value that differs from a constant reference, if that metric is constant in all services."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 

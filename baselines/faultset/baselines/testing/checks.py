@@ -114,7 +114,7 @@ def check_unusual_data(trial: BaselineTrial) -> None:
 def check_single_candidate(trial: BaselineTrial) -> None:
     """Check the answer for an episode with one candidate."""
     only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
-    view = trial.examples.alter("single candidate", {}, context=lambda known: known | only)
+    view = trial.examples.alter("single candidate", {}, context=lambda content: content | only)
     trial.assert_valid(trial.answer(view), view, "a single candidate")
 
 

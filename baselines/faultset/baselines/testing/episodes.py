@@ -53,7 +53,7 @@ class ExampleEpisodes:
         self,
         name: str,
         edits: Mapping[str, Edit],
-        context: Change = lambda same: same,
+        context: Change = lambda content: content,
         source: EpisodeView | None = None,
     ) -> EpisodeView:
         """Return a copy of an episode with changed tables or context.
@@ -171,7 +171,7 @@ class ReorderedView(EpisodeView):
 
 
 class DeclaredView(EpisodeView):
-    """View of another view that records which tables are read without declaration."""
+    """View that reads another view and records undeclared inputs."""
 
     def __init__(self, view: EpisodeView, tables: tuple[str, ...], needs: frozenset[str] = frozenset()) -> None:
         self._context = view.context
@@ -253,8 +253,8 @@ def shift_times(shift_ns: int) -> Mapping[str, Edit]:
     def edit(rows: pa.Table) -> pa.Table:
         for column in rows.schema:
             if pa.types.is_timestamp(column.type):
-                moved = pa.array(read_times_ns(rows, column.name) + shift_ns)
-                rows = with_column(rows, column.name, moved.cast(column.type))
+                times = pa.array(read_times_ns(rows, column.name) + shift_ns)
+                rows = with_column(rows, column.name, times.cast(column.type))
         return rows
 
     return dict.fromkeys(TABLES, edit)

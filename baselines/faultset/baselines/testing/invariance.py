@@ -27,7 +27,7 @@ YEARS = {1999: 915_148_800, 2037: 2_114_380_800}
 CONSTANTS = 50
 GAP_S = 12
 AFTER_S = 10
-"""Seconds after a gap in which an alarm counts as caused by it."""
+"""Seconds after a gap in which an alarm counts as caused by the gap."""
 
 
 def check_dates(trial: BaselineTrial) -> None:
@@ -36,9 +36,9 @@ def check_dates(trial: BaselineTrial) -> None:
         start_ns = trial.examples.faulty.view.context.view_start_ns
         shift_ns = second * SECOND_NS - start_ns // SECOND_NS * SECOND_NS
 
-        def shift_context(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
+        def shift_context(content: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:
             names = ("view_start_ns", "view_end_ns", "reference_end_ns")
-            return known | {name: known[name] + shift_ns for name in names}
+            return content | {name: content[name] + shift_ns for name in names}
 
         view = trial.examples.alter(f"in {year}", shift_times(shift_ns), context=shift_context)
         answer = trial.answer(view)
@@ -75,7 +75,7 @@ def check_order_of_services(trial: BaselineTrial) -> None:
 def check_collector_gaps(trial: BaselineTrial) -> None:
     """Check that a gap in all metrics or in all tables raises no alarm during it or shortly after.
 
-    Later alarms are ignored, because a detector that keeps learning has learned less.
+    Later alarms are ignored, because a detector that keeps learning has fewer samples to learn from.
     """
     if trial.spec.task != "detection" or not trial.spec.tables:
         return
@@ -128,14 +128,14 @@ def _add_series(kind: str, values: Any, count: int = 1) -> Edit:
 
     def edit(rows: pa.Table) -> pa.Table:
         metric = rows["metric"][0]
-        like = rows.filter(pc.equal(rows["metric"].cast(pa.string()), metric.as_py()))  # type: ignore[attr-defined]
+        series = rows.filter(pc.equal(rows["metric"].cast(pa.string()), metric.as_py()))  # type: ignore[attr-defined]
         parts = [rows]
         for number in range(count):
             name = ROLES[number % len(ROLES)].format(number)
             for column, text in (("metric", name), ("kind", kind), ("labels", "{}")):
-                words = pa.array([text] * len(like)).cast(like[column].type)
-                like = with_column(like, column, words)
-            parts.append(with_column(like, "value", pa.array(values(len(like)))))
+                words = pa.array([text] * len(series)).cast(series[column].type)
+                series = with_column(series, column, words)
+            parts.append(with_column(series, "value", pa.array(values(len(series)))))
         return pa.concat_tables(parts, promote_options="permissive").cast(rows.schema)
 
     return edit
@@ -270,9 +270,9 @@ def check_untrained(trial: BaselineTrial) -> None:
     if trial.spec.task != "rca":
         return
     healthy = [item for item in trial.examples.training if item.fault_type is None]
-    for known in ([], healthy):
+    for training in ([], healthy):
         diagnoser = trial.spec.build()
-        answer = trial.answer(trial.examples.faulty.view, diagnoser.fit(known))  # type: ignore[arg-type]
+        answer = trial.answer(trial.examples.faulty.view, diagnoser.fit(training))  # type: ignore[arg-type]
         assert isinstance(answer, Diagnosis)
         assert answer.abstains, f"{trial.spec.name}: must abstain without training faults, got {answer}"
 

@@ -89,15 +89,15 @@ class BaselineTrial:
     def expected(self) -> Answer:
         """Return the answer to the unchanged faulty episode."""
         view = self.examples.faulty.view
-        watched = DeclaredView(view, self.spec.tables, self.spec.needs)
-        answer = self._answers[view.episode] = self.answer(watched)
-        self.undeclared = watched.undeclared
+        recorder = DeclaredView(view, self.spec.tables, self.spec.needs)
+        answer = self._answers[view.episode] = self.answer(recorder)
+        self.undeclared = recorder.undeclared
         if "spans" not in self.spec.tables:
             # Without declared calls, some methods read them from spans.
-            alone = self.examples.alter("no declared calls", {}, lambda context: context | {"calls": []})
-            watched_alone = DeclaredView(alone, self.spec.tables, self.spec.needs)
-            self.answer(watched_alone)
-            self.undeclared |= watched_alone.undeclared
+            view = self.examples.alter("no declared calls", {}, lambda content: content | {"calls": []})
+            recorder = DeclaredView(view, self.spec.tables, self.spec.needs)
+            self.answer(recorder)
+            self.undeclared |= recorder.undeclared
         return answer
 
     def assert_same(self, result: Answer, circumstance: str, expected: Answer | None = None) -> None:
@@ -195,6 +195,6 @@ def _find_services_of_pods(view: EpisodeView) -> dict[str, set[str]]:
         rows = read_table(view, name, ("service", pod) if pod == "pod" else ("service", pod, "kind"))
         if pod == "name":
             rows = rows.filter(pc.field("kind") == "Pod")
-        for service, named in set(zip(rows["service"].to_pylist(), rows[pod].to_pylist(), strict=True)):
-            owners.setdefault(named, set()).add(service)
+        for service, pod_name in set(zip(rows["service"].to_pylist(), rows[pod].to_pylist(), strict=True)):
+            owners.setdefault(pod_name, set()).add(service)
     return owners

@@ -172,7 +172,7 @@ def count_effective(counts: Matrix, similarity: float) -> Matrix:
 
 
 def compare_patterns(
-    seen: Observations,
+    observations: Observations,
     healthy: Flags,
     windows: Sequence[Flags],
     *,
@@ -192,9 +192,9 @@ def compare_patterns(
     min_support
         Sources with fewer healthy observations are skipped.
     """
-    source = distinct(seen.source).code
-    width = int(seen.target.max(initial=0)) + 1
-    _, example, code = distinct(source * width + seen.target)
+    source = distinct(observations.source).code
+    width = int(observations.target.max(initial=0)) + 1
+    _, example, code = distinct(source * width + observations.target)
     of_source = source[example]
     before, before_all = _count_by_source(code, source, healthy, of_source)
     most_frequent = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
@@ -204,15 +204,15 @@ def compare_patterns(
     best, surprise = np.zeros(len(example)), np.zeros(len(example))
     counts = np.zeros((len(example), 4))
     for window in windows:
-        now, now_all = _count_by_source(code, source, window, of_source)
-        shrink_now = count_effective(now_all, similarity) / np.maximum(now_all, 1.0)
-        cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
-        g = np.where((before_all >= min_support) & (now_all > 0), g_statistic(*cells), 0.0)
+        after, after_all = _count_by_source(code, source, window, of_source)
+        shrink_after = count_effective(after_all, similarity) / np.maximum(after_all, 1.0)
+        cells = (before * shrink, before_all * shrink, after * shrink_after, after_all * shrink_after)
+        g = np.where((before_all >= min_support) & (after_all > 0), g_statistic(*cells), 0.0)
         rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
         better = (g > best) & (rise > 0)
         best = np.where(better, g, best)
         surprise = np.where(better & (g > min_g), rise, surprise)
-        counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
+        counts[better] = np.stack([before, before_all, after, after_all], axis=1)[better]
     return PatternComparison(
         code=code,
         example=example,
@@ -261,11 +261,11 @@ AFTER_ANSWER = 0.5
 class ObservationKind:
     """Observations of one kind, with a function that describes a row."""
 
-    seen: Observations
+    observations: Observations
     text: Callable[[int, int], str]
-    """Describes a row, given a row of the usual observation."""
-    rows_count: bool = True
-    """Whether earlier changes can explain later ones; not for exclusive times."""
+    """(row, row of the usual observation) -> description."""
+    is_chained: bool = True
+    """Whether earlier changes can explain later ones; false for exclusive times."""
 
 
 def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[ObservationKind]:
@@ -303,7 +303,7 @@ def _observe_successions(spans: Spans, events: Events, kept: Ints) -> Observatio
     after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
     # Consecutive codes keep the product below from overflowing.
     kinds = distinct(key).code
-    seen = Observations(
+    observations = Observations(
         source=context * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
         blamed=np.where(failed_answer, events.service[target], owner),
@@ -318,20 +318,20 @@ def _observe_successions(spans: Spans, events: Events, kept: Ints) -> Observatio
         expected = "" if expected_row == row else f", usually {events.text(int(target[expected_row]))}"
         return f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}{expected}"
 
-    return ObservationKind(seen=seen, text=text)
+    return ObservationKind(observations=observations, text=text)
 
 
 def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[ObservationKind]:
-    """Observe which spans are slow: in their own code, in calls to another service, and in its answers."""
+    """Observe slow code, and slow calls as evidence against the callee and against the caller."""
     own_ns = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
     calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
-    shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
-    answered_ns = np.where(clients.answer[calls] >= 0, spans.duration_ns[shown], 0)
+    rows = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
+    answered_ns = np.where(clients.answer[calls] >= 0, spans.duration_ns[rows], 0)
     spent = (spans.duration_ns[calls] - answered_ns).astype(float)
-    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], find_only_pods(spans)[clients.called[calls]])
+    called = np.where(clients.answer[calls] >= 0, spans.pod[rows], find_only_pods(spans)[clients.called[calls]])
     group = (spans.service[calls] * len(spans.names) + clients.called[calls]) * len(spans.operations)
-    group = group + spans.operation[shown]
+    group = group + spans.operation[rows]
     return [
         _observe_slowness(
             spans,
@@ -365,7 +365,7 @@ def _observe_slowness(
     is_healthy = spans.end_ns[rows] < healthy_end_ns
     slow = spent_ns > slow_limits(group, spent_ns, is_healthy)
     return ObservationKind(
-        seen=Observations(
+        observations=Observations(
             source=service,
             target=slow.astype(np.int64),
             blamed=service,
@@ -377,7 +377,7 @@ def _observe_slowness(
             certainty=slow.astype(float),
         ),
         text=lambda row, expected_row: words,
-        rows_count=False,
+        is_chained=False,
     )
 
 

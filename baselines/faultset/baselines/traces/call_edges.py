@@ -25,7 +25,7 @@ class CallEdges:
     """[T, E] series of the calls of each (caller, callee) pair, with the healthy mean in steps without a call."""
 
     pairs: tuple[tuple[str, str], ...]
-    """(caller, callee), sorted; only pairs that call in at least half of the healthy steps."""
+    """(caller, callee), sorted; only pairs with calls in at least half of the healthy steps."""
     is_healthy: npt.NDArray[np.bool_]
     """[T] whether the step ends before the end of the reference and before the alarm."""
     is_recent: npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ def _build_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     cell = (began[rows] - start_ns) // step_ns * len(edges) + code
     shape, size = (steps, len(edges)), steps * len(edges)
     count = np.bincount(cell, minlength=size).reshape(shape).astype(float)
-    took, failed = (
+    total_s, failed = (
         np.asarray(np.bincount(cell, weights=weights[calls.row[rows]], minlength=size).reshape(shape), dtype=float)
         for weights in (spans.duration_ns / SECOND_NS, spans.error.astype(float))
     )
@@ -79,14 +79,14 @@ def _build_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     is_healthy = ends_ns <= min(episode.reference[1], alarm_ns)
     busy = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))
     chosen = np.flatnonzero(busy >= MIN_FILLED_SHARE)
-    count, took, failed = count[:, chosen], took[:, chosen], failed[:, chosen]
+    count, total_s, failed = count[:, chosen], total_s[:, chosen], failed[:, chosen]
     return CallEdges(
         pairs=tuple(
             (spans.names[edge // len(spans.names)], spans.names[edge % len(spans.names)]) for edge in edges[chosen]
         ),
         is_healthy=is_healthy,
         is_recent=ends_ns > alarm_ns - 2 * step_ns,
-        seconds=_compute_means_per_call(took, count, is_healthy),
+        seconds=_compute_means_per_call(total_s, count, is_healthy),
         errors=_compute_means_per_call(failed, count, is_healthy),
         calls=count,
     )

@@ -137,7 +137,7 @@ class Clients:
 
 
 def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
-    """Return which spans represent a call: they name a peer, or contain only one call of another service.
+    """Return which spans represent a call: those that name a peer, and those that only contain a call to a service.
 
     A span that names no peer represents a call if most spans of the same name contain only a call. This also covers
     spans without a response.
@@ -165,7 +165,7 @@ def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
 
 
 def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
-    """Return `build_span_events` of the episode's spans and lines."""
+    """Read the start, log lines and end of every span of an episode."""
     return episode.once("own events", lambda: build_span_events(spans, read_log_events(episode, spans)))
 
 
@@ -178,11 +178,11 @@ def build_code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events
     """Return the events of spans in which code runs, with their calls and the responses."""
     parts = _build_boundary_events(spans, np.flatnonzero(~clients.is_client), logs)
     child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])
-    shown = np.where(clients.answer[child] >= 0, clients.answer[child], child)
+    recorder = np.where(clients.answer[child] >= 0, clients.answer[child], child)
     called = np.where(clients.is_client[child], clients.called[child], spans.service[child])
     answered = ~clients.is_client[child] | (clients.answer[child] >= 0)
     operation, answerable = called_operations(
-        spans.service[child], called, spans.operation[child], spans.operation[shown], answered
+        spans.service[child], called, spans.operation[child], spans.operation[recorder], answered
     )
     no_failure = np.zeros(len(child), dtype=bool)
     parts.append((spans.parent[child], spans.start_ns[child], CALL, no_failure, called, operation))

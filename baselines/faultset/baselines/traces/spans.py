@@ -108,7 +108,7 @@ class Spans:
     trace: Ints
     """Number of the trace, from 0."""
     parent: Ints
-    """Row of the parent, or of the presumed grandparent if the parent is missing, or -1."""
+    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 without either."""
     orphan: Flags
     """Whether the parent was not recorded."""
     service: Ints
@@ -165,7 +165,7 @@ class Invocations:
 
 
 def read_spans(episode: EpisodeView) -> Spans:
-    """Read the spans of an episode; one without spans has no rows."""
+    """Read the spans of an episode; the result may be empty."""
 
     def read_attributes() -> pa.ChunkedArray:
         return read_table(episode, "spans", ("attributes",))["attributes"]
@@ -369,13 +369,13 @@ def called_operations(
     """
     services = int(max(caller.max(initial=0), callee.max(initial=0))) + 2
     names = int(max(requested.max(initial=0), recorded.max(initial=0))) + 2
-    way = distinct(((caller + 1) * services + callee + 1) * names + requested + 1).code
-    pairs, _, pair = distinct(way[answered] * names + recorded[answered] + 1)
+    route = distinct(((caller + 1) * services + callee + 1) * names + requested + 1).code
+    pairs, _, pair = distinct(route[answered] * names + recorded[answered] + 1)
     order = np.argsort(np.bincount(pair, minlength=len(pairs)), kind="stable")
-    most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
+    most_frequent = np.full(int(route.max(initial=-1)) + 1, -1)
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
-    answerable = most_frequent[way] >= 0
-    return np.where(~answered & answerable, most_frequent[way], recorded), answerable
+    answerable = most_frequent[route] >= 0
+    return np.where(~answered & answerable, most_frequent[route], recorded), answerable
 
 
 def operation_of_parent(spans: Spans) -> Ints:
@@ -404,7 +404,7 @@ class Calls:
     """[m] calls between two candidates."""
 
     known_ns: Ints
-    """When the call can be observed: at the end of the caller's span if it names its peer, otherwise of both spans."""
+    """When the call can be observed: when the caller's span has ended if it names its peer, otherwise both spans."""
     edges: Ints
     """caller · number of candidates + callee."""
 
@@ -435,7 +435,7 @@ def select_ended_spans(spans: Spans) -> EndedSpans:
 
 
 def find_calls(spans: Spans) -> Calls:
-    """Return calls: spans that name a peer, and spans whose parent is in another service and names no peer."""
+    """Return calls: spans that name a peer, and spans whose parent is in another service and does not name them."""
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0

@@ -63,7 +63,7 @@ def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     """
     runs: dict[str, RecordedRun] = {}
     for path in dict.fromkeys(map(Path, paths)):
-        scored = [recorded for recorded in _read(path) if recorded.run.task not in _SCORED_ELSEWHERE]
+        scored = [recorded for recorded in _read_path(path) if recorded.run.task not in _SCORED_ELSEWHERE]
         foreign = next((recorded.run for recorded in scored if recorded.run.task not in SESSION_TASKS), None)
         if foreign is not None:
             raise DataError(
@@ -92,7 +92,7 @@ def check_agent_names(runs: Iterable[RecordedRun], taken: Collection[str]) -> No
         raise UsageError(f'an agent and a method are both called "{clash}"; leave one of them out')
 
 
-def _read(path: Path) -> Sequence[RecordedRun]:
+def _read_path(path: Path) -> Sequence[RecordedRun]:
     if not (path / RUNS_FILE).is_file():
         return _read_logs(path)
     recorded = []

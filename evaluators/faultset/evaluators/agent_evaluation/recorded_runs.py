@@ -47,7 +47,7 @@ class AgentRow:
     from_text: int
     """Runs whose services were extracted from free text."""
     steps: float
-    """Median."""
+    """Median over the runs."""
     prompt_tokens: float | None
     """Median over the runs that record it."""
 
@@ -109,8 +109,8 @@ def _build_row(results: Sequence[ScoredRun]) -> AgentRow:
         value=_estimate_share(results, lambda result: result.value),
         control=control,
         control_success=control_success,
-        detected=_claim_rate(results, fault=True),
-        false_alarms=_claim_rate(results, fault=False),
+        detected=_estimate_claim_rate(results, fault=True),
+        false_alarms=_estimate_claim_rate(results, fault=False),
         agree=sum(bool(result.agrees) for result in compared),
         compared=len(compared),
         from_text=sum("free text" in run.status_reason and run.status == "ok" for run in runs),
@@ -123,8 +123,8 @@ def _get_truth(result: ScoredRun) -> Mapping[str, Any]:
     return (result.truth.truth or {}) if result.success is not None else {}
 
 
-def _claim_rate(results: Sequence[ScoredRun], *, fault: bool) -> Estimate:
-    """Return how often detection runs with (or without) a fault claim one."""
+def _estimate_claim_rate(results: Sequence[ScoredRun], *, fault: bool) -> Estimate:
+    """Return the share of detection runs on faulty (or healthy) systems that claim a fault."""
     if results[0].run.task != "detection":
         return unknown("only for detection")
     chosen = [result for result in results if _get_truth(result).get("fault") is fault]

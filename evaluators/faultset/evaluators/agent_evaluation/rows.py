@@ -148,7 +148,7 @@ def build_empty_row(
         split=context.split,
         fold=fold,
         task=task,
-        protocol=_protocol(protocol),
+        protocol=_to_protocol(protocol),
         seed=trial,
         status=status,
         reason=reason,
@@ -162,7 +162,7 @@ def build_empty_row(
     )
 
 
-def _protocol(name: str) -> Protocol:
+def _to_protocol(name: str) -> Protocol:
     return "oracle" if name == "oracle" else "detected"
 
 
@@ -204,7 +204,7 @@ def _rank_scores(answer: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _get_label_word(answer: Mapping[str, Any], key: str) -> str | None:
-    """Return level or type in the spelling of labels."""
+    """Return the level or type in the spelling of labels."""
     word = answer.get(key)
     return word.strip().title() if isinstance(word, str) else None
 

@@ -60,7 +60,7 @@ def mitigation(
     faults, apps, targets, platform, within, sustain, rate, seed, injector
         As in `faultset mitigate`; names are comma-separated.
     jobs
-        Episodes that run at a time.
+        Maximum number of episodes that run at a time.
     """
     pairs = list(product(_split_names(faults), _split_names(apps)))
     if not pairs:
@@ -128,7 +128,7 @@ class _LiveEpisodes:
 
     async def begin(self, sample: str, arguments: Sequence[str]) -> OperatorConnection:
         """Start an episode, wait until its fault is injected, and return the connection to its tools."""
-        # created here because it belongs to the event loop that runs the samples
+        # The semaphore belongs to the event loop that runs the samples, so create it here.
         limit = self._limit = self._limit or anyio.Semaphore(self._jobs)
         await limit.acquire()
         folder = tempfile.TemporaryDirectory(prefix="faultset-")

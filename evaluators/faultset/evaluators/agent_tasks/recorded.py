@@ -142,7 +142,7 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
             raise unknown_name("protocol", protocol, PROTOCOLS)
         if session_task == "detection" and (protocol != "detected" or alarm is not None or complaint):
             raise UsageError("detection takes no protocol, alarm or complaint; leave them out")
-        cuts = None if opened.episodes else _cut(opened, session_task)
+        cuts = None if opened.episodes else _cut_episodes(opened, session_task)
         opened = opened if cuts is None else cuts.dataset
         source = DatasetSource.of(opened).without_unlabelled()
         truths = _choose_truths(source, episodes, split, () if cuts is None else cuts.select_folds(split))
@@ -155,9 +155,9 @@ def _declare_task(name: str, session_task: RecordedTask, question: str) -> Calla
         task_of_rows = "rca" if session_task == "diagnosis" else session_task
         questions = [item for item in list_questions(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
-            needed = "an alarm" if protocol == "detected" else "a fault with a known onset"
+            requirement = "an alarm" if protocol == "detected" else "a fault with a known onset"
             raise DataError(
-                f"none of the {len(truths)} chosen episodes of {source.name} has {needed}; choose other episodes"
+                f"none of the {len(truths)} chosen episodes of {source.name} has {requirement}; choose other episodes"
             )
         truth_of = {truth.episode: truth for truth in truths}
         samples = [
@@ -201,7 +201,7 @@ localization = _declare_task("localization", "localization", "Ask which service 
 root_cause = _declare_task("root_cause", "diagnosis", "Ask for the system level and the type of the fault.")
 
 
-def _cut(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
+def _cut_episodes(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     """Cut the episodes of a dataset of recordings."""
     if session_task == "detection":
         raise UsageError(
@@ -211,8 +211,8 @@ def _cut(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has only recordings, without an incident to localize or diagnose: one that names one of "
-            "several services and has enough telemetry around it; choose other data"
+            f"{dataset.root} has only recordings, and none has an incident that names one of several services and has "
+            "enough telemetry around it; choose other data"
         )
     return cuts
 

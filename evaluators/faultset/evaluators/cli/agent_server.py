@@ -86,7 +86,7 @@ def serve(
 def _open_folder(
     stack: ExitStack, dataset: Path, episode: str | None, version: str | None, at_text: str | None
 ) -> Path:
-    """Return the folder of the episode; the part of a recording around a time is written to a temporary one."""
+    """Return the folder of the episode; the part of a recording around a time is written to a temporary folder."""
     from faultset.datasets.dataset import episode_folder
     from faultset.evaluators.diagnosis.sources import IncidentSource, opened_incident
 
@@ -120,7 +120,7 @@ def _open_session(
 def _describe_start(
     view: EpisodeView, now_s: float | None, at_text: str | None, *, complaint: bool
 ) -> tuple[ViewClock, str]:
-    """Return the clock, and sentences about the alarm or complaint at which the agent starts."""
+    """Return the clock, and sentences about the alarm or complaint from which the agent starts."""
     from faultset.agents.interface.complaints import compose_complaint
     from faultset.agents.interface.session import describe_situation
     from faultset.core.errors import UsageError

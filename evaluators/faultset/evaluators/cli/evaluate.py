@@ -187,7 +187,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        # recordings and episodes are two runs
+        # Recordings and episodes are run separately.
         self._stack.close()
         self._done, self._advance, self._label = 0, None, "fits and answers"
         from faultset.evaluators.execution.baseline_choice import count_left_out
@@ -259,7 +259,7 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
 LEAST_MEMORY = 256 << 20
 """Bytes needed to load an episode."""
 MOST_MEMORY = 1 << 50
-"""Bytes; close to the largest limit of a kernel."""
+"""Bytes; close to the largest limit that a kernel accepts."""
 
 
 def parse_seconds(text: str | None, subject: str = "a delay") -> Literal["auto"] | tuple[float, ...]:

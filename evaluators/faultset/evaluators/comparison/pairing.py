@@ -105,8 +105,8 @@ def _build_tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Ite
     common = scores[0].cases.keys() & scores[1].cases.keys()
     for setting in sorted(common, key=lambda setting: (setting.task, setting.protocol)):
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-            of_app = {e for e in chosen if app in (ALL_APPS, scores[1].truths[e].app)}
-            table = _build_table(scores, setting, app, of_app, seed)
+            app_episodes = {e for e in chosen if app in (ALL_APPS, scores[1].truths[e].app)}
+            table = _build_table(scores, setting, app, app_episodes, seed)
             if table is not None:
                 yield table
 

@@ -19,7 +19,7 @@ class Change:
     old: str
     new: str
     weight: str
-    """What differs: the scored data, the code that answered or scored, or a setting of the user."""
+    """`data`, `code` (of methods or scoring), or `setting` (of the user)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,7 @@ def _find_headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: 
 
 @dataclass(frozen=True, kw_only=True)
 class _Standing:
-    """The scores of a table, turned so that higher is better."""
+    """The scores of a table, negated if lower is better."""
 
     estimates: Mapping[str, Estimate]
     scores: Mapping[str, float]

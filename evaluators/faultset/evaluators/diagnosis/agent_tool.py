@@ -1,6 +1,6 @@
 """The analysis of an incident as a tool for agents.
 
-It answers the question of the benchmarked tasks, so a session has it only on request.
+The tool answers the question that benchmark tasks ask, so sessions offer it only on request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
             return answer_invalid("the healthy reference has not ended yet; wait first.")
         moment_ns = None if at is None else read_moment(at, context.view_start_ns)
         with TruncatedCopies(str(folder)) as copies:
-            seen = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
-            return answer_ok(analysis_text(analyse(seen, at_ns=moment_ns)))
+            path = folder if clock.now_ns >= context.view_end_ns else Path(copies.until(clock.now_ns))
+            return answer_ok(analysis_text(analyse(path, at_ns=moment_ns)))
 
     return build_tool(diagnose)

@@ -59,26 +59,26 @@ def _observe_specification_change(view: EpisodeView, history: ObjectHistory, hea
 
 
 def _observe_new_signs(view: EpisodeView, history: ObjectHistory, healthy_end_ns: int) -> list[Observation]:
-    """Return the signs of trouble that the object did not have in the reference, or its disappearance."""
+    """Return the most frequent sign of trouble that the object did not have in the reference, or its disappearance."""
     states = [parse_state(text) for text in history.texts]
     healthy = [state for time, state in zip(history.times_ns, states, strict=True) if time < healthy_end_ns]
     fields = frozenset[str]().union(*(state.keys() for state in healthy))
     usual = set[str]().union(*(find_signs(history.kind, state, fields) for state in healthy))
-    first: dict[str, int] = {}
-    seen: dict[str, int] = defaultdict(int)
+    begins_ns: dict[str, int] = {}
+    counts: dict[str, int] = defaultdict(int)
     for time_ns, state in zip(history.times_ns, states, strict=True):
         for sign in find_signs(history.kind, state, fields) - usual if time_ns >= healthy_end_ns else ():
-            first.setdefault(sign, time_ns)
-            seen[sign] += 1
+            begins_ns.setdefault(sign, time_ns)
+            counts[sign] += 1
     last_ns = history.times_ns[-1]
     if healthy and last_ns < view.window[1] - 2.5 * SAMPLING_NS:
-        first["gone"], seen["gone"] = last_ns, len(states)
-    if not first:
+        begins_ns["gone"], counts["gone"] = last_ns, len(states)
+    if not begins_ns:
         return []
-    sign = max(sorted(first), key=lambda name: seen[name])
-    share = min(1.0, seen[sign] / len(states))
-    text = f"{sign} since {clock_text(first[sign], view.window)}"
-    return [_build_observation(history, first[sign], _SIGN + share, text)]
+    sign = max(sorted(begins_ns), key=lambda name: counts[name])
+    share = min(1.0, counts[sign] / len(states))
+    text = f"{sign} since {clock_text(begins_ns[sign], view.window)}"
+    return [_build_observation(history, begins_ns[sign], _SIGN + share, text)]
 
 
 def _build_observation(history: ObjectHistory, time_ns: int, strength: float, text: str) -> Observation:

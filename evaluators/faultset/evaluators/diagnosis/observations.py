@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 Flags = npt.NDArray[np.bool_]
 MOST_OBSERVATIONS = 4
-"""Per service."""
+"""Maximum number of observations per service."""
 LEAST_SIGMAS = 3.0
 MINOR = frozenset({"threads", "descriptors"})
 """Roles that are shown after all others, since they jump in whole numbers."""
 LASTING = 3
-"""Steps for which a metric must deviate."""
+"""Number of steps for which a metric must deviate."""
 LEAST_STRENGTH = 1.0
 """Smallest reported strength of counts, in powers of ten."""
 SMALL_SHARE = 0.5
@@ -63,7 +63,7 @@ def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
 
 
 def select_observations(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Return the strongest of each kind, then the second of each kind."""
+    """Return the strongest observation of each kind, then the second of each kind, in order of time."""
     by_kind: dict[str, int] = {}
     ranked = []
     for item in sorted(observations, key=lambda item: -item.strength):
@@ -83,8 +83,8 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
         return []
     mean, sd = mean_and_sd(windows.reference, ddof=1)
     scale = with_metric_floor(sd, windows.series)
-    present = np.zeros(windows.values.shape, dtype=bool)
-    z = deviations(windows.values, mean, scale, present)
+    never_absent = np.zeros(windows.values.shape, dtype=bool)
+    z = deviations(windows.values, mean, scale, never_absent)
     usual = np.abs(deviations(windows.reference, mean, scale, np.zeros(windows.reference.shape, dtype=bool)))
     highest = usual.max(axis=0)
     lasting = np.where(since[:, None], sustained(z, min(LASTING, len(z))), 0.0)

@@ -1,7 +1,7 @@
 """Ask detectors and localizers about one episode.
 
 Methods of faultset run in this process, because a fork server takes longer to start than they need to answer. Others
-run as in an evaluation: in a process of their own, confined and limited.
+run as in an evaluation: in a separate process, confined and limited.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Panel:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder.resolve())
-        self._worker = BaselineWorker(_peak_memory(), passed=(KeyboardInterrupt,))
+        self._worker = BaselineWorker(_peak_memory(), reraised=(KeyboardInterrupt,))
         self._resources = ExitStack()
         self._runner: RunnerProcess | None = None
 
@@ -144,5 +144,5 @@ class Panel:
 
 @cache
 def _peak_memory() -> PeakMemory:
-    """Return the meter of this process, which holds a file open."""
+    """Return the memory meter of this process; cached, because it holds a file open."""
     return PeakMemory()

@@ -83,7 +83,7 @@ class HitRate:
     """How often the first suspect was right on labelled incidents with the same agreement."""
 
     agreeing: int
-    """Methods of the panel that named the first suspect first."""
+    """Number of panel methods that rank the first suspect first."""
     incidents: int
     right: int
     right_in_three: int
@@ -126,7 +126,7 @@ class IncidentAnalysis:
     suspects: tuple[Suspect, ...]
     """Most suspicious first; empty for "no evidence"."""
     hit_rate: HitRate | None
-    """None without suspects, or if the panel is not the measured one."""
+    """None without suspects, or if the hit rate of the panel was not measured."""
 
     @property
     def agreeing(self) -> int:

@@ -82,8 +82,8 @@ def opened_incident(source: IncidentSource, progress: Progress | None = None) ->
         _refuse(source, "a dataset", ("incidents", "mapping"))
         if not dataset_folder(folder).exists():
             raise DataError(
-                f"{first} is no file, folder or dataset of the project; give files of telemetry, a dataset, or the "
-                "folder of an episode"
+                f"{first} must be an existing file or folder, or the name of a published dataset; give files of "
+                "telemetry, a dataset, or the folder of an episode"
             )
         dataset = open_dataset(folder, source.version)
         if source.episode in dataset.recording_files or (not dataset.episodes and dataset.recording_files):

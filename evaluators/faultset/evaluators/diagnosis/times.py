@@ -34,15 +34,15 @@ def read_moment(text: str, start_ns: int) -> int:
     Raises
     ------
     UsageError
-        It is not a time.
+        `text` is not a time.
     """
     try:
-        return _nanoseconds(datetime.fromisoformat(text.strip()))
+        return _to_nanoseconds(datetime.fromisoformat(text.strip()))
     except ValueError:
         pass
     start = datetime.fromtimestamp(start_ns // SECOND_NS, UTC)
     try:
-        moment_ns = _nanoseconds(datetime.fromisoformat(f"{start:%Y-%m-%d}T{text.strip()}"))
+        moment_ns = _to_nanoseconds(datetime.fromisoformat(f"{start:%Y-%m-%d}T{text.strip()}"))
     except ValueError:
         raise UsageError(
             f"a time must be written like 14:03:20 or {start:%Y-%m-%dT%H:%M:%SZ}, got {quoted(text)}; use UTC"
@@ -50,7 +50,7 @@ def read_moment(text: str, start_ns: int) -> int:
     return moment_ns if moment_ns >= start_ns else moment_ns + _DAY_NS
 
 
-def _nanoseconds(moment: datetime) -> int:
+def _to_nanoseconds(moment: datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return since // timedelta(microseconds=1) * 1000

@@ -46,7 +46,7 @@ def choose_baselines(
             chosen |= {spec.name: spec for spec in list_baselines().values() if _belongs(spec, item)}
             chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
         else:
-            spec = get_baseline(item) if isinstance(item, str) else _spec_of(item)
+            spec = get_baseline(item) if isinstance(item, str) else _get_spec(item)
             if lacks_extra(spec):
                 raise needs_extra(f'"{spec.name}"', spec.extra)
             chosen[spec.name] = spec
@@ -64,7 +64,7 @@ def build_variants(spec: BaselineSpec) -> list[BaselineSpec]:
     ]
 
 
-def _spec_of(method: Any) -> BaselineSpec:
+def _get_spec(method: Any) -> BaselineSpec:
     spec = getattr(method, "spec", method)
     if isinstance(method, type) and not isinstance(spec, BaselineSpec):
         raise UsageError(

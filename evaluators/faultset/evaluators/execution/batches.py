@@ -167,8 +167,8 @@ def method_process(
 
 def hide_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodProcess:
     """Hide the original datasets from a process that works on copies of episodes."""
-    whole = [path for folder in episodes for path in dataset_paths(Path(folder))]
-    return replace(process, hidden=(*process.hidden, *dict.fromkeys(whole)))
+    paths = [path for folder in episodes for path in dataset_paths(Path(folder))]
+    return replace(process, hidden=(*process.hidden, *dict.fromkeys(paths)))
 
 
 def list_expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSettings) -> list[ExpectedAnswer]:
@@ -362,7 +362,7 @@ class EpisodeEvaluator:
         return end_ns if end_ns < self._truth.view_end_ns else None
 
     def _add_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
-        """Return the row with the alarm passed to the baseline, and why there is none."""
+        """Return the row with the alarm passed to the baseline, and the reason if there is no alarm."""
         if row.protocol in ("oracle", "delayed", "evidence"):
             assert self._truth.onset_ns is not None
             alarm_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)

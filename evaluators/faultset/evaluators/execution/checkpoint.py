@@ -80,7 +80,7 @@ class Checkpoint:
         self.changed: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        # follow no link: the folder may come from another person's dataset
+        # Do not follow links, because the folder may come from another person's dataset.
         try:
             self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:

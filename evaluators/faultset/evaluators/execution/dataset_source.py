@@ -154,7 +154,7 @@ def remove_fetched_episodes() -> None:
 _READERS = 2
 """Threads for reading labels; more would only wait for the interpreter lock."""
 _SPANS = table_file("spans")
-_READ = (CONTEXT_FILE, table_file("label"), table_file("metrics"))
+_INPUT_FILES = (CONTEXT_FILE, table_file("label"), table_file("metrics"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class DatasetSource:
             raise DataError(f"{url or root} version {dataset.version} has no episodes; collect some first")
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_episodes, folders, with_gaps=url is None)
-        episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _READ, read)
+        episodes = read() if url else load_or_compute(tuple[_EpisodeFacts, ...], folders, _INPUT_FILES, read)
         identity = identify_dataset(dataset)
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else identity.name,
@@ -225,10 +225,10 @@ class DatasetSource:
         """
         truths = tuple(truth for truth in self.truths if truth.labelled)
         if not truths:
-            place = self.url or self.folder
+            location = self.url or self.folder
             raise DataError(
-                f"{place} version {self.version} has no labelled episode, so nothing can be scored; name the causes "
-                f'when you import it, or find suspects with "faultset diagnose {place}"'
+                f"{location} version {self.version} has no labelled episode, so nothing can be scored; name the causes "
+                f'when you import it, or find suspects with "faultset diagnose {location}"'
             )
         names = {truth.episode for truth in truths}
         return replace(
@@ -275,7 +275,7 @@ def _hash_content(files: Mapping[str, str]) -> str:
 
 
 class _EpisodeFacts(NamedTuple):
-    """What is read from an episode before any method runs."""
+    """Data read from an episode before any method runs."""
 
     truth: Truth
     gaps: ReferenceGaps | None
@@ -299,9 +299,10 @@ def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
 def open_input(
     dataset: str | Path | Dataset, version: str | None = None, progress: Progress | None = None
 ) -> str | Dataset:
-    """Open a dataset; return the URL of one without recordings, whose episodes are fetched when they are needed.
+    """Open a dataset, or return its URL if it is remote and has no recordings.
 
-    A dataset with recordings at a URL is copied to this machine until this process ends.
+    Episodes behind a URL are fetched when they are needed. A dataset with recordings is copied to this machine until
+    this process ends.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], re
     adapter: TypeAdapter[T] = TypeAdapter(kind)
     limit_bytes = read_size_limit(BYTES_VARIABLE, _LIMIT_BYTES)
     cache = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
-    key = _key(str(kind), folders, tuple(names)) if limit_bytes else None
+    key = _build_key(str(kind), folders, tuple(names)) if limit_bytes else None
     content = None if key is None else cache.find(key, limit_bytes)
     if content is not None:
         try:
@@ -134,7 +134,7 @@ def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], re
     return result
 
 
-def _key(kind: str, folders: Iterable[Path], names: tuple[str, ...]) -> str | None:
+def _build_key(kind: str, folders: Iterable[Path], names: tuple[str, ...]) -> str | None:
     """Hash everything a result depends on; None if a file is missing or not a regular file."""
     try:
         stamps = [

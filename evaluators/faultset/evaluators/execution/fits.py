@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -50,8 +51,8 @@ class _Header:
 
 def fits_folder() -> Path:
     """Return the cache folder of fits: `FAULTSET_FITS`, or `faultset/fits` in the user's cache folder."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else user_cache_folder() / "fits"
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return Path(folder) if folder else user_cache_folder() / "fits"
 
 
 def fits_limit() -> int:
@@ -135,7 +136,7 @@ class FitBatch:
         models: dict[ModelKey, FittedModel] = {}
         missing: dict[BaselineRun, str] = {}
         for run in (context.runs[number] for number in self.runs):
-            key = self._key(run, cache) if context.fits_bytes else ""
+            key = self._build_key(run, cache) if context.fits_bytes else ""
             model = cache.find(key) if key and not context.settings.fresh else None
             if model is None:
                 missing[run] = key
@@ -148,18 +149,19 @@ class FitBatch:
         self, chosen: Mapping[BaselineRun, str], cache: FitCache, context: RunContext
     ) -> dict[ModelKey, FittedModel]:
         """Fit baselines, and cache those with a key."""
-        read = self.healthy if any(run.learns for run in chosen) else ()
-        references = any(run.learns_from_references for run in chosen)
-        if references or any("labels" in run.needs for run in chosen):
-            read = (*self.healthy, *self.faulty)
+        locations = self.healthy if any(run.learns for run in chosen) else ()
+        uses_references = any(run.learns_from_references for run in chosen)
+        if uses_references or any("labels" in run.needs for run in chosen):
+            locations = (*self.healthy, *self.faulty)
         models = {}
-        with (
-            local_folders(read, collect_needs(chosen)) as folders,
-            copy_healthy_references(tuple(dict.fromkeys(folders[len(self.healthy) :])) if references else ()) as cut,
-            machine_pool().lend(f"fold {self.fold}") as runner,
-        ):
+        with ExitStack() as stack:
+            folders = stack.enter_context(local_folders(locations, collect_needs(chosen)))
+            faulty = tuple(dict.fromkeys(folders[len(self.healthy) :])) if uses_references else ()
+            references = stack.enter_context(copy_healthy_references(faulty))
+            runner = stack.enter_context(machine_pool().lend(f"fold {self.fold}"))
             for run, key in chosen.items():
-                outcome = runner.run(self._request(run, folders, cut, context), context.settings.limits.for_fit())
+                request = self._build_request(run, folders, references, context)
+                outcome = runner.run(request, context.settings.limits.for_fit())
                 if outcome.status == "error":
                     for folder in folders:
                         check_undamaged(Path(folder))
@@ -175,13 +177,13 @@ class FitBatch:
                 report_progress(1)
         return models
 
-    def _key(self, run: BaselineRun, cache: FitCache) -> str:
+    def _build_key(self, run: BaselineRun, cache: FitCache) -> str:
         """Return the cache key of a fit; empty if it cannot be cached."""
         labelled = "labels" in run.needs
-        read = (*self.healthy, *(self.faulty if labelled or run.learns_from_references else ()))
-        if not run.learns or not run.fit_code or not all(location.content for location in read):
+        locations = (*self.healthy, *(self.faulty if labelled or run.learns_from_references else ()))
+        if not run.learns or not run.fit_code or not all(location.content for location in locations):
             return ""
-        episodes = [[Path(location.folder).name, location.content] for location in read]
+        episodes = [[Path(location.folder).name, location.content] for location in locations]
         inputs = {
             "method": run.fit_code,
             "seed": run.seed,
@@ -192,7 +194,7 @@ class FitBatch:
         }
         return cache.key(inputs, built_in=run.built_in)
 
-    def _request(
+    def _build_request(
         self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
     ) -> FitRequest:
         labelled = "labels" in run.needs

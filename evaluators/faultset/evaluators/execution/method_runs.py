@@ -35,13 +35,13 @@ class EvaluationStart:
     answers: int
     """Number of missing answers."""
     workers: int
-    """Methods that run at a time."""
+    """Number of methods that run at a time."""
     expected_s: float
     """Estimated duration."""
     expected_bytes: int
     """Estimated size of the results."""
     reused: int
-    """Answers taken from an interrupted evaluation."""
+    """Number of answers taken from an interrupted evaluation."""
     recordings: int = 0
     """Number of tested recordings; the episodes are then views of them."""
     changed: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class MethodRunContext:
     """How the methods of one evaluation are run."""
 
     engine: MethodEngine
-    """Must run."""
+    """A running engine."""
     folder: Path | None = None
     """Folder for the results and their checkpoint; None stores nothing."""
     started: Callable[[EvaluationStart], None] | None = None

@@ -45,14 +45,14 @@ def build_runs(
     scored: list[int] = []
     for spec in chosen:
         scored += range(len(runs), len(runs) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
-        runs += _runs_of(spec, settings)
+        runs += _build_runs_of(spec, settings)
     helpers = sorted({run.own_detector for run in runs if run.own_detector})
     needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
     if needed:
         helpers = [*settings.alarm_detectors, *helpers]
     for name in helpers if needed else ():
         if all(run.name != name for run in runs):
-            runs.append(_runs_of(get_baseline(name), settings)[0])
+            runs.append(_build_runs_of(get_baseline(name), settings)[0])
         if not next(run for run in runs if run.name == name).own_threshold:
             raise UsageError(
                 f'the threshold of detector "{name}" is set only after all detectors have run, so its alarm cannot be '
@@ -62,7 +62,7 @@ def build_runs(
     return tuple(runs), scored, {name: next(n for n, run in enumerate(runs) if run.name == name) for name in alarms}
 
 
-def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
+def _build_runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
     import cloudpickle
 
     payload = Blob.of(cloudpickle.dumps(spec))
@@ -194,7 +194,7 @@ _PIECES_PER_WORKER = 3
 _STEP_S = 0.02
 """CPU time per fit or answer, measured with the default methods: 0.020 s on the sample, 0.016 s on cuts of core-2."""
 _ANSWER_BYTES, _TABLES_BYTES, _BASE_BYTES = 150, 50_000, 300_000
-"""Size of an answer, of a method's tables of an application and of the rest; of the sample and 196 episodes."""
+"""Bytes per answer, per method and application, and for the rest; measured on the sample and on 196 episodes."""
 _SLOW_SHARE = 2.0 / 360
 """Minimum time per answer of a method declared slow, as a share of the view's length."""
 
@@ -267,20 +267,20 @@ def make_plan(
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / sum(len(fold.test) for fold in scope.folds)))
     for fold in scope.folds:
         inside = inner_folds(fold, truths)
-        of_fold = []
+        fold_batches = []
         for batch in (
-            *_test_batches(fold, scored, locations, scope, alarms, index_own_detectors(runs)),
-            *_calibration_batches(fold, inside, scored, context, locations, truths),
+            *_plan_tests(fold, scored, locations, scope, alarms, index_own_detectors(runs)),
+            *_plan_calibration(fold, inside, scored, context, locations, truths),
         ):
-            keys = {number: _keys(batch, runs[number], context) for number in batch.runs}
+            keys = {number: _list_keys(batch, runs[number], context) for number in batch.runs}
             done = {number for number in keys if all(key in answered for key in keys[number])}
             reused |= {key: answered[key] for number in done for key in keys[number]}
             missing = [number for number in keys if keys[number] and number not in done]
-            of_fold += [replace(batch, runs=group) for group in divide(missing, pieces)]
-        batches += of_fold
+            fold_batches += [replace(batch, runs=group) for group in divide(missing, pieces)]
+        batches += fold_batches
         for fitted_fold in (fold, *inside):
-            dependent = [batch for batch in of_fold if batch.inner == fitted_fold.inner]
-            fits += _fit_batches(fitted_fold, dependent, context, locations, truths, workers)
+            dependent = [batch for batch in fold_batches if batch.inner == fitted_fold.inner]
+            fits += _plan_fits(fitted_fold, dependent, context, locations, truths, workers)
     return EvaluationPlan(
         scope=scope,
         specs=tuple(chosen),
@@ -301,14 +301,14 @@ def _build_context(scope: EvaluationScope, runs: tuple[BaselineRun, ...], hidden
         settings=scope.settings,
         runs=runs,
         fits_bytes=fits_limit(),
-        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_list_paths(scope.training)),
         online_alarms=scope.online_alarms,
         majority_labels=majority_labels(scope),
         training_diagnoses=training_diagnoses(scope),
     )
 
 
-def _test_batches(
+def _plan_tests(
     fold: Fold,
     scored: Sequence[int],
     locations: Mapping[str, EpisodeLocation],
@@ -316,7 +316,7 @@ def _test_batches(
     alarms: Mapping[str, int],
     own_detectors: Mapping[str, int],
 ) -> Iterator[EpisodeBatch]:
-    """Run all scored baselines on the test episodes of a fold."""
+    """Yield the batches that run all scored baselines on the test episodes of a fold."""
     for episode in fold.test:
         yield EpisodeBatch(
             fold=fold.number,
@@ -328,7 +328,7 @@ def _test_batches(
         )
 
 
-def _calibration_batches(
+def _plan_calibration(
     fold: Fold,
     inside: Sequence[Fold],
     scored: Sequence[int],
@@ -336,7 +336,7 @@ def _calibration_batches(
     locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
 ) -> Iterator[EpisodeBatch]:
-    """Run detectors on the training episodes without a fault, with models that were not fitted on them."""
+    """Yield the batches that run detectors on healthy training episodes, with models not fitted on these episodes."""
     runs, every = context.runs, context.settings.calibrate
     detectors = [n for n in scored if runs[n].task == "detection" and (every or not runs[n].own_threshold)]
     unfitted = tuple(n for n in detectors if not runs[n].learns)
@@ -356,14 +356,14 @@ def _calibration_batches(
             )
 
 
-def _paths_of(training: TrainingData | None) -> list[str]:
+def _list_paths(training: TrainingData | None) -> list[str]:
     """Return the paths of a training dataset, to hide them from methods."""
     if training is None or training.source.url is not None:
         return []
     return dataset_paths(training.source.folder / EPISODES / "any")
 
 
-def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
+def _list_keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
     """Return the keys of the rows that a run must produce; see `ResultRow.key`."""
     return [
         (
@@ -383,7 +383,7 @@ def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Ke
     ]
 
 
-def _fit_batches(
+def _plan_fits(
     fold: Fold,
     batches: Sequence[EpisodeBatch],
     context: RunContext,

@@ -25,7 +25,7 @@ from faultset.evaluators.results.rows import CompressedRows, ResultRow
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-_NOWHERE = "127.0.0.1:0"
+_ANY_LOOPBACK_PORT = "127.0.0.1:0"
 _ADDRESS_SPACE_BYTES = 1_900_000_000
 _ADDRESS_SPACE_OF_A_WORKER = 300_000_000
 """Measured on the sample: 2.07 GB with one worker, 2.42 GB with two. With less, libraries abort without a message."""
@@ -56,7 +56,7 @@ class MethodEngine:
     Parameters
     ----------
     workers
-        Methods that run at a time; by default the number of cores, or the threads of the scheduler's workers.
+        Number of methods that run at a time; by default the number of cores, or of threads of the scheduler's workers.
     scheduler
         Address of a dask scheduler; None for this process.
     """
@@ -119,8 +119,8 @@ def local_client(workers: int) -> Iterator[Client]:
             n_workers=1,
             threads_per_worker=workers,
             processes=False,
-            dashboard_address=_NOWHERE,
-            worker_dashboard_address=_NOWHERE,
+            dashboard_address=_ANY_LOOPBACK_PORT,
+            worker_dashboard_address=_ANY_LOOPBACK_PORT,
             local_directory=folder,
             memory_limit=0,
             silence_logs=logging.CRITICAL,
@@ -258,19 +258,19 @@ def run_plan(
                 _run_all, group, context, *fits.get((group[0].fold, group[0].inner), ()), key=key, pure=False
             )
             futures[future] = group
-        for done in as_completed(list(futures), loop=client.loop):
+        for future in as_completed(list(futures), loop=client.loop):
             try:
-                new_rows, damage = done.result()
+                new_rows, damage = future.result()
             except DataError as error:
-                new_rows, damage = [], {batch.truth.episode: error for batch in futures[done]}
+                new_rows, damage = [], {batch.truth.episode: error for batch in futures[future]}
             keep(new_rows)
             rows.add(new_rows)
             for episode, error in damage.items():
                 if damaged is None:
                     raise error
                 damaged(episode, error)
-            futures.pop(done, None)
-            done.release()
+            futures.pop(future, None)
+            future.release()
         reports = [client.submit(list_cache_use, models, pure=False) for group in fits.values() for models in group]
         gathered: Any = client.gather(reports, errors="skip")
         fitted([fit for report in gathered for fit in report])
@@ -307,7 +307,7 @@ def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers:
     Consecutive batches of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups stay small, so that no
     worker idles for long at the end.
     """
-    most = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
+    max_batches = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
     groups: list[tuple[EpisodeBatch, ...]] = []
     answers = 0
     for batch in batches:
@@ -316,7 +316,7 @@ def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers:
         if (
             last
             and (last[0].fold, last[0].inner) == (batch.fold, batch.inner)
-            and len(last) < most
+            and len(last) < max_batches
             and answers + more <= _ANSWERS_PER_TASK
         ):
             groups[-1] = (*last, batch)

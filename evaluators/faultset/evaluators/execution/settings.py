@@ -91,34 +91,34 @@ def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
     both = [(truth.episode, truth.episode) for truth in train.truths if truth.episode in names]
     by_time: dict[Hashable, list[Truth]] = defaultdict(list)
     for truth in test.truths:
-        by_time[_times(truth)].append(truth)
+        by_time[_get_times(truth)].append(truth)
     for truth in train.truths:
         both += [
             (truth.episode, other.episode)
-            for other in by_time[_times(truth)]
-            if truth.episode != other.episode and _same_content(train, truth.episode, test, other.episode)
+            for other in by_time[_get_times(truth)]
+            if truth.episode != other.episode and _have_same_content(train, truth.episode, test, other.episode)
         ]
     if both:
-        mine, theirs = both[0]
+        first, second = both[0]
         raise DataError(
-            f"{train.name} and {test.name} share {count_text(len(both), 'episode')} (first: {mine}"
-            f"{'' if mine == theirs else f', there called {theirs}'}), so methods would be tested on their training "
+            f"{train.name} and {test.name} share {count_text(len(both), 'episode')} (first: {first}"
+            f"{'' if first == second else f', there called {second}'}), so methods would be tested on their training "
             "data; train on a dataset that shares no episode"
         )
 
 
-def _times(truth: Truth) -> Hashable:
+def _get_times(truth: Truth) -> Hashable:
     return truth.app, truth.view_start_ns, truth.reference_end_ns
 
 
-def _same_content(train: DatasetSource, mine: str, test: DatasetSource, theirs: str) -> bool:
+def _have_same_content(train: DatasetSource, train_episode: str, test: DatasetSource, test_episode: str) -> bool:
     """Return whether two episodes have the same telemetry; behind a URL, equal times are enough."""
     if train.url is not None or test.url is not None:
         return True
-    return _content(train, mine) == _content(test, theirs)
+    return _hash_content(train, train_episode) == _hash_content(test, test_episode)
 
 
-def _content(source: DatasetSource, episode: str) -> str:
+def _hash_content(source: DatasetSource, episode: str) -> str:
     """Return a hash of an episode's metric samples, spans and log lines."""
     view = EpisodeView(source.folder / EPISODES / episode)
     digest = hashlib.sha256()
@@ -132,12 +132,12 @@ def _content(source: DatasetSource, episode: str) -> str:
             [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
         )
         for batch in table.cast(plain).combine_chunks().to_batches():
-            for row in zip(*(column.to_pylist() for column in _numbers(batch)), strict=True):
+            for row in zip(*(column.to_pylist() for column in _convert_times(batch)), strict=True):
                 digest.update(repr(row).encode())
     return digest.hexdigest()
 
 
-def _numbers(batch: pa.RecordBatch) -> list[pa.Array]:
+def _convert_times(batch: pa.RecordBatch) -> list[pa.Array]:
     """Return the columns of a batch with times as integers, because Python's datetime has no nanoseconds."""
     return [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
 
@@ -179,7 +179,7 @@ class EvaluationOptions(TypedDict, total=False):
     thresholds: Sequence[str]
     """Threshold policies in addition to `reference`; `train-quantile(0.995)` by default."""
     workers: int | None
-    """Methods that run at a time; the number of cores by default."""
+    """Number of methods that run at a time; the number of cores by default."""
     scheduler: str | None
     """Address of a dask scheduler, for example `tcp://host:8786`."""
     seed: int
@@ -241,7 +241,7 @@ class EvaluationSettings:
             raise UsageError(f"the seed must be from 0 to {LARGEST_SEED}, got {seed}; choose another number")
         if timeout_s <= 0:
             raise UsageError(f"the timeout must be above 0 s, got {timeout_s:g} s; 60 s is the default")
-        evidence = _seconds(options.get("evidence", ()), DELAYS_S[1:])
+        evidence = _parse_seconds(options.get("evidence", ()), DELAYS_S[1:])
         if evidence and not evidence[0] > 0:
             raise UsageError(f"an evidence budget must be above 0 s, got {evidence[0]:g} s; give more seconds")
         policies = tuple(choose_policies(list(options.get("thresholds", ()))))
@@ -254,7 +254,7 @@ class EvaluationSettings:
                 timeout_s=timeout_s, memory_bytes=options.get("memory_limit_bytes", RunLimits.memory_bytes)
             ),
             alarm_detector=_find_detector(options.get("alarm")),
-            delays=_seconds(options.get("delays", ()), DELAYS_S),
+            delays=_parse_seconds(options.get("delays", ()), DELAYS_S),
             evidence=evidence,
             policies=policies,
             calibrate=any(policy.needs_training for policy in policies),
@@ -297,7 +297,7 @@ class EvaluationScope:
     chosen_folds: tuple[Fold, ...] = ()
     """The folds, if they do not follow from `settings`."""
     online_alarms: Mapping[str, int | None] = field(default_factory=dict)
-    """Episode cut out of a recording -> when the detector that raises alarms did so online; None if it did not."""
+    """Episode cut out of a recording -> time of the detector's online alarm; None without an alarm."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
@@ -325,7 +325,7 @@ class EvaluationScope:
 
     @property
     def alarm_description(self) -> str:
-        """Return the text of reports about the detectors that raise alarms."""
+        """Return which detectors raise the alarms, for reports."""
         other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
         rest = (
             f"; {other} in the {count} of {count_text(len(self.source.truths), 'episode')} without spans"
@@ -407,5 +407,5 @@ def _find_detector(name: str | None) -> str:
     return name
 
 
-def _seconds(values: Literal["auto"] | Sequence[float], automatic: tuple[float, ...]) -> tuple[float, ...]:
+def _parse_seconds(values: Literal["auto"] | Sequence[float], automatic: tuple[float, ...]) -> tuple[float, ...]:
     return automatic if values == "auto" else tuple(sorted({float(value) for value in values}))

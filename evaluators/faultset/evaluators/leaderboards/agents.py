@@ -120,7 +120,7 @@ def _build_line(
             counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))
         ),
         without_harness_errors=_estimate_share_of(counted, lambda row: row.status != "harness_error"),
-        fully_recorded=_estimate_share_of(counted, lambda row: _all_recorded(row, runs)),
+        fully_recorded=_estimate_share_of(counted, lambda row: _is_fully_recorded(row, runs)),
         seconds=median_or_nan(run.seconds for run in attempts if run.status == "ok"),
         steps=median_or_nan(run.steps for run in attempts),
         prompt_tokens=median_or_nan(run.prompt_tokens for run in attempts),
@@ -177,7 +177,7 @@ def _estimate_share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], boo
     return _estimate_share(chosen, _compute_mean_right)
 
 
-def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
+def _is_fully_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
     run = runs.get(row.answer.get("agent_run", ""))
     return run is not None and not run.not_recorded
 

@@ -179,8 +179,8 @@ def _format_curves(board: Leaderboard) -> list[str]:
         lines += [f"## {title}", "", f"Seconds after {since}; in brackets the number of episodes.", ""]
         rows = []
         for curve in curves:
-            at = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
-            rows.append([curve.app, curve.baseline, *(at.get(second, number_formats.NONE) for second in seconds)])
+            cells = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
+            rows.append([curve.app, curve.baseline, *(cells.get(second, number_formats.NONE) for second in seconds)])
         titles = ["app", "baseline", *(f"{second:g} s" for second in seconds)]
         lines += [*TextTable.of(titles, rows).markdown(), ""]
     return lines

@@ -37,12 +37,12 @@ def is_headline(truth: Truth) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsRange:
-    """Range of a metric over the settings that a paper leaves open, the default among them."""
+    """Range of a metric over the settings that a paper leaves open, including the default."""
 
     low: float
     high: float
     settings: int
-    """Number of settings, with the default."""
+    """Number of settings, including the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Entry:
     metrics: Mapping[str, Estimate]
     rows: int
     failed: Mapping[str, int]
-    """Rows by status other than ok."""
+    """Status -> number of rows, without `ok`."""
     seconds: float
     """Median processor time of an answer; elapsed time if the process was ended."""
     fit_seconds: float
@@ -294,7 +294,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Misses:
-    """What a localizer ranks first on headline episodes, as shares, and its distance to the cause."""
+    """Services that a localizer ranks first on headline episodes: shares by kind, and distances to the cause."""
 
     baseline: str
     protocol: str
@@ -312,7 +312,8 @@ class Misses:
 @dataclass(frozen=True, kw_only=True)
 class AgentLine:
     """Results of one agent for one task and protocol.
-    They are over headline episodes, and for detection also over episodes without a fault.
+
+    They cover headline episodes, and for detection also episodes without a fault.
     """
 
     agent: str
@@ -335,7 +336,7 @@ class AgentLine:
     seconds: float
     """Median time of model and tools in an answered attempt."""
     steps: float
-    """Median, as for tokens."""
+    """Median per attempt, as for tokens."""
     prompt_tokens: float
     completion_tokens: float
     tokens_estimated: bool
@@ -344,7 +345,7 @@ class AgentLine:
     """Mean cost of an attempt."""
     total_cost_usd: float
     not_recorded: float
-    """Share of requests, as for `refused` and `repeats`."""
+    """Share of requests that the recording cannot answer. `refused` and `repeats` are shares of requests too."""
     refused: float
     repeats: float
     statuses: Mapping[str, int]

@@ -143,9 +143,7 @@ def _render_value(entry: Entry, metric: Metric) -> TextCell:
     return TextCell(
         text=number_formats.value(estimate, metric) + episodes,
         detail=number_formats.interval(estimate, metric),
-        counts=number_formats.counts(estimate, metric)
-        if metric.unit in ("share", "per hour", "per day") and not episodes
-        else "",
+        counts=number_formats.counts(estimate, metric) if metric.unit in _COUNTED and not episodes else "",
         tip="" if estimate.interval_known else estimate.reason,
     )
 

@@ -26,7 +26,7 @@ _ROWS = ((120, 7), (100, 5), (0, 4))
 """Minimum width of a terminal -> largest number of lines of a table; sentences take more lines if it is narrow."""
 _FAILURES = 3
 """Number of failures that are named."""
-_OF_USERS = ("external", "agent")
+_USER_KINDS = ("external", "agent")
 
 
 def show(board: Leaderboard, console: Console) -> None:
@@ -118,10 +118,10 @@ def render_text(board: Leaderboard, width: int) -> str:
 
 
 def _find_first_table(tables: Sequence[Table], task: str) -> Table | None:
-    """Return the most important table of a task, with most of the user's methods; None if the task has no table."""
+    """Return the most important table of a task; among equals, the one with most of the user's methods."""
 
     def order(table: Table) -> tuple[bool, bool, bool, int, bool]:
-        user_methods = sum(entry.kind in _OF_USERS for entry in table.entries)
+        user_methods = sum(entry.kind in _USER_KINDS for entry in table.entries)
         return (
             table.verdict != HEADLINE,
             table.faults != "all",
@@ -137,7 +137,7 @@ def _choose_entries(table: Table, rows: int) -> list[Entry]:
     """Return the first rows of a table, including the user's methods and the strongest control."""
     first = sorted(
         table.entries,
-        key=lambda entry: (entry.baseline != table.strongest_control, entry.kind not in _OF_USERS),
+        key=lambda entry: (entry.baseline != table.strongest_control, entry.kind not in _USER_KINDS),
     )[: rows - bool(table.floor)]
     return [entry for entry in table.entries if entry in first]
 

@@ -114,12 +114,12 @@ def _apply_threshold(row: ResultRow, threshold: float) -> ResultRow:
     if not np.isfinite(threshold):
         return replace(row, status="invalid", reason=TOO_FEW, alarm_ns=None)
     flags = np.asarray(row.answer["scores"], dtype=float) > threshold
-    needed = row.answer.get("consecutive") or 1
+    consecutive = row.answer.get("consecutive") or 1
     answer = {
         **row.answer,
         "flags": "".join("01"[int(flag)] for flag in flags),
         "threshold": float(threshold),
-        "consecutive": needed,
+        "consecutive": consecutive,
     }
-    alarm_ns = first_alarm(np.asarray(row.answer["times_ns"], dtype=np.int64), flags, needed)
+    alarm_ns = first_alarm(np.asarray(row.answer["times_ns"], dtype=np.int64), flags, consecutive)
     return replace(row, alarm_ns=alarm_ns, answer=StoredAnswer.of(answer))

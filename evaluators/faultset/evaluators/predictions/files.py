@@ -274,11 +274,11 @@ def _convert_numbers(column: pa.ChunkedArray, name: str, origin: str) -> pa.Chun
     except pa.ArrowException as error:
         raise DataError(f"column {name} of {origin} must be numbers ({_get_first_line(error)}); convert it") from error
     values = np.asarray(pc.drop_null(doubles).to_numpy(), dtype=float)
-    odd = int((~np.isfinite(values)).sum())
-    if odd:
+    invalid = int((~np.isfinite(values)).sum())
+    if invalid:
         raise DataError(
-            f"column {name} of {origin} must be finite, but {odd} of {len(values)} values are NaN or infinite; remove "
-            "those rows or replace the values"
+            f"column {name} of {origin} must be finite, but {invalid} of {len(values)} values are NaN or infinite; "
+            "remove those rows or replace the values"
         )
     return doubles
 
@@ -342,8 +342,8 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     elif file.layout is RANKINGS:
         _check_candidates(frame, truths, origin)
     if "protocol" in frame:
-        odd = set(frame["protocol"].unique()) - set(PROTOCOLS)
-        if odd or frame["protocol"].nunique() != 1:
+        unknown_protocols = set(frame["protocol"].unique()) - set(PROTOCOLS)
+        if unknown_protocols or frame["protocol"].nunique() != 1:
             values = ", ".join(quoted(str(value)) for value in frame["protocol"].unique().tolist()[:3])
             raise DataError(
                 f"column protocol of {origin} must have one value, {' or '.join(PROTOCOLS)}, but contains {values}; "

@@ -27,7 +27,7 @@ from faultset.evaluators.execution.settings import ALARM_DETECTOR, ALARM_DETECTO
 from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
-"""Shortest and longest times before and after an onset, with samples every `STEP_S` seconds or faster."""
+"""Shortest and longest times before and after an onset, if there are samples every `STEP_S` seconds or faster."""
 STEP_S = 5.0
 _USUAL_SHARE = 0.9
 """Share of the incidents that should have these times."""
@@ -74,7 +74,7 @@ class CutEpisodes:
 
 
 def list_alarm_detectors(dataset: Dataset) -> list[str]:
-    """Return the default detectors that raise alarms in the recordings of a dataset, by whether these have spans."""
+    """Return the default detectors for recordings with and without spans, as far as the dataset has such recordings."""
     with_spans = {
         any(path.endswith(table_file("spans")) and record.rows for path, record in files.items())
         for files in dataset.recording_files.values()
@@ -128,7 +128,7 @@ def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
 def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     """Cut an episode around each incident of all recordings, and about as many without a fault.
 
-    Nine tenths of the incidents have the times before and after the onset, which are limited.
+    The times before and after the onset are chosen so that nine tenths of the incidents have them, within limits.
 
     Returns
     -------
@@ -142,14 +142,14 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     faults = [list(plan_fault_cuts(recording.truth, lengths)) for recording in recordings]
     if not any(cut.incident is not None and cut.incident.root_causes for cuts in faults for cut in cuts):
         return None
-    most = max(map(len, faults))
+    healthy = max(map(len, faults))
     windows = {
         cut.episode_id(recording.id): (recording.id, cut)
         for recording, cuts in zip(recordings, faults, strict=True)
-        for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, most))
+        for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, healthy))
     }
     pairs = [(recording.view, recording.truth) for recording in recordings]
-    folder = write_cuts(pairs, lengths, healthy=most, hashes=dataset.recording_hashes)
+    folder = write_cuts(pairs, lengths, healthy=healthy, hashes=dataset.recording_hashes)
     return CutEpisodes(dataset=open_dataset(folder), origin=dataset, cuts=windows)
 
 
@@ -166,11 +166,11 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
                 before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
             after.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
     scale = max(1.0, *(recording.context.sampling_step_s / STEP_S for recording in recordings))
-    return CutLengths(before_s=_choose(before, BEFORE_S, scale), after_s=_choose(after, AFTER_S, scale))
+    return CutLengths(before_s=_choose_length(before, BEFORE_S, scale), after_s=_choose_length(after, AFTER_S, scale))
 
 
-def _choose(values: Iterable[float], limits: tuple[float, float], scale: float) -> float:
+def _choose_length(values: Iterable[float], limits: tuple[float, float], scale: float) -> float:
     data = np.asarray(list(values))
-    least, most = (scale * limit for limit in limits)
-    common = float(np.quantile(data, 1 - _USUAL_SHARE, method="lower")) if len(data) else least
-    return min(most, max(least, float(np.floor(common))))
+    shortest, longest = (scale * limit for limit in limits)
+    common = float(np.quantile(data, 1 - _USUAL_SHARE, method="lower")) if len(data) else shortest
+    return min(longest, max(shortest, float(np.floor(common))))

@@ -1,4 +1,4 @@
-"""Write the windows of recordings as episodes, so that detectors run on them like on any dataset."""
+"""Write the windows of recordings as episodes, so that detectors run on them as on any dataset."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class DetectionPlan:
     @cached_property
     def windows(self) -> dict[str, DetectionWindow]:
         """Episode id -> window."""
-        every = (*self.learned.values(), *self.tested.values())
-        return {window.episode: window for windows in every for window in windows}
+        folds = (*self.learned.values(), *self.tested.values())
+        return {window.episode: window for windows in folds for window in windows}
 
     @property
     def folds(self) -> tuple[Fold, ...]:
@@ -129,13 +129,13 @@ class DetectionPlan:
         progress
             Called as windows are written.
         """
-        folder = cached_path(Path(self.dataset.root).resolve(), f"detection-windows-{self._key()}")
+        folder = cached_path(Path(self.dataset.root).resolve(), f"detection-windows-{self._hash_windows()}")
         if not folder.is_dir():
             self._write(folder, progress)
         source = DatasetSource.of(open_dataset(folder))
         return replace(source, **identify_dataset(self.dataset)._asdict())
 
-    def _key(self) -> str:
+    def _hash_windows(self) -> str:
         windows = [astuple(window) for window in self.windows.values()]
         identity = json.dumps([REVISION, self.dataset.recording_hashes, windows])
         return hashlib.sha256(identity.encode()).hexdigest()[:16]

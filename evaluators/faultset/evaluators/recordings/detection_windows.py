@@ -2,7 +2,8 @@
 
 A detector answers about a view with a healthy reference at its start, and its score of a step depends on earlier steps
 only. A recording is therefore divided into consecutive views. Each keeps its reference until a new one is available:
-after an incident, as soon as the system was healthy for the length of a reference, and in health every five lengths.
+after an incident, as soon as the system was healthy for the length of a reference; without incidents, every five
+lengths.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretc
     """
     length_ns = choose_reference_ns(recording)
     healthy = recording.truth.healthy_stretches
-    for tested in _in_segments(recording, stretches):
+    for tested in _divide_at_gaps(recording, stretches):
         starts = [
             start_ns
             for stretch in healthy
@@ -82,7 +83,7 @@ def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch
     A view has at least the length of a reference; half of it is the reference, or the usual length.
     """
     length_ns = choose_reference_ns(recording)
-    for training in _in_segments(recording, stretches):
+    for training in _divide_at_gaps(recording, stretches):
         for healthy in recording.truth.healthy_stretches:
             inside = healthy.within(training.start_ns, training.end_ns)
             if inside is None:
@@ -98,7 +99,7 @@ def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch
                 )
 
 
-def _in_segments(recording: Recording[Any], stretches: Sequence[Stretch]) -> list[Stretch]:
+def _divide_at_gaps(recording: Recording[Any], stretches: Sequence[Stretch]) -> list[Stretch]:
     """Return the parts of stretches of a recording that have telemetry without a gap, in order of time."""
     pieces = [
         segment.within(stretch.start_ns, stretch.end_ns)

@@ -31,7 +31,7 @@ from faultset.evaluators.scoring.alarms import (
 from faultset.evaluators.scoring.detection import buffer_samples
 
 DECOY_S = 60
-"""An alarm belongs to a decoy if it begins at most this long after its end."""
+"""An alarm belongs to a decoy if it begins during the decoy or at most this many seconds after it."""
 GAP_STEPS = 3
 """Alarms closer than this many sampling steps are one alarm."""
 HEADLINE_VERDICTS = ("manifest", "unknown")
@@ -43,7 +43,7 @@ harmless change · false: at other times · void: in time that does not count.""
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredIncident:
-    """An incident as scores need it."""
+    """An incident with the data that scores need."""
 
     incident: str
     recording: str
@@ -52,7 +52,7 @@ class ScoredIncident:
     start_ns: int
     end_ns: int
     cluster: tuple[Hashable, ...]
-    """Application, fault and targets; of an anomaly in an imported series its id."""
+    """Application, fault and targets; for an anomaly in an imported series, its id instead of targets."""
     headline: bool
     """Whether clients noticed it, or it was imported without a verdict."""
     counts: bool
@@ -175,8 +175,8 @@ class DetectorRun:
             if counted:
                 new = next((item for item in counted if item.incident not in detected), None)
                 return ("repeated", counted[0].incident) if new is None else ("true", new.incident)
-            of_other = next((item.incident for item in inside if item.counts), None)
-            return ("void", None) if of_other is None else ("other", of_other)
+            other = next((item.incident for item in inside if item.counts), None)
+            return ("void", None) if other is None else ("other", other)
         return ("decoy" if _is_inside(start_ns, self.facts.decoys) else "false"), None
 
     def count(self, *outcomes: Outcome) -> int:
@@ -287,6 +287,6 @@ def group_detector_runs(
     for row in sorted(rows, key=lambda row: row.truth.reference_end_ns):
         groups[row.baseline, windows[row.episode].recording, row.seed].append(row)
     runs: defaultdict[str, list[DetectorRun]] = defaultdict(list)
-    for (baseline, recording, seed), of_run in sorted(groups.items()):
-        runs[baseline].append(DetectorRun(facts=facts[recording], seed=seed, rows=tuple(of_run)))
+    for (baseline, recording, seed), run_rows in sorted(groups.items()):
+        runs[baseline].append(DetectorRun(facts=facts[recording], seed=seed, rows=tuple(run_rows)))
     return dict(runs)

@@ -27,7 +27,7 @@ class RecordingFold:
 
 
 def list_whole_stretches(dataset: Dataset) -> tuple[Stretch, ...]:
-    """Return all time of all recordings."""
+    """Return one stretch per recording, from its start to its end."""
     return tuple(Stretch(item.id, item.start_ns, item.end_ns) for item in dataset.recordings())
 
 
@@ -38,8 +38,8 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
     ----------
     split
         A published split of the recordings. By default, and for any other name, there are two folds: detectors learn
-        from every other recording of each application and are tested on the rest. From a single recording, they learn
-        its first part.
+        from every other recording of each application and are tested on the rest. If there is only one recording, they
+        learn from its first part.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
             )
         return split or "", (RecordingFold(number=0, train=published.train, test=published.test),)
     if len(recordings) == 1:
-        return FIRST_PART, (_first_part(recordings[0]),)
+        return FIRST_PART, (_divide_recording(recordings[0]),)
     groups: defaultdict[str, list[Recording[Dataset]]] = defaultdict(list)
     for recording in recordings:
         groups[recording.context.app].append(recording)
@@ -67,8 +67,8 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
     )
 
 
-def _first_part(recording: Recording[Dataset]) -> RecordingFold:
-    """Divide a recording after its first part, when no incident is under way."""
+def _divide_recording(recording: Recording[Dataset]) -> RecordingFold:
+    """Divide a recording after its first part, at a time without an incident."""
     incidents = []
     for incident in recording.truth.incidents:
         start_ns, end_ns = recording.truth.bounds(incident)

@@ -1,4 +1,4 @@
-"""The numbers of detectors on recordings, each from the runs of one detector over all recordings of a table."""
+"""Metrics of detectors on recordings, each computed from the runs of one detector over all recordings of a table."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class DetectorRuns:
     @functools.cached_property
     def incidents(self) -> dict[str, ScoredIncident]:
         """Id -> incident that is scored."""
-        facts = {run.facts.recording: run.facts for run in self.runs}.values()
-        return {item.incident: item for each in facts for item in each.incidents if item.counts}
+        recordings = {run.facts.recording: run.facts for run in self.runs}.values()
+        return {item.incident: item for facts in recordings for item in facts.incidents if item.counts}
 
     @functools.cached_property
     def headline(self) -> list[ScoredIncident]:

@@ -53,7 +53,7 @@ def detect_online(
     detectors
         Detectors that do not need labels.
     run_context
-        How methods are run; the checkpoint remains.
+        How methods are run. The checkpoint is kept.
     files
         Prediction files about recordings.
 

@@ -20,14 +20,14 @@ def is_about_recordings(file: PredictionFile, dataset: Dataset) -> bool:
 
 
 def divide_into_windows(file: PredictionFile, plan: DetectionPlan) -> PredictionFile:
-    """Return a file of scores about recordings as one about their windows; scores outside of them are left out.
+    """Convert scores about recordings into scores about their windows; scores outside of windows are left out.
 
     Raises
     ------
     DataError
         The file lacks scores, or names an unknown recording.
     """
-    where = f"{plan.dataset.root} version {plan.dataset.version}"
+    dataset = f"{plan.dataset.root} version {plan.dataset.version}"
     if file.layout is not SCORES:
         raise DataError(
             f"{printable(file.path)} is about recordings and must have the columns episode, time and score, but has "
@@ -37,13 +37,13 @@ def divide_into_windows(file: PredictionFile, plan: DetectionPlan) -> Prediction
     unknown = sorted({*names} - plan.recordings.keys())
     if unknown:
         raise DataError(
-            f"{printable(file.path)} names {printable(unknown[0])}, which is not a recording of {where}; remove these "
-            "rows"
+            f"{printable(file.path)} names {printable(unknown[0])}, which is not a recording of {dataset}; remove "
+            "these rows"
         )
-    return replace(file, frame=pd.concat(_pieces(file.frame, names, plan), ignore_index=True))
+    return replace(file, frame=pd.concat(_divide_scores(file.frame, names, plan), ignore_index=True))
 
 
-def _pieces(frame: pd.DataFrame, names: pd.Series, plan: DetectionPlan) -> Iterable[pd.DataFrame]:
+def _divide_scores(frame: pd.DataFrame, names: pd.Series, plan: DetectionPlan) -> Iterable[pd.DataFrame]:
     by_recording = dict(list(frame.groupby(names, sort=False)))
     yield frame.iloc[:0]
     for episode, window in plan.windows.items():

@@ -46,7 +46,7 @@ def build_recording_tables(
     by_policy
         Other threshold policy -> detector -> its runs with those thresholds.
     """
-    apps = sorted({run.facts.app for of_detector in runs.values() for run in of_detector})
+    apps = sorted({run.facts.app for detector_runs in runs.values() for run in detector_runs})
     tables = []
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
@@ -92,7 +92,7 @@ def _build_table(
         )
         for name in order
     ]
-    facts = {run.facts.recording: run.facts for run in first.runs}.values()
+    recordings = {run.facts.recording: run.facts for run in first.runs}.values()
     return Table(
         task="detection",
         protocol=RECORDED,
@@ -107,7 +107,7 @@ def _build_table(
         strongest_control=SAME_RATE,
         no_p=no_p,
         threshold_rule=threshold_rule,
-        watched_s=sum(each.watched_ns for each in facts) / 1e9,
+        watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
     )
 
 

@@ -19,8 +19,12 @@ from faultset.evaluators.recordings.detection_plan import DetectionPlan
 
 def check_recordings_differ(train: Dataset, test: Dataset) -> None:
     """Raise DataError if a recording is in both datasets, possibly under different names."""
-    seen, tested = train.recordings(), test.recordings()
-    both = [item.id for item in seen if any(item.id == other.id or _has_same_content(item, other) for other in tested)]
+    tested = test.recordings()
+    both = [
+        item.id
+        for item in train.recordings()
+        if any(item.id == other.id or _has_same_content(item, other) for other in tested)
+    ]
     if both:
         raise DataError(
             f"{train.root} and {test.root} share {count_text(len(both), 'recording')} (first: {both[0]}), so methods "
@@ -29,7 +33,7 @@ def check_recordings_differ(train: Dataset, test: Dataset) -> None:
 
 
 def _has_same_content(item: Recording[Dataset], other: Recording[Dataset]) -> bool:
-    """Return whether two recordings of the same times have the same metrics in their first chunk."""
+    """Return whether two recordings cover the same times and have the same metrics in their first chunk."""
     windows = [[(chunk.start_ns, chunk.end_ns) for chunk in recording.view.chunks] for recording in (item, other)]
     if windows[0] != windows[1]:
         return False
@@ -43,7 +47,7 @@ def _has_same_content(item: Recording[Dataset], other: Recording[Dataset]) -> bo
 def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Callable[[], DatasetSource]]:
     """Open the training dataset of methods on episodes; see `open_source`.
 
-    Without episodes, they are cut out of its recordings.
+    If the dataset has no episodes, they are cut out of its recordings.
 
     Raises
     ------
@@ -58,8 +62,8 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has recordings only, and no episode can be cut out of them: an incident must name one of "
-            "several services, with enough time before and after it; choose another --train, or --tasks detection"
+            f"{train.root} has only recordings, and none has an incident that names one of several services and has "
+            "enough time around it; choose another --train, or --tasks detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:
         yield lambda: cuts.restore_identity(read_source())

@@ -29,7 +29,7 @@ class FaultTruth(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Everything scoring needs about an episode; never passed to a baseline."""
+    """Everything that scoring needs to know about an episode; never passed to a baseline."""
 
     episode: str
     """Id of the episode."""

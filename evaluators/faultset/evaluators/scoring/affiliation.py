@@ -26,7 +26,7 @@ _POINTS = 200
 
 
 class Affiliation(NamedTuple):
-    """Mean over the faults; NaN without any."""
+    """Means over faults; NaN without faults."""
 
     precision: float
     """Over the zones with an alarm."""

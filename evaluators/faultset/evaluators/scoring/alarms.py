@@ -85,7 +85,7 @@ def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 class RangeVolumes(NamedTuple):
-    """Volumes under the surfaces of two curves over buffers around the positive samples."""
+    """Volumes under the ROC and precision-recall surfaces; see `compute_range_volumes`."""
 
     roc: float
     pr: float

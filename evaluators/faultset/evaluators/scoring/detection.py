@@ -41,7 +41,7 @@ _declare = functools.partial(Metric, task="detection", headline=False)
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmFacts:
-    """A detector's alarms in one episode: means over seeds, for delays the median."""
+    """A detector's alarms in one episode: means over seeds, except for delays, which are medians."""
 
     raised_alarm: float
     """Share of seeds with any alarm; a failed run counts as the wrong answer."""
@@ -106,7 +106,7 @@ def is_answered(case: ScoredCase) -> bool:
 
 
 def watched_ns(truth: Truth) -> int:
-    """Return the time after the reference, in which alarms count."""
+    """Return the time after the reference, during which alarms count."""
     return truth.view_end_ns - truth.reference_end_ns
 
 
@@ -138,7 +138,7 @@ def _compute_areas(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tu
         return math.nan, math.nan
     times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
     if row.status != "ok" or len(times) == 0:
-        # without scores nothing is detected at any threshold
+        # an answer without scores detects nothing at any threshold
         return 0.0, 0.0
     counts = np.ones(len(times), dtype=bool)
     for since_ns, until_ns in pauses:
@@ -158,7 +158,7 @@ Combine = Callable[[Sequence[float], Sequence[Hashable], Sequence[float], Sequen
 
 
 def _combine_halves(combine: Combine) -> Aggregate:
-    """Return an aggregate over the fault and the no-fault episodes of a metric."""
+    """Return an aggregate that combines fault episodes and no-fault episodes."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         cases = [case for case in cases if not math.isnan(case.value(metric))]

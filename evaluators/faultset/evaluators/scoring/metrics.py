@@ -43,11 +43,11 @@ class ScoredCase:
     at_own_alarm: ScoredCase | None = None
     """The same question, given the alarm of the method's own detector."""
     by_budget: dict[float, ScoredCase] = field(default_factory=dict, repr=False)
-    """Seconds of evidence -> the same question, for a method that sees no more than that."""
+    """Seconds of evidence -> the answers to the same question with at most that much evidence."""
     seen_s: float = math.nan
-    """Seconds of the fault that the method had to see for a right answer; infinite for a miss, NaN if not tried."""
+    """Seconds of the fault that the method had to see to answer correctly; infinite for a miss, NaN if not tried."""
     by_policy: dict[str, ScoredCase] = field(default_factory=dict, repr=False)
-    """Threshold policy -> the same answers with its thresholds."""
+    """Threshold policy -> the same answers with the thresholds of the policy."""
     _values: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -1,7 +1,7 @@
 """Threshold policies: rules, fixed before the test, that turn a detector's scores into alarms.
 
 With `reference` every detector sets its threshold itself on the healthy window of each episode. The other policies set
-one threshold per detector and fold from its scores on training episodes without a fault.
+one threshold per detector and fold, from the detector's scores on training episodes without a fault.
 """
 
 from __future__ import annotations

@@ -191,14 +191,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def balanced_accuracy(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the mean of the shares of right answers in two non-empty halves."""
+    """Return the mean of the shares of right answers in fault and no-fault episodes, neither of which may be empty."""
     return _combine(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
 
 
 def matthews_correlation(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the Matthews correlation of two non-empty halves; 0 if all answers are equal."""
+    """Return the Matthews correlation of fault and no-fault episodes; 0 if all answers are equal."""
     share = len(faulty) / (len(faulty) + len(healthy))
 
     def correlation(recall: float, specificity: float) -> float:

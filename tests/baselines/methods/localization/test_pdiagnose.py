@@ -94,7 +94,7 @@ def test_the_moving_average_at_the_alarm_follows_the_samples_right_before_it(mon
     )
     monkeypatch.setattr(pdiagnose, "localization_windows", lambda *_, **__: since_reference)
     episode: Any = SimpleNamespace(reference=(start_ns, start_ns + 60 * SECOND_NS))
-    flags = pdiagnose._flags_since(episode, since_alarm, "and")
+    flags = pdiagnose._flag_test_window(episode, since_alarm, "and")
     assert flags.shape == since_alarm.values.shape
     assert not flags.any()
     torn = kpi_flags(since_alarm.reference, since_alarm.values, window=10, combine="and")

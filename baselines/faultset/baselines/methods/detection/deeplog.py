@@ -55,17 +55,17 @@ def find_unexpected_lines(
     """
     count = len(templates)
     sequence = np.argsort(groups, kind="stable")
-    token, owner, known = templates[sequence], groups[sequence], healthy[sequence]
+    token, owner, is_healthy = templates[sequence], groups[sequence], healthy[sequence]
     kinds = int(templates.max()) + 1 if count else 1
     position = np.arange(count) - np.searchsorted(owner, owner)
-    likely_count = _count_likely(owner, token, known, kinds, top)
+    likely_count = _count_likely(owner, token, is_healthy, kinds, top)
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
         before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
         context = distinct(context * kinds + before).code
         rows = np.flatnonzero(position >= length)
-        seen, likely = _judge(context[rows], token[rows], known[rows], kinds, likely_count[rows], leave_out)
+        seen, likely = _judge(context[rows], token[rows], is_healthy[rows], kinds, likely_count[rows], leave_out)
         # Use the longest context that was seen.
         missed[rows[seen]] = ~likely[seen]
     verdicts = np.empty(count, dtype=bool)
@@ -73,26 +73,26 @@ def find_unexpected_lines(
     return verdicts
 
 
-def _count_likely(owner: Ints, token: Ints, known: Flags, kinds: int, top: int) -> Ints:
+def _count_likely(owner: Ints, token: Ints, healthy: Flags, kinds: int, top: int) -> Ints:
     """Return the number of likely successors per line, at most half of its group's healthy templates."""
-    pairs = distinct(owner[known] * kinds + token[known]).values
+    pairs = distinct(owner[healthy] * kinds + token[healthy]).values
     vocabulary = np.bincount(pairs // kinds, minlength=int(owner.max()) + 1 if len(owner) else 1)
     return np.minimum(top, np.maximum(1, vocabulary // 2))[owner]
 
 
 def _judge(
-    context: Ints, token: Ints, known: Flags, kinds: int, likely_count: Ints, leave_out: bool
+    context: Ints, token: Ints, healthy: Flags, kinds: int, likely_count: Ints, leave_out: bool
 ) -> tuple[Flags, Flags]:
-    """Return whether each line's context was seen, and whether the line is a likely successor."""
+    """Return whether each line's context occurs in healthy lines, and whether the line is a likely successor."""
     pairs, _, pair = distinct(context * kinds + token)
-    times = np.bincount(pair[known], minlength=len(pairs))
+    times = np.bincount(pair[healthy], minlength=len(pairs))
     pair_context = pairs // kinds
     # Rank of each pair within its context; ties by template number.
     order = np.lexsort([pairs, -times, pair_context])
     rank = np.empty(len(pairs), dtype=np.int64)
     rank[order] = np.arange(len(pairs)) - np.searchsorted(pair_context[order], pair_context[order])
-    self_count = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
-    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
+    self_count = healthy.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
+    seen = np.bincount(context[healthy], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
     return seen, (times[pair] > self_count) & (rank[pair] < likely_count)
 
 
@@ -107,7 +107,7 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < MIN_SAMPLES or not healthy.any():
             return Detection.silent()
-        missed = self._unexpected(lines, healthy)
+        missed = self._find_unexpected(lines, healthy)
         if missed is None:
             return Detection.silent()
         count = len(episode.services)
@@ -125,7 +125,7 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
-    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
+    def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
         """Return which lines were unexpected after the previous ones; None before training."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ class DeepLogMarkovDetector(UnexpectedLinesDetector):
         self.order = order
         self.top = top
 
-    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags:
+    def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags:
         return find_unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
@@ -207,12 +207,12 @@ _SHARED = (
 class NextTemplateNetwork:
     """A trained network and the templates of its training data."""
 
-    known: Mapping[str, int]
+    codes: Mapping[str, int]
     parameters: Parameters
 
     def windows(self, lines: TemplateLines) -> Ints:
         """Return codes [lines, HISTORY + 1] of the previous templates of the same service and of the line itself."""
-        numbers = np.array([self.known.get(text, _UNKNOWN) for text in lines.texts] or [0], dtype=np.int64)
+        numbers = np.array([self.codes.get(text, _UNKNOWN) for text in lines.texts] or [0], dtype=np.int64)
         order = np.argsort(lines.services, kind="stable")
         owner, token = lines.services[order], numbers[lines.templates[order]]
         position = np.arange(len(order)) - np.searchsorted(owner, owner)
@@ -277,9 +277,9 @@ class DeepLogLSTM(UnexpectedLinesDetector):
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
         """Learn the sequences of healthy logs; without any lines, `detect` raises no alarm."""
-        read = [read_template_lines(episode) for episode in healthy]
+        lines_by_episode = [read_template_lines(episode) for episode in healthy]
         count: Counter[str] = Counter()
-        for lines in read:
+        for lines in lines_by_episode:
             times = np.bincount(lines.templates, minlength=len(lines.texts)).tolist()
             count.update(dict(zip(lines.texts, times, strict=True)))
         self.model_ = None
@@ -288,8 +288,8 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         # Ties by text, so that the order of episodes does not matter.
         texts = sorted(count, key=lambda text: (-count[text], text))[:MAX_TEMPLATES]
         numbers = {text: number + 2 for number, text in enumerate(texts)}
-        network = NextTemplateNetwork(known=numbers, parameters=self._initial(len(numbers) + 2))
-        windows = np.concatenate([network.windows(lines) for lines in read if len(lines.templates)])
+        network = NextTemplateNetwork(codes=numbers, parameters=self._draw_parameters(len(numbers) + 2))
+        windows = np.concatenate([network.windows(lines) for lines in lines_by_episode if len(lines.templates)])
         windows = windows[:: -(-len(windows) // MAX_WINDOWS)]
         if self.updates:
             parameters = train(
@@ -300,11 +300,11 @@ class DeepLogLSTM(UnexpectedLinesDetector):
                 batch=BATCH,
                 seed=self.seed,
             )
-            network = NextTemplateNetwork(known=numbers, parameters=parameters)
+            network = NextTemplateNetwork(codes=numbers, parameters=parameters)
         self.model_ = network
         return self
 
-    def _initial(self, templates: int) -> Parameters:
+    def _draw_parameters(self, templates: int) -> Parameters:
         rng = np.random.default_rng(self.seed)
         return {
             "vectors": rng.normal(0.0, 0.3, (templates, _WIDTH)),
@@ -312,7 +312,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
             "output": dense_parameters(rng, self.hidden, templates),
         }
 
-    def _unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
+    def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
         network = self.model_
         return None if network is None else network.misses(network.windows(lines), self.top)
 

@@ -35,7 +35,7 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
     Parameters
     ----------
     apart
-        If positive, both arguments are the same subsequences, and those fewer samples apart than this do not match.
+        If positive, both arguments are the same subsequences, and two that are fewer samples apart do not match.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
     """Return lasting deviations of reference and test window on the same scale."""
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
-    present = np.zeros(reference.shape, dtype=bool)
-    normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series), present)
+    never_absent = np.zeros(reference.shape, dtype=bool)
+    normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series), never_absent)
     z = remove_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
     return z[: len(normal)], z[len(normal) :]

@@ -65,7 +65,7 @@ class MKSMC(TrainingFreeBaseline):
     directions
         Number of random directions in addition to the axes.
     draws
-        Simulated samples, each conditioned on a large deviation.
+        Number of simulated samples, each conditioned on a large deviation.
     shrink
         Weight of the identity in the correlation matrix; at least 0.1 by default, more for few samples.
     robust
@@ -74,7 +74,8 @@ class MKSMC(TrainingFreeBaseline):
         Raise the threshold to the largest out-of-fold score of the reference; by default only with fewer than three
         samples per series.
     group_by_service
-        Score each service separately at a level divided by their number, so that quiet series do not dilute a fault.
+        Score each service separately, at a level divided by the number of services, so that quiet series do not dilute
+        a fault.
     metric_floor
         Raise the standard deviation of each series to a quarter of that of its metric over all services.
 

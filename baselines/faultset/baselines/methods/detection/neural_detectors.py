@@ -76,8 +76,8 @@ class WindowDetector(PooledDetector):
         self.history = window - 1
 
     def _learn(self, sequences: Sequence[Matrix]) -> Any:
-        windows = thin([self._windows(one) for one in sequences], MAX_WINDOWS)
-        parameters = self._initial(np.random.default_rng(self.seed), windows.shape[2])
+        windows = thin([self._windows(sequence) for sequence in sequences], MAX_WINDOWS)
+        parameters = self._draw_parameters(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
         return self._model(parameters, windows)
@@ -90,7 +90,7 @@ class WindowDetector(PooledDetector):
         scaled = sequence / np.log1p(CLIP)
         return np.swapaxes(np.lib.stride_tricks.sliding_window_view(scaled, self.window, axis=0), 1, 2)
 
-    def _initial(self, rng: np.random.Generator, roles: int) -> Parameters:
+    def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         raise NotImplementedError
 
     def _model(self, parameters: Parameters, windows: Matrix) -> Any:
@@ -113,11 +113,11 @@ _SHARED = (
 def reconstruct(xp: Any, parameters: Parameters, windows: Any) -> Any:
     """Return the decoder's output [B, L, R] in order of time."""
     state = lstm_last(xp, parameters["encoder"], windows)
-    shown = []
+    outputs = []
     for _ in range(windows.shape[1]):
-        shown.append(dense(xp, parameters["output"], state[0]))
-        state = lstm_step(xp, parameters["decoder"], shown[-1], state)
-    return xp.stack(shown[::-1], axis=1)
+        outputs.append(dense(xp, parameters["output"], state[0]))
+        state = lstm_step(xp, parameters["decoder"], outputs[-1], state)
+    return xp.stack(outputs[::-1], axis=1)
 
 
 def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
@@ -156,7 +156,7 @@ class LSTMAutoencoder(WindowDetector):
 
     losses: ClassVar[Any] = ((squared_error, ("encoder", "decoder", "output")),)
 
-    def _initial(self, rng: np.random.Generator, roles: int) -> Parameters:
+    def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         return {
             "encoder": lstm_parameters(rng, roles, self.hidden),
             "decoder": lstm_parameters(rng, roles, self.hidden),
@@ -211,13 +211,13 @@ def decode_last(xp: Any, parameters: Parameters, windows: Any, focus: Any, decod
     length = windows.shape[1]
     tokens = dense(xp, parameters["input"], xp.concatenate([windows, focus], axis=-1))
     tokens = tokens + positions(length, tokens.shape[-1])
-    seen = layer_norm(xp, tokens + attention(xp, parameters["context"], tokens, tokens))
-    seen = layer_norm(xp, seen + dense(xp, parameters["feed"], seen))
+    context = layer_norm(xp, tokens + attention(xp, parameters["context"], tokens, tokens))
+    context = layer_norm(xp, context + dense(xp, parameters["feed"], context))
     past = np.tril(np.ones((length, length), dtype=bool))
     attended = layer_norm(xp, tokens + attention(xp, parameters["window"], tokens, tokens, past))
     last = attended[:, -1:]
-    joined = layer_norm(xp, last + attention(xp, parameters["cross"], last, seen))
-    return sigmoid(xp, dense(xp, parameters[decoder], joined))[:, 0]
+    output = layer_norm(xp, last + attention(xp, parameters["cross"], last, context))
+    return sigmoid(xp, dense(xp, parameters[decoder], output))[:, 0]
 
 
 def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]:
@@ -274,7 +274,7 @@ class TranAD(WindowDetector):
 
     losses: ClassVar[Any] = ((both_errors, _PARTS),)
 
-    def _initial(self, rng: np.random.Generator, roles: int) -> Parameters:
+    def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         width = self.hidden
         return {
             "input": dense_parameters(rng, 2 * roles, width),
@@ -306,14 +306,14 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the first loss: reconstruction, and with growing weight, deceiving the second autoencoder."""
+    """Return the first autoencoder's loss: its error and, with growing weight, that of the second on its output."""
     flat, first, _, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
 
 
 def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the second loss: reconstruction, and with growing weight, detecting the first autoencoder's output."""
+    """Return the second autoencoder's loss: its error minus, with growing weight, its error on the first's output."""
     flat, _, second, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
@@ -355,7 +355,7 @@ class USAD(WindowDetector):
 
     losses: ClassVar[Any] = ((first_loss, ("encoder", "first")), (second_loss, ("encoder", "second")))
 
-    def _initial(self, rng: np.random.Generator, roles: int) -> Parameters:
+    def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         width, code = self.window * roles, max(1, self.hidden // 2)
         return {
             "encoder": dense_parameters(rng, width, self.hidden, code),

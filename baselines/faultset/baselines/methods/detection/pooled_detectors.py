@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MAX_ROWS = 200_000
-"""Approximate maximum of training rows; with more rows, every k-th step is used."""
+"""Approximate maximum number of training rows; with more rows, every k-th step is used."""
 USUAL_SHARE = 0.95
 _MAX_EVIDENCE = 3
 
@@ -97,7 +97,7 @@ def thin(sequences: Sequence[Matrix], max_steps: int) -> Matrix:
 
 
 def stack_past(sequence: Matrix, steps: int) -> Matrix:
-    """Return the `steps` steps before each step after the first ones, as [len - steps, R, steps]."""
+    """Return the previous `steps` steps of each step, as [len - steps, R, steps]; the first `steps` have none."""
     return np.lib.stride_tricks.sliding_window_view(sequence[:-1], steps, axis=0)
 
 
@@ -342,7 +342,7 @@ class Autoencoder(PooledDetector):
     hidden
         Units of each hidden layer; the narrowest layer is the code.
     updates
-        Minimum number of optimizer steps, each on 200 rows; only whole passes over the training rows are made.
+        Number of optimizer steps, each on 200 rows; rounded up to whole passes over the training rows.
     seed
         Seed of the weights and of the order of rows.
 
@@ -411,9 +411,9 @@ class UntrainedAutoencoder(Autoencoder):
 
 
 def _reconstruction_errors(rows: Matrix, layers: Sequence[tuple[Matrix, Matrix]]) -> Matrix:
-    shown = rows
+    output = rows
     for number, (weights, bias) in enumerate(layers):
-        shown = shown @ weights + bias
+        output = output @ weights + bias
         if number < len(layers) - 1:
-            shown = np.tanh(shown)
-    return np.linalg.norm(rows - shown, axis=1)
+            output = np.tanh(output)
+    return np.linalg.norm(rows - output, axis=1)

@@ -204,7 +204,7 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     departures=_DEPARTURES,
 )
 class SPOTDetector(TrainingFreeBaseline):
-    """Detect deviations that are too rare by a Pareto tail of the largest healthy ones.
+    """Detect deviations that are too rare under a Pareto tail fitted to the largest healthy ones.
 
     Parameters
     ----------
@@ -335,5 +335,5 @@ class SpectralResidualDetector(TrainingFreeBaseline):
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
         # The method detects changes, not states, so the largest score counts until the end.
-        standing = np.maximum.accumulate(scores[first:])
-        return held_out.detection(standing, reference_limit(scores[:first], minimum=LIMIT), consecutive=1)
+        largest = np.maximum.accumulate(scores[first:])
+        return held_out.detection(largest, reference_limit(scores[:first], minimum=LIMIT), consecutive=1)

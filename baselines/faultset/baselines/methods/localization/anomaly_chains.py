@@ -34,9 +34,10 @@ def follow_chains(
     upwards: bool,
     similar: float,
 ) -> dict[str, int]:
-    """Return the services at which chains of anomalous calls from `start` end, with the last call of the chain.
+    """Return the last service of each chain of anomalous calls from `start`, with the last call of the chain.
 
-    A chain is extended by an anomalous call that moves like the previous one. Calls of `start` need not be similar.
+    A chain is extended by an anomalous call if its series is similar to that of the previous call. The first call of a
+    chain may have any series.
 
     Parameters
     ----------
@@ -54,9 +55,9 @@ def follow_chains(
     """
     ends: dict[str, int] = {}
     visited: set[int] = set()
-    waiting: list[tuple[str, int | None]] = [(start, None)]
-    while waiting:
-        service, last = waiting.pop(0)
+    queue: list[tuple[str, int | None]] = [(start, None)]
+    while queue:
+        service, last = queue.pop(0)
         following = [
             edge
             for edge, (caller, callee) in enumerate(pairs)
@@ -68,11 +69,11 @@ def follow_chains(
         visited.update(following)
         if not following and last is not None:
             ends.setdefault(service, last)
-        waiting += [(pairs[edge][0 if upwards else 1], edge) for edge in following]
+        queue += [(pairs[edge][0 if upwards else 1], edge) for edge in following]
     return dict(sorted(ends.items()))
 
 
-def _similarity(series: Matrix) -> Matrix:
+def _correlate_columns(series: Matrix) -> Matrix:
     """Return |correlation| between all columns."""
     return np.abs(np.stack([correlations(series, column) for column in series.T])) if series.size else np.zeros((0, 0))
 
@@ -101,7 +102,7 @@ class MicroHECL(TrainingFreeBaseline):
     Parameters
     ----------
     similar
-        Least |correlation| of two successive calls in a chain.
+        Minimum |correlation| of two successive calls in a chain.
 
     References
     ----------
@@ -130,7 +131,7 @@ class MicroHECL(TrainingFreeBaseline):
                 front,
                 edges.pairs,
                 (edges.measure_lasting_deviations(measure) > self.sigmas).tolist(),
-                _similarity(series),
+                _correlate_columns(series),
                 upwards=measure == "calls",
                 similar=self.similar,
             )
@@ -267,15 +268,15 @@ class MicroDig(TrainingFreeBaseline):
         edges = read_call_edges(episode, alarm_ns)
         front = episode.context.workload_entry
         z = np.maximum(edges.measure_lasting_deviations("seconds"), edges.measure_lasting_deviations("errors"))
-        pairs, columns = _connected(edges, z > self.sigmas, front)
+        pairs, columns = _find_connected(edges, z > self.sigmas, front)
         if not pairs:
             return Ranking.abstain()
         rows = edges.is_healthy | edges.is_recent
         similarity = np.maximum(
-            *(_similarity(edges.standardise(name)[rows][:, columns]) for name in ("seconds", "errors"))
+            *(_correlate_columns(edges.standardise(name)[rows][:, columns]) for name in ("seconds", "errors"))
         )
         walk, services = build_transitions(
-            pairs, similarity, _suspicion(edges, z > self.sigmas), backward=self.backward, beta=self.beta
+            pairs, similarity, _compute_suspicion(edges, z > self.sigmas), backward=self.backward, beta=self.beta
         )
         start = np.zeros(len(walk))
         start[: len(pairs)] = [front in pair for pair in pairs]
@@ -290,8 +291,8 @@ class MicroDig(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
 
-def _connected(edges: CallEdges, is_anomalous: np.ndarray, front: str) -> tuple[list[Pair], list[int]]:
-    """Return the anomalous calls that anomalous calls connect with the front end, and their columns."""
+def _find_connected(edges: CallEdges, is_anomalous: np.ndarray, front: str) -> tuple[list[Pair], list[int]]:
+    """Return the anomalous calls that a chain of anomalous calls connects with the front end, and their columns."""
     columns = np.flatnonzero(is_anomalous).tolist()
     reached = {front}
     size = 0
@@ -302,8 +303,8 @@ def _connected(edges: CallEdges, is_anomalous: np.ndarray, front: str) -> tuple[
     return [edges.pairs[column] for column in chosen], chosen
 
 
-def _suspicion(edges: CallEdges, is_anomalous: np.ndarray) -> dict[str, float]:
-    """Return the share of each service's calls, incoming and outgoing, that are anomalous."""
+def _compute_suspicion(edges: CallEdges, is_anomalous: np.ndarray) -> dict[str, float]:
+    """Return the share of anomalous calls among each service's incoming and outgoing calls."""
     count: dict[str, list[bool]] = {}
     for pair, flag in zip(edges.pairs, is_anomalous.tolist(), strict=True):
         for name in pair:

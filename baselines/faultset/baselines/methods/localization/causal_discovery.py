@@ -51,15 +51,15 @@ class FNodeTests:
         # Round, so that errors of unit conversion do not move a value into the next bin.
         self._codes: Codes = kmeans_bins(np.round(np.vstack([reference, values]), 9), bins=bins)
         self._after = np.repeat([0, 1], [len(reference), len(values)]).astype(np.int64)
-        self._known: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
+        self._cache: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
 
     def test(self, column: int, given: tuple[int, ...] = ()) -> tuple[float, float]:
-        """Return p-value and statistic of a column and the F-node, given other columns."""
+        """Test a column and the F-node for independence given other columns; return p-value and statistic."""
         key = (column, tuple(sorted(given)))
-        if key not in self._known:
+        if key not in self._cache:
             others = [self._codes[:, other] for other in key[1]]
-            self._known[key] = chi_square(self._after, self._codes[:, column], others)
-        return self._known[key]
+            self._cache[key] = chi_square(self._after, self._codes[:, column], others)
+        return self._cache[key]
 
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
         """Return the columns that depend on the F-node given any small set of other columns, sorted by p-value."""
@@ -281,7 +281,7 @@ class MicroCause(TrainingFreeBaseline):
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
         lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
         excess = np.maximum(0.0, lasting / limit - 1)
-        score = self.share * _of_largest(visits) + (1 - self.share) * _of_largest(excess)
+        score = self.share * _divide_by_largest(visits) + (1 - self.share) * _divide_by_largest(excess)
         metrics = {windows.series[column]: float(score[index]) for index, column in enumerate(columns)}
         scores: dict[str, float] = {}
         for (service, _), value in metrics.items():
@@ -327,5 +327,5 @@ def correlate_front(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
     return strength
 
 
-def _of_largest(values: Matrix) -> Matrix:
+def _divide_by_largest(values: Matrix) -> Matrix:
     return values / values.max() if values.max(initial=0.0) > 0 else np.zeros_like(values)

@@ -45,7 +45,7 @@ Node = tuple[str, str]
 def signal_parents(
     services: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
 ) -> dict[Node, tuple[Node, ...]]:
-    """Return the causes of each signal by the call graph.
+    """Return the causes of each signal according to the call graph.
 
     Callers' traffic causes traffic; callees' latency and errors cause latency and errors. Within a service, traffic
     causes saturation, both cause latency, and all cause errors. Calls that close a cycle, as seen from the entry, are
@@ -58,8 +58,8 @@ def signal_parents(
 
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(sorted(services))
-    far = nx.single_source_shortest_path_length(nx.DiGraph([(entry, entry), *calls]), entry)
-    for caller, callee in sorted(calls, key=lambda pair: (far.get(pair[0], len(far)), pair)):
+    distance = nx.single_source_shortest_path_length(nx.DiGraph([(entry, entry), *calls]), entry)
+    for caller, callee in sorted(calls, key=lambda pair: (distance.get(pair[0], len(distance)), pair)):
         if caller in graph and callee in graph and not nx.has_path(graph, callee, caller):
             graph.add_edge(caller, callee)
     parents: dict[Node, tuple[Node, ...]] = {}
@@ -78,17 +78,15 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
     """Replace unmeasured parents by their nearest measured ancestors."""
     ancestors: dict[Node, tuple[Node, ...]] = {}
 
-    def through(node: Node) -> set[Node]:
-        if node in measured:
-            return {node}
-        return set(found_of(node))
+    def replace(node: Node) -> set[Node]:
+        return {node} if node in measured else set(find_ancestors(node))
 
-    def found_of(node: Node) -> tuple[Node, ...]:
+    def find_ancestors(node: Node) -> tuple[Node, ...]:
         if node not in ancestors:
-            ancestors[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
+            ancestors[node] = tuple(sorted(set().union(*(replace(parent) for parent in parents.get(node, ())))))
         return ancestors[node]
 
-    return {node: found_of(node) for node in sorted(measured)}
+    return {node: find_ancestors(node) for node in sorted(measured)}
 
 
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
@@ -109,9 +107,9 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     before = np.column_stack([np.ones(n), reference_causes])
     after = np.column_stack([np.ones(len(values)), causes])
     weights = np.linalg.lstsq(before, reference, rcond=None)[0]
-    rest = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
+    residual_spread = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
     spread = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
-    unexplained = np.divide(rest, spread, out=np.ones_like(spread), where=spread > 1e-9)
+    unexplained = np.divide(residual_spread, spread, out=np.ones_like(spread), where=spread > 1e-9)
     return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
@@ -120,7 +118,7 @@ def adjust_scores(
 ) -> dict[Node, float]:
     """Return the largest score among the effects of each anomalous node; 0 for normal nodes.
 
-    An effect that is normal is replaced by the effects that it has itself.
+    The effects of a normal effect count as well.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:
@@ -186,7 +184,7 @@ class CIRCA(TrainingFreeBaseline):
             members.setdefault((service, SIGNALS.get(role(metric), "state")), []).append(column)
         groups = {node: np.array(columns) for node, columns in members.items()}
         parents = measured_parents(parents, set(groups))
-        score = _scores(groups, parents, healthy, since)
+        score = _score_series(groups, parents, healthy, since)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
         added = adjust_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
@@ -194,10 +192,10 @@ class CIRCA(TrainingFreeBaseline):
         total = score.copy()
         for node, columns in groups.items():
             total[columns] += np.where(score[columns] >= self.threshold, added[node], 0.0)
-        return _ranking(total, score, windows.series, episode.services)
+        return _build_ranking(total, score, windows.series, episode.services)
 
 
-def _scores(
+def _score_series(
     groups: Mapping[Node, npt.NDArray[np.int64]],
     parents: Mapping[Node, Sequence[Node]],
     healthy: Matrix,
@@ -215,7 +213,9 @@ def _scores(
     return score
 
 
-def _ranking(total: Matrix, score: Matrix, series: tuple[tuple[str, str], ...], services: tuple[str, ...]) -> Ranking:
+def _build_ranking(
+    total: Matrix, score: Matrix, series: tuple[tuple[str, str], ...], services: tuple[str, ...]
+) -> Ranking:
     owner = np.array([service for service, _ in series])
     scores = {
         service: float(total[owner == service].max() + score[owner == service].mean() / CLIP)

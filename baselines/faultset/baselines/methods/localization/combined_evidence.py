@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5
 LEFT = 0.1
+"""Share of an explained symptom that still counts against the caller."""
 CREDIT = 0.25
+"""Share of an explained symptom that counts against the callee."""
 STATE = 4.0
+"""Factor for the scores of object states."""
 OBJECTS = "objects"
 _G_PER_TEN = 2 * float(np.log(10.0))
 
@@ -74,7 +77,7 @@ def explain(
         the smallest of their strengths.
     front
         Service that receives the load. If it is anomalous, only services that it reaches through anomalous services
-        keep their symptoms.
+        keep their full symptoms.
     unavailable
         Services without serving pods, which may explain all evidence against their callers.
 
@@ -145,10 +148,10 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
 class CombinedEvidence(TrainingFreeBaseline):
     """Rank services by summed evidence, without symptoms that called services explain.
 
-    Each kind of telemetry contributes -log10 of its probability by chance: metrics by blocks and Student's t; error
-    lines, failed calls and missing lines by rates; requests by conditional patterns (`nezha-patterns`); objects by
-    their state. Latency, errors, traffic and error lines are symptoms. Without spans, correlations with the front end's
-    latency and errors replace symptoms (`ranked-correlation`).
+    The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
+    Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns
+    (`nezha-patterns`); objects by their state. Latency, errors, traffic and error lines are symptoms. Without spans,
+    correlations with the front end's latency and errors replace symptoms (`ranked-correlation`).
 
     Parameters
     ----------
@@ -171,7 +174,7 @@ class CombinedEvidence(TrainingFreeBaseline):
         calls = read_call_series(episode)
         graph = read_call_graph(episode, calls)
         candidates = set(episode.services)
-        evidence = [item for item in self._evidence(episode, alarm_ns, calls) if item.service in candidates]
+        evidence = [item for item in self._collect_evidence(episode, alarm_ns, calls) if item.service in candidates]
         if not evidence:
             return Ranking.abstain()
         local, symptoms = (_sum_strength(evidence, local=is_local) for is_local in (True, False))
@@ -190,17 +193,17 @@ class CombinedEvidence(TrainingFreeBaseline):
             min_strength=self.min_strength,
             min_ratio=self.min_ratio,
         )
-        return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
+        return Ranking.of(explanation.scores, episode.services, _select_reasons(evidence, explanation))
 
     def locate_alarm(self, episode: EpisodeView) -> AlarmLocation:
         """Return the front end, whose clients notice a fault."""
         return AlarmLocation(service=episode.context.workload_entry)
 
-    def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
+    def _collect_evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
         rollouts = successful_rollouts(episode, alarm_ns)
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
-            # Without spans, symptoms cannot be followed, so services count that move with the metric of the alarm.
+            # Without spans, symptoms cannot be followed, so correlation with the metric of the alarm replaces them.
             metrics = [item for item in metrics if item.local]
             ranking = correlate_with_alarm(episode, alarm_ns, self.locate_alarm(episode))
             metrics += _convert_ranking(ranking, "correlation with the alarm", 1.0)
@@ -223,7 +226,7 @@ class CombinedEvidence(TrainingFreeBaseline):
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidenceAtAlarm(CombinedEvidence):
-    """Rank services as `combined-evidence` does, from the service and metric of the alarm if the source names them.
+    """Rank services as `combined-evidence` does, but correlate with the metric of the alarm if it is known.
 
     References
     ----------
@@ -238,7 +241,7 @@ class CombinedEvidenceAtAlarm(CombinedEvidence):
 def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
     """Return evidence from patterns in requests, without metric alarms of services with a rollout."""
     ranking = NezhaPatterns().localize(episode, alarm_ns)
-    of_metrics = {
+    metric_scores = {
         service: sum(
             item.score
             for item in ranking.evidence
@@ -246,7 +249,7 @@ def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Col
         )
         for service in rollouts
     }
-    scores = {service: score - of_metrics.get(service, 0.0) for service, score in ranking.scores.items()}
+    scores = {service: score - metric_scores.get(service, 0.0) for service, score in ranking.scores.items()}
     return _convert_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
 
 
@@ -283,15 +286,15 @@ def _collect_failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries
     healthy, since = ends_ns <= end_ns, ends_ns > alarm_ns
     if not healthy.any() or not since.any():
         return []
-    before, now = calls.errors[healthy].sum(axis=0), calls.errors[since].sum(axis=0)
-    strength = count_evidence(before, now, float(healthy.sum()), float(since.sum()))
+    before, after = calls.errors[healthy].sum(axis=0), calls.errors[since].sum(axis=0)
+    strength = count_evidence(before, after, float(healthy.sum()), float(since.sum()))
     return [
         ServiceEvidence(
             service=calls.services[index],
             subject="calls to it",
             strength=float(strength[index]),
             local=False,
-            detail=f"{before[index]:.0f} failed in the reference, {now[index]:.0f} since the alarm",
+            detail=f"{before[index]:.0f} failed in the reference, {after[index]:.0f} since the alarm",
         )
         for index in np.flatnonzero(strength > 0)
     ]
@@ -308,14 +311,14 @@ def _sum_strength(evidence: Sequence[ServiceEvidence], *, local: bool) -> dict[s
 
 def _list_observed_services(episode: EpisodeView) -> set[str]:
     """Return the services with metrics, log lines or spans."""
-    seen: set[str] = set()
+    services: set[str] = set()
     for table in ("metrics", "logs", "spans"):
-        seen.update(str(name) for name in read_table(episode, table, ("service",))["service"].unique().to_pylist())
-    return seen
+        services.update(str(name) for name in read_table(episode, table, ("service",))["service"].unique().to_pylist())
+    return services
 
 
-def _reasons(evidence: Sequence[ServiceEvidence], explanation: Explanation) -> list[Evidence]:
-    """Return the strongest evidence against the first services, with the calls that explain it."""
+def _select_reasons(evidence: Sequence[ServiceEvidence], explanation: Explanation) -> list[Evidence]:
+    """Return the strongest evidence against the highest-ranked services, with the calls that explain it."""
     ordered = sorted(
         evidence, key=lambda item: (-explanation.scores.get(item.service, 0.0), item.service, -item.strength)
     )

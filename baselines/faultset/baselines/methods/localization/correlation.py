@@ -103,15 +103,15 @@ class RankedCorrelation(TrainingFreeBaseline):
 def correlate_with_alarm(
     episode: EpisodeView, alarm_ns: int, source: AlarmLocation, *, min_z: float = MIN_Z
 ) -> Ranking:
-    """Rank the other services by -log10 of the p-value of a metric's correlation with that of the alarm."""
+    """Rank the other services by -log10 of their smallest p-value of a correlation with the alarm's metric."""
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
     if windows.empty:
         return Ranking.abstain()
     z = measure_anomalies(windows, alarm_ns)
     best: dict[str, tuple[float, str]] = {}
-    for target in _targets(episode, source, windows, alarm_ns):
-        comparable = _comparable(episode, windows, target)
+    for target in _find_targets(episode, source, windows, alarm_ns):
+        comparable = _find_comparable(episode, windows, target)
         chosen = [column for column in comparable if z[column] > min_z]
         p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
         for column, p in zip(chosen, p_values.tolist(), strict=True):
@@ -128,8 +128,8 @@ def correlate_with_alarm(
     return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def _targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alarm_ns: int) -> list[int]:
-    """Return the columns of the metric of the alarm, or its service's most deviating latency and error series.
+def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alarm_ns: int) -> list[int]:
+    """Return the columns of the alarm's metric, or the most deviating latency and error series of its service.
 
     The standard deviation has a floor. Otherwise the first failed request in hours would be the largest deviation.
     """
@@ -147,7 +147,7 @@ def _targets(episode: EpisodeView, source: AlarmLocation, windows: Windows, alar
     return list(furthest.values())
 
 
-def _comparable(episode: EpisodeView, windows: Windows, target: int) -> list[int]:
+def _find_comparable(episode: EpisodeView, windows: Windows, target: int) -> list[int]:
     """Return the columns with the target's metric, and those with its role in services without that metric."""
     _, name = windows.series[target]
     with_name = {service for service, metric in windows.series if metric == name}

@@ -66,7 +66,7 @@ class BaroChangePoint(TrainingFreeBaseline):
         windows = detection_windows(episode)
         if windows.empty:
             return Detection.silent(SURE)
-        runs, columns = self._runs(episode, windows)
+        runs, columns = self._compute_run_lengths(episode, windows)
         first = len(windows.reference)
         scores = runs.compute_start_probability(first)[first:]
         detection = Detection.from_scores(windows.times_ns, scores, SURE)
@@ -80,7 +80,10 @@ class BaroChangePoint(TrainingFreeBaseline):
         )
         return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])
 
-    def _runs(self, episode: EpisodeView, windows: Windows) -> tuple[RunLengths, list[tuple[str, float]]]:
+    def _compute_run_lengths(
+        self, episode: EpisodeView, windows: Windows
+    ) -> tuple[RunLengths, list[tuple[str, float]]]:
+        """Return the run lengths, and the largest deviation of each column after the reference with its service."""
         samples, owners = build_regime_columns(episode, windows)
         late = np.abs(samples[len(windows.reference) :]).max(axis=0)
         order = sorted(zip(owners, late.tolist(), strict=True), key=lambda item: (-item[1], item[0]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UPDATES = 300
 BATCH = 16
-_NOWHERE = -1e9
+_MASKED = -1e9
 _MAX_EVIDENCE = 5
 SOURCES = {
     "logs": [index for index, name in enumerate(NAMES) if name.startswith("error lines")],
@@ -44,35 +44,35 @@ _SHARED = (
 )
 
 
-def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any) -> Any:
+def suspicion(xp: Any, parameters: Parameters, rows: Any, adjacency: Any, present: Any) -> Any:
     """Return the logarithm of each service's share of the suspicion, as [B, V].
 
     Parameters
     ----------
     rows
         [B, V, F] signatures.
-    near
-        [B, V, V] adjacency, including each service itself.
-    there
+    adjacency
+        [B, V, V] 1 for neighbours and for each service itself, otherwise 0.
+    present
         [B, V] 1 for services, 0 for padding.
     """
     parts = [
-        xp.tanh(dense(xp, parameters[name], rows[..., np.array(places)])) for name, places in sorted(SOURCES.items())
+        xp.tanh(dense(xp, parameters[name], rows[..., np.array(columns)])) for name, columns in sorted(SOURCES.items())
     ]
     fused = xp.concatenate(parts, axis=-1)
     fused = dense(xp, parameters["value"], fused) * sigmoid(xp, dense(xp, parameters["gate"], fused))
-    heard = fused @ parameters["graph"]
-    pull = (heard @ parameters["from"])[..., None, :] + (heard @ parameters["to"])[..., :, None]
-    pull = xp.where(near > 0, xp.where(pull > 0, pull, 0.2 * pull), _NOWHERE)
-    around = xp.tanh(softmax(xp, pull) @ heard)
-    score = dense(xp, parameters["output"], xp.concatenate([fused, around], axis=-1))[..., 0]
-    return log_softmax(xp, xp.where(there > 0, score, _NOWHERE))
+    messages = fused @ parameters["graph"]
+    weight = (messages @ parameters["from"])[..., None, :] + (messages @ parameters["to"])[..., :, None]
+    weight = xp.where(adjacency > 0, xp.where(weight > 0, weight, 0.2 * weight), _MASKED)
+    neighbourhood = xp.tanh(softmax(xp, weight) @ messages)
+    score = dense(xp, parameters["output"], xp.concatenate([fused, neighbourhood], axis=-1))[..., 0]
+    return log_softmax(xp, xp.where(present > 0, score, _MASKED))
 
 
 def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
     """Return the mean cross entropy of the faulty services."""
-    rows, near, there, at_fault = batch
-    return -(at_fault * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
+    rows, adjacency, present, at_fault = batch
+    return -(at_fault * suspicion(xp, parameters, rows, adjacency, present)).sum(axis=-1).mean()
 
 
 @baseline(
@@ -125,7 +125,7 @@ class Eadro(RegisteredBaseline):
                 graphs.append((*graph[1:], np.ones(len(at_fault)), at_fault / at_fault.sum()))
         self.model_ = None
         if graphs:
-            self.model_ = self._initial()
+            self.model_ = self._draw_parameters()
             if self.updates:
                 self.model_ = train(
                     self.model_,
@@ -143,8 +143,8 @@ class Eadro(RegisteredBaseline):
         graph = None if self.model_ is None else build_graph(episode, alarm_ns)
         if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()
-        services, rows, near = graph
-        shares = np.exp(suspicion(np, self.model_, rows[None], near[None], np.ones((1, len(rows))))[0])
+        services, rows, adjacency = graph
+        shares = np.exp(suspicion(np, self.model_, rows[None], adjacency[None], np.ones((1, len(rows))))[0])
         best = int(shares.argmax())
         order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
         evidence = [
@@ -154,11 +154,11 @@ class Eadro(RegisteredBaseline):
         ]
         return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
 
-    def _initial(self) -> Parameters:
+    def _draw_parameters(self) -> Parameters:
         rng, width = np.random.default_rng(self.seed), 3 * self.hidden
         bound = np.sqrt(3.0 / width)
         return {
-            **{name: dense_parameters(rng, len(places), self.hidden) for name, places in sorted(SOURCES.items())},
+            **{name: dense_parameters(rng, len(columns), self.hidden) for name, columns in sorted(SOURCES.items())},
             "value": dense_parameters(rng, width, width),
             "gate": dense_parameters(rng, width, width),
             "graph": rng.uniform(-bound, bound, (width, width)),
@@ -201,25 +201,28 @@ def build_graph(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], M
     if signatures is None:
         return None
     position = {service: number for number, service in enumerate(signatures.services)}
-    near = np.eye(len(position))
+    adjacency = np.eye(len(position))
     for caller, callee in read_call_graph(episode):
         if caller in position and callee in position:
-            near[position[caller], position[callee]] = near[position[callee], position[caller]] = 1.0
-    return signatures.services, signatures.rows, near
+            adjacency[position[caller], position[callee]] = adjacency[position[callee], position[caller]] = 1.0
+    return signatures.services, signatures.rows, adjacency
 
 
 def pad_graphs(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
-    """Stack arrays of several graphs, padded to the same number of services; padding is adjacent to itself."""
-    most = max(len(rows) for rows, *_ in graphs)
-    stacked = []
-    for index, part in enumerate(zip(*graphs, strict=True)):
-        square = index == 1
-        width = (most,) if square else part[0].shape[1:]
-        out = np.zeros((len(part), most, *width))
-        for number, one in enumerate(part):
-            out[(number, *(slice(size) for size in one.shape))] = one
-            if square:
-                free = np.arange(len(one), most)
-                out[number, free, free] = 1.0
-        stacked.append(out)
-    return stacked
+    """Stack the arrays of several graphs, padded to the same number of services.
+
+    Each padding node is adjacent to itself only.
+    """
+    services = max(len(rows) for rows, *_ in graphs)
+    stacks = []
+    for index, arrays in enumerate(zip(*graphs, strict=True)):
+        is_adjacency = index == 1
+        width = (services,) if is_adjacency else arrays[0].shape[1:]
+        stack = np.zeros((len(arrays), services, *width))
+        for number, array in enumerate(arrays):
+            stack[(number, *(slice(size) for size in array.shape))] = array
+            if is_adjacency:
+                padding = np.arange(len(array), services)
+                stack[number, padding, padding] = 1.0
+        stacks.append(stack)
+    return stacks

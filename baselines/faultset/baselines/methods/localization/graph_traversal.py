@@ -43,10 +43,10 @@ def measure_deviations(
 ) -> dict[str, float]:
     """Return the largest deviation of each service's series in robust sigmas, weighted by its front-end correlation.
 
-    A deviation lasts for two consecutive samples. It is measured from the reference's median and from the level shortly
-    before the alarm, and the smaller one counts, because the reference may be from a different day. Its weight
-    is the correlation with the front end's series of the same name, which is low for random deviations of rarely called
-    services. A series that stopped has the largest possible deviation.
+    Deviations are averaged over two consecutive samples. They are measured from the reference's median and from the
+    level shortly before the alarm. The smaller one counts, because the reference may be from a different day. The
+    weight is the correlation with the front end's series of the same name, which is low for random deviations of rarely
+    called services. A series that stopped has the largest possible deviation.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def measure_deviations(
 
 
 def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return the sum of log anomalies that each anomalous service explains: of itself and its anomalous callers.
+    """Return the sum of log anomalies that each anomalous service explains: its own and those of its callers.
 
     Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
     logarithm keeps a single large deviation from outweighing many.
 
     >>> calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
-    >>> found = count_explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
-    >>> sorted(found, key=found.get, reverse=True)
+    >>> scores = count_explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
+    >>> sorted(scores, key=scores.get, reverse=True)
     ['ads', 'cart', 'front']
     """
     callers: dict[str, set[str]] = {name: set() for name in anomalous}
@@ -136,7 +136,7 @@ def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, fl
     ),
 )
 class GraphTraversal(TrainingFreeBaseline):
-    """Rank anomalous services without an anomalous callee by the anomalies of callers that they explain.
+    """Rank anomalous services by the anomalies that they explain; those with an anomalous callee rank lower.
 
     Parameters
     ----------
@@ -175,10 +175,10 @@ class GraphTraversal(TrainingFreeBaseline):
             return Ranking.abstain()
         calls = read_call_graph(episode)
         scores = count_explained(calls, anomalous, front)
-        helped = {
+        explained = {
             caller for caller, callee in calls if caller in anomalous and callee in anomalous and caller != callee
         }
-        ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
+        ranked = {name: score * (UNLIKELY if name in explained else 1.0) for name, score in scores.items()}
         evidence = [
             Evidence(
                 service=name, subject=symptom, score=anomalous[name], detail="robust sigmas from the healthy median"
@@ -194,7 +194,7 @@ def _measure_symptom(moved: Mapping[str, float], front: str) -> float:
 
 
 def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
-    """Return which samples are between reference and alarm, at a distance from the alarm if possible."""
+    """Return which samples are between reference and alarm, without the last two steps if others remain."""
     chosen = windows.times_ns <= alarm_ns
     for steps in (1, 2):
         earlier = windows.times_ns <= alarm_ns - steps * windows.step_ns
@@ -271,8 +271,8 @@ class AlarmDescent(TrainingFreeBaseline):
     """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
     The symptom is latency or errors, depending on the metric of the alarm. If the metric is unknown, the symptom is the
-    one in which the alarm's service deviates more. If the service is unknown, the front end is used. Deviations are
-    those of `graph-traversal`; their logarithms count.
+    one in which the alarm's service deviates more. If the service is unknown, the front end is used. The strength of a
+    symptom is the logarithm of the deviation in `graph-traversal`.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class AlarmDescent(TrainingFreeBaseline):
 
     References
     ----------
-    None; our own. Symptoms are measured as in `graph-traversal`.
+    None; our own.
     """
 
     def __init__(self, *, min_z: float = MIN_Z) -> None:
@@ -298,7 +298,7 @@ class AlarmDescent(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         moved: dict[str, float] = {}
         symptom = ""
-        for role in _symptoms(episode, alarm_location, windows):
+        for role in _choose_symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
             moves = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
             if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
@@ -325,7 +325,7 @@ class AlarmDescent(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
 
-def _symptoms(episode: EpisodeView, location: AlarmLocation, windows: Windows) -> list[str]:
+def _choose_symptoms(episode: EpisodeView, location: AlarmLocation, windows: Windows) -> list[str]:
     """Return the role of the alarm's metric, or both roles if the metric is unknown."""
     if location.metric is None:
         return list(SYMPTOMS)
@@ -355,7 +355,7 @@ def _symptoms(episode: EpisodeView, location: AlarmLocation, windows: Windows) -
     ),
 )
 class Microscope(TrainingFreeBaseline):
-    """Follow anomalous services from the front end, and rank the last ones by correlation with it.
+    """Follow anomalous services from the front end, and rank the last ones by correlation with the front end.
 
     References
     ----------
@@ -385,16 +385,16 @@ def find_path_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Ma
     >>> find_path_ends((("f", "a"), ("a", "b"), ("f", "c"), ("c", "d")), "f", {"f": 4, "a": 5, "b": 6, "d": 9})
     ('b',)
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     ends: set[str] = set()
-    waiting = [front] if front in anomalous else []
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
+    stack = [front] if front in anomalous else []
+    while stack:
+        name = stack.pop()
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         below = [callee for caller, callee in calls if caller == name and callee in anomalous]
-        waiting += below
+        stack += below
         if not below:
             ends.add(name)
     return tuple(sorted(ends))

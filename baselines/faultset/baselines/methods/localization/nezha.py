@@ -40,7 +40,7 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Edges:
-    """[m] direct links of events in the graph of a trace."""
+    """[m] direct links between events in the graph of a trace."""
 
     source: Ints
     """Row of an event."""
@@ -132,7 +132,7 @@ class Nezha(TrainingFreeBaseline):
     Parameters
     ----------
     min_support
-        Patterns need a larger support than this in the healthy time.
+        Patterns with at most this support in the healthy time are ignored.
     min_score
         Minimum lost share of a pattern's support, s / (s + s').
 
@@ -160,7 +160,7 @@ class Nezha(TrainingFreeBaseline):
         healthy, since = start_ns < healthy_end_ns, start_ns >= alarm_ns
         if not healthy.any() or not since.any():
             return Ranking.abstain()
-        patterns = self._patterns(spans, events, edges, alarmed, healthy, since)
+        patterns = self._count_patterns(spans, events, edges, alarmed, healthy, since)
         total = patterns.healthy + patterns.since
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
@@ -185,7 +185,7 @@ class Nezha(TrainingFreeBaseline):
             scores.setdefault(service, float(weight[number]))
         return Ranking.of(scores, episode.services, evidence)
 
-    def _patterns(
+    def _count_patterns(
         self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, since: Flags
     ) -> Patterns:
         key = events.key
@@ -197,7 +197,7 @@ class Nezha(TrainingFreeBaseline):
         # An alarm is an event after the start of a span, so it breaks the link to the next event.
         cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & since[trace]
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
-        now = np.bincount(code[since[trace] & ~cut], minlength=len(number)).astype(float)
+        since_counts = np.bincount(code[since[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
@@ -207,7 +207,7 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            since=now * (healthy.sum() / since.sum()),
+            since=since_counts * (healthy.sum() / since.sum()),
         )
 
 
@@ -286,9 +286,9 @@ class NezhaPatterns(TrainingFreeBaseline):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence of their changes."""
         key = ("nezha-patterns", self.min_support, self.similarity, self.min_g, self.share, alarm_ns)
-        return episode.once(key, lambda: self._ranking(episode, alarm_ns))
+        return episode.once(key, lambda: self._rank(episode, alarm_ns))
 
-    def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+    def _rank(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         spans = read_spans(episode)
         alarms = find_metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
@@ -296,22 +296,23 @@ class NezhaPatterns(TrainingFreeBaseline):
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for kind, patterns, counted in self._changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
-            certainty = kind.seen.certainty[patterns.example]
+        for kind, patterns, counted in self._select_changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
+            certainty = kind.observations.certainty[patterns.example]
             weight = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _divide_by_pod(spans, kind.seen, patterns, counted.rows, weight).items():
+            for owner, score in _divide_by_pod(spans, kind.observations, patterns, counted.rows, weight).items():
                 pods[owner] += score
             for number in np.flatnonzero(weight > 0):
                 row = int(patterns.example[number])
-                service = spans.names[kind.seen.blamed[row]]
+                service = spans.names[kind.observations.blamed[row]]
                 scores[service] += float(weight[number])
-                before, before_all, now, now_all = (int(count) for count in patterns.counts[number])
+                before, before_all, after, after_all = (int(count) for count in patterns.counts[number])
                 evidence.append(
                     Evidence(
                         service=service,
                         subject=kind.text(row, int(patterns.expected_row[number])),
                         score=float(weight[number]),
-                        detail=f"{before} of {before_all} times in the reference, {now} of {now_all} since the alarm",
+                        detail=f"{before} of {before_all} times in the reference, "
+                        f"{after} of {after_all} since the alarm",
                     )
                 )
         for alarm in alarms:
@@ -331,14 +332,14 @@ class NezhaPatterns(TrainingFreeBaseline):
         metrics = {(alarm.service, alarm.metric): alarm.z for alarm in alarms}
         return Ranking.of(scores, episode.services, evidence[:10], metrics, pods)
 
-    def _changes(
+    def _select_changes(
         self, kinds: Sequence[ObservationKind], healthy_end_ns: int, alarm_ns: int, end_ns: int
     ) -> list[tuple[ObservationKind, PatternComparison, _CountedChanges]]:
         """Compare each kind of observation, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
         for kind in kinds:
-            observations = kind.seen
+            observations = kind.observations
             patterns = compare_patterns(
                 observations,
                 observations.known_ns < healthy_end_ns,
@@ -350,19 +351,19 @@ class NezhaPatterns(TrainingFreeBaseline):
             contrasts.append(
                 (kind, patterns, np.where(observations.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
             )
-        chained = [(kind, surprise) for kind, _, surprise in contrasts if kind.rows_count]
+        chained = [(kind, surprise) for kind, _, surprise in contrasts if kind.is_chained]
         first = np.zeros(0, dtype=bool)
         if chained:
             first = select_first_surprises(
                 np.concatenate([surprise for _, surprise in chained]),
-                np.concatenate([kind.seen.trace for kind, _ in chained]),
-                np.concatenate([kind.seen.known_ns for kind, _ in chained]),
+                np.concatenate([kind.observations.trace for kind, _ in chained]),
+                np.concatenate([kind.observations.known_ns for kind, _ in chained]),
                 self.share,
             )
         changes, offset = [], 0
         for kind, patterns, surprise in contrasts:
             counted = _CountedChanges(rows=surprise > 0, share=np.ones(len(patterns.g)))
-            if kind.rows_count:
+            if kind.is_chained:
                 rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
                 changes_per_pattern = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))

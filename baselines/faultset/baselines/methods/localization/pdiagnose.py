@@ -137,11 +137,11 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             series=windows.series,
             moving=moving,
         )
-        started = flag_dense_steps(features, limit)
-        scores = np.where(started, features.density, np.minimum(features.density, limit))
+        dense = flag_dense_steps(features, limit)
+        scores = np.where(dense, features.density, np.minimum(features.density, limit))
         evidence: list[Evidence] = []
-        if started.any():
-            row = int(started.argmax())
+        if dense.any():
+            row = int(dense.argmax())
             recent = flags[max(0, row - self.queue + 1) : row + 1].sum(axis=0)
             evidence = _kpi_evidence(windows, recent)
         return Detection.from_scores(windows.times_ns, scores, limit, consecutive=1, evidence=evidence)
@@ -202,7 +202,7 @@ class PDiagnose(TrainingFreeBaseline):
         # Start one step earlier, because an alarm is at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
         time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
-        metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
+        metric, evidence, first = self._count_metrics(windows, _flag_test_window(episode, windows, self.combine))
         lines = error_line_counts(select_error_lines(episode, levels=False), time_window)
         log = excess_over_reference(*lines, time_window.length_ratio)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
@@ -217,7 +217,7 @@ class PDiagnose(TrainingFreeBaseline):
         ]
         return Ranking.of(votes, episode.services, [*evidence, *spans])
 
-    def _metrics(self, windows: Windows, flags: Flags) -> tuple[Counts, list[Evidence], dict[str, int]]:
+    def _count_metrics(self, windows: Windows, flags: Flags) -> tuple[Counts, list[Evidence], dict[str, int]]:
         flags = flags[: self.steps + 1]
         per_series = np.minimum(flags.sum(axis=0), PER_KPI)
         counts: dict[str, float] = {}
@@ -232,8 +232,8 @@ class PDiagnose(TrainingFreeBaseline):
         return counts, _kpi_evidence(windows, per_series), first
 
 
-def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
-    """Flag values of the test window; the history of each value is the samples right before it."""
+def _flag_test_window(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
+    """Flag values of the test window, with the samples right before each value as its history."""
     since_reference = localization_windows(episode, episode.reference[1], before=0)
     # An alarm within the reference ends the reference, so the test window follows immediately.
     whole = since_reference if len(since_reference.values) >= len(windows.values) else windows

@@ -24,7 +24,7 @@ EXTERNAL = frozenset({"latency", "errors", "traffic"})
 def combine_properties(internal: Matrix, external: Matrix, combination: Combination = "additive") -> Matrix:
     """Return the root cause score of each service from its largest internal and external deviation.
 
-    Additive (equation 3): with their sum s, s - ln(1 + s). Conjunctive (equation 4): the smaller of the two.
+    Additive (equation 3): s - ln(1 + s), where s is their sum. Conjunctive (equation 4): the smaller of the two.
 
     >>> combine_properties(np.array([2.0, 0.0]), np.array([4.0, 5.0])).round(3).tolist()
     [4.054, 3.208]
@@ -64,7 +64,7 @@ class PRISM(TrainingFreeBaseline):
     Parameters
     ----------
     pooling_of_time
-        Deviation of a series from those of its samples since the alarm. The paper does not say which.
+        How the deviations of a series since the alarm are pooled. The paper leaves this open.
     combination
         `additive` is the paper's default.
 
@@ -90,8 +90,8 @@ class PRISM(TrainingFreeBaseline):
         names = sorted(set(windows.services))
         owner = np.searchsorted(names, windows.services)
         pooled = []
-        for of_class in (INTERNAL, EXTERNAL):
-            chosen = np.flatnonzero([role in of_class for role in roles])
+        for property_roles in (INTERNAL, EXTERNAL):
+            chosen = np.flatnonzero([role in property_roles for role in roles])
             largest = np.zeros(len(names))
             np.maximum.at(largest, owner[chosen], score[chosen])
             pooled.append(largest)

@@ -163,7 +163,7 @@ class MicroRCA(TrainingFreeBaseline):
         anomalous = find_anomalous_services(latency)
         if not anomalous:
             return Ranking.abstain()
-        graph = self._graph(latency, read_call_graph(episode, calls), anomalous)
+        graph = self._build_graph(latency, read_call_graph(episode, calls), anomalous)
         resources, evidence = resource_correlations(localization_windows(episode, alarm_ns), episode, latency)
         start: dict[str, float] = {}
         for name in sorted(anomalous):
@@ -174,7 +174,7 @@ class MicroRCA(TrainingFreeBaseline):
         scores = count_visits(graph, start, damping=self.damping)
         return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
 
-    def _graph(
+    def _build_graph(
         self, latency: ServiceLatency, calls: tuple[tuple[str, str], ...], anomalous: Mapping[str, float]
     ) -> nx.DiGraph:
         import networkx as nx
@@ -189,8 +189,8 @@ class MicroRCA(TrainingFreeBaseline):
         return graph
 
 
-def _correlate_pair(latency: ServiceLatency, one: str, other: str) -> float:
-    a, b = latency.column(one), latency.column(other)
+def _correlate_pair(latency: ServiceLatency, first: str, second: str) -> float:
+    a, b = latency.column(first), latency.column(second)
     if a is None or b is None:
         return MIN_WEIGHT
     return max(MIN_WEIGHT, abs(float(correlations(a[:, None], b)[0])))

@@ -163,7 +163,7 @@ class RMLAD(TrainingFreeBaseline):
         )
         mean, sd = mean_and_sd(windows.reference)
         z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)[rows]
-        target = self._target(logs, windows.services)[bin_number]
+        target = self._select_target(logs, windows.services)[bin_number]
         columns = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
         if len(columns) == 0:
             return Ranking.abstain()
@@ -189,7 +189,8 @@ class RMLAD(TrainingFreeBaseline):
         reported = [item for item in unexpected_line_evidence(logs) if item.service in ranking.scores]
         return replace(ranking, evidence=(*ranking.evidence, *reported))
 
-    def _target(self, logs: LogScores, services: list[str]) -> Matrix:
+    def _select_target(self, logs: LogScores, services: list[str]) -> Matrix:
+        """Return the log anomaly score [bins, series] that each series is compared with."""
         if self.scope == "system":
             return np.repeat(logs.system[:, None], len(services), axis=1)
         silent = np.zeros(len(logs.system))

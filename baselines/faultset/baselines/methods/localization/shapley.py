@@ -1,4 +1,4 @@
-"""ShapleyIQ: shares of the delay of slow requests by Shapley values."""
+"""ShapleyIQ: divide the delay of slow requests among services by Shapley values."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
 
     Examples
     --------
-    >>> found = split_spans(np.array([0, 2, 6]), np.array([10, 3, 2]), np.array([-1, 0, 0]))
-    >>> list(zip(found.row.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True))
+    >>> segments = split_spans(np.array([0, 2, 6]), np.array([10, 3, 2]), np.array([-1, 0, 0]))
+    >>> list(zip(segments.row.tolist(), segments.start_ns.tolist(), segments.end_ns.tolist(), strict=True))
     [(0, 0, 2), (0, 5, 6), (0, 8, 10), (1, 2, 5), (2, 6, 8)]
     """
     ends_ns = starts_ns + durations_ns
@@ -49,7 +49,7 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
     owner = parents[children]
     begin = np.clip(starts_ns[children], starts_ns[owner], ends_ns[owner])
     end = np.clip(ends_ns[children], starts_ns[owner], ends_ns[owner])
-    # Each span is its own last child, of no length, at its end.
+    # Add a child of length 0 at the end of each span.
     rows = np.arange(len(starts_ns))
     owner, begin, end = np.append(owner, rows), np.append(begin, ends_ns), np.append(end, ends_ns)
     order = np.lexsort([end, begin, owner])
@@ -59,8 +59,8 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
     reached = np.maximum.accumulate(end + offset)
     first = np.diff(owner, prepend=-1) != 0
     until = np.where(first, starts_ns[owner], np.append(0, reached[:-1]) - offset)
-    free = begin > until
-    return Segments(row=owner[free], start_ns=until[free], end_ns=begin[free])
+    has_length = begin > until
+    return Segments(row=owner[has_length], start_ns=until[has_length], end_ns=begin[has_length])
 
 
 def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
@@ -117,7 +117,7 @@ def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
     ),
 )
 class ShapleyIQ(TrainingFreeBaseline):
-    """Rank services by their Shapley value of the delay of abnormal requests.
+    """Rank services by their share of the delay of abnormal requests, as Shapley values.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class ShapleyIQ(TrainingFreeBaseline):
         segments, delays_ns = _measure_delays(spans, min(episode.reference[1], alarm_ns))
         chosen = np.flatnonzero(health.abnormal[spans.trace[segments.row]] & (delays_ns > 0))
         rows = segments.row[chosen]
-        # Numbers since the epoch would lose nanoseconds.
+        # As floats, times since the epoch would lose nanoseconds.
         ends_ns = (segments.end_ns[chosen] - episode.window[0]).astype(float)
         value_ns = share_delays(spans.trace[rows], ends_ns, delays_ns[chosen])
         owner = attribute_spans(spans)[rows]

@@ -136,36 +136,36 @@ class _Spectrum(TrainingFreeBaseline):
         normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():
             return Ranking.abstain()
-        covered = episode.once("coverage", lambda: measure_coverage(spans))
-        scores = self._scores(spans, covered, health, normal)
+        coverage = episode.once("coverage", lambda: measure_coverage(spans))
+        scores = self._score_operations(spans, coverage, health, normal)
         best: dict[str, float] = {}
-        for (service, _), score in zip(covered.operations, scores.tolist(), strict=True):
+        for (service, _), score in zip(coverage.operations, scores.tolist(), strict=True):
             best[service] = max(best.get(service, 0.0), score)
         order = np.argsort(-scores, kind="stable")[:5]
         evidence = [
             Evidence(
-                service=covered.operations[column][0],
-                subject=covered.operations[column][1],
+                service=coverage.operations[column][0],
+                subject=coverage.operations[column][1],
                 score=float(scores[column]),
                 detail="operation of abnormal traces",
             )
             for column in order
             if scores[column] > 0
         ]
-        return Ranking.of(best, episode.services, evidence, pods=self._pods(episode, spans, health, normal))
+        return Ranking.of(best, episode.services, evidence, pods=self._score_pods(episode, spans, health, normal))
 
-    def _pods(
+    def _score_pods(
         self, episode: EpisodeView, spans: Spans, health: TraceHealth, normal: Flags
     ) -> dict[tuple[str, str], float]:
-        covered = episode.once("coverage of pods", lambda: measure_coverage(spans, by_pod=True))
+        coverage = episode.once("coverage of pods", lambda: measure_coverage(spans, by_pod=True))
         best: dict[tuple[str, str], float] = {}
-        scores = self._scores(spans, covered, health, normal).tolist()
-        for (service, _), pod, score in zip(covered.operations, covered.pods, scores, strict=True):
+        scores = self._score_operations(spans, coverage, health, normal).tolist()
+        for (service, _), pod, score in zip(coverage.operations, coverage.pods, scores, strict=True):
             if pod is not None:
                 best[service, pod] = max(best.get((service, pod), 0.0), score)
         return best
 
-    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+    def _score_operations(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
         raise NotImplementedError
 
 
@@ -199,7 +199,7 @@ class Spectrum(_Spectrum):
     CCGrid 2021.
     """
 
-    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+    def _score_operations(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
         failed_with = coverage.matrix.T @ health.abnormal.astype(float)
         passed_with = coverage.matrix.T @ normal.astype(float)
         failed = np.full(len(failed_with), float(health.abnormal.sum()))
@@ -239,13 +239,13 @@ class MicroRank(_Spectrum):
     environments, WWW 2021.
     """
 
-    def _scores(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
-        calls = _operation_calls(spans, coverage)
-        kinds = _trace_kinds(coverage.matrix)
+    def _score_operations(self, spans: Spans, coverage: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        calls = _compute_call_shares(spans, coverage)
+        kinds = _encode_trace_kinds(coverage.matrix)
         abnormal_traces, normal_traces = coverage.matrix[health.abnormal], coverage.matrix[normal]
-        few = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
+        shortness = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
         weight_failed = trace_weights(
-            abnormal_traces, 0.5 * _shares(few) + 0.5 * _prefer_rare_kinds(kinds[health.abnormal]), calls
+            abnormal_traces, 0.5 * _divide_by_sum(shortness) + 0.5 * _prefer_rare_kinds(kinds[health.abnormal]), calls
         )
         weight_passed = (
             trace_weights(normal_traces, _prefer_rare_kinds(kinds[normal]), calls)
@@ -258,24 +258,24 @@ class MicroRank(_Spectrum):
         return spectrum_scores(failed_with, failed, passed_with, self.formula)
 
 
-def _shares(values: Matrix) -> Matrix:
+def _divide_by_sum(values: Matrix) -> Matrix:
     return values / max(float(values.sum()), 1e-12)
 
 
 def _prefer_rare_kinds(kinds: Ints) -> Matrix:
-    """Return the preference for traces of rare kinds."""
+    """Return the preference of each trace, which is high for rare kinds."""
     code = distinct(kinds).code
-    return _shares(1.0 / np.bincount(code)[code])
+    return _divide_by_sum(1.0 / np.bincount(code)[code])
 
 
-def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
+def _encode_trace_kinds(matrix: sparse.csr_matrix) -> Ints:
     """Return a code of each trace's set of operations, by a hash of the set."""
     operations = np.asarray(matrix.sum(axis=0)).size
     key = np.random.default_rng(0).integers(1, 2**40, operations).astype(float)
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
 
 
-def _operation_calls(spans: Spans, coverage: Coverage) -> sparse.csr_matrix:
+def _compute_call_shares(spans: Spans, coverage: Coverage) -> sparse.csr_matrix:
     """Return the share of each operation's calls that go to each other operation."""
     calls = spans.calls
     kind_of = np.full(len(spans), -1)

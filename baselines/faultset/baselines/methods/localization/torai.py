@@ -51,8 +51,8 @@ def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, 
     position = {name: number for number, name in enumerate(services)}
     for owner, value in zip(owners, severity.tolist(), strict=True):
         if owner in position:
-            at = position[owner]
-            total[at] = max(total[at], value) if largest else total[at] + value
+            row = position[owner]
+            total[row] = max(total[row], value) if largest else total[row] + value
     return total / total.sum() if total.sum() > 0 else total
 
 
@@ -116,7 +116,7 @@ class TORAI(TrainingFreeBaseline):
         services = sorted(episode.services)
         # Only the clusters and RCD depend on the seed.
         severity, evidence = episode.once(
-            ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
+            ("torai severity", alarm_ns), lambda: self._measure_severity(episode, alarm_ns, windows, services)
         )
         mean = severity.mean(axis=1)
         moved = [index for index in range(len(services)) if mean[index] > 0]
@@ -136,9 +136,10 @@ class TORAI(TrainingFreeBaseline):
         scores = {services[index]: float(len(order) - number) for number, index in enumerate(order)}
         return Ranking.of(scores, episode.services, evidence)
 
-    def _severity(
+    def _measure_severity(
         self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
     ) -> tuple[Matrix, list[Evidence]]:
+        """Return each service's share of the change in each of `MODALITIES`, and the largest shares as evidence."""
         columns: list[Matrix] = []
         if windows.empty:
             columns.append(np.zeros(len(services)))
@@ -146,7 +147,7 @@ class TORAI(TrainingFreeBaseline):
             columns.append(shares(np.abs(standardise_windows(windows)[1]).max(axis=0), windows.services, services))
         step_s = episode.context.resolution_s
         lines = count_shapes(episode, step_s)
-        healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
+        healthy, since = _select_steps(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and since.any():
             severity = count_severity(lines.counts[healthy], lines.counts[since])
             columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
@@ -156,7 +157,7 @@ class TORAI(TrainingFreeBaseline):
         latency = measure_latency(episode, alarm_ns, calls) if calls.services else None
         slow = np.abs(latency.values).max(axis=0) if latency and latency.services else np.empty(0)
         columns.append(shares(slow, latency.services if latency else (), services))
-        healthy, since = _cut(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
+        healthy, since = _select_steps(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
         failed = np.empty(0)
         if healthy.any() and since.any():
             failed = count_severity(calls.errors[healthy], calls.errors[since])
@@ -175,7 +176,7 @@ class TORAI(TrainingFreeBaseline):
     ) -> Mapping[str, float]:
         if windows.empty:
             return {}
-        owners, tests = episode.once(("torai tests", alarm_ns), lambda: self._tests(episode, windows))
+        owners, tests = episode.once(("torai tests", alarm_ns), lambda: self._build_tests(episode, windows))
         columns = [column for column, owner in enumerate(owners) if owner in services]
         if not columns:
             return {}
@@ -185,7 +186,7 @@ class TORAI(TrainingFreeBaseline):
             scores[owners[column]] = max(scores.get(owners[column], 0.0), score)
         return scores
 
-    def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
+    def _build_tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
         """Return the service of each of the series that deviate most, and tests of these series."""
         healthy, since = standardise_windows(windows)
         chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
@@ -193,9 +194,9 @@ class TORAI(TrainingFreeBaseline):
         return owners, FNodeTests(healthy[:, chosen], since[:, chosen])
 
 
-def _cut(
+def _select_steps(
     ends_ns: npt.NDArray[np.int64], episode: EpisodeView, alarm_ns: int, step_s: float
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which steps are healthy, and which follow two steps before the alarm."""
+    """Return which steps are healthy, and which end later than two steps before the alarm."""
     before = alarm_ns - 2 * round(step_s * SECOND_NS)
     return ends_ns <= min(episode.reference[1], alarm_ns), ends_ns > before

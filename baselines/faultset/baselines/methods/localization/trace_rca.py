@@ -39,13 +39,13 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
     return np.divide(abnormal_with, union, out=np.zeros_like(abnormal_with), where=union > 0)
 
 
-def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
+def measure_severities(values: Matrix, kinds: Ints, healthy: Flags) -> Matrix:
     """Return the distance of each value from the healthy mean of its kind, in sd; 0 for kinds without healthy rows."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
-    known_kinds = kinds[known]
-    count = np.bincount(known_kinds, minlength=size)
-    mean = np.bincount(known_kinds, weights=values[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(known_kinds, weights=(values[known] - mean[known_kinds]) ** 2, minlength=size)
+    healthy_kinds = kinds[healthy]
+    count = np.bincount(healthy_kinds, minlength=size)
+    mean = np.bincount(healthy_kinds, weights=values[healthy], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(healthy_kinds, weights=(values[healthy] - mean[healthy_kinds]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), np.maximum(SD_FLOOR * mean, 1e-3))
     return np.where(count[kinds] > 0, np.abs(values - mean[kinds]) / sd[kinds], 0.0)
 
@@ -107,20 +107,20 @@ class TraceRCA(TrainingFreeBaseline):
         if not is_abnormal.any():
             return Ranking.abstain()
         inputs = (spans, calls, in_test_window, is_abnormal)
-        scores, entered, outgoing = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
+        scores, incoming, outgoing = self._score(*inputs, calls.callee, calls.caller, len(spans.names))
         called = find_called_pods(spans, calls)
-        of_pods, _, _ = self._suspicion(*inputs, called, find_calling_pods(spans, calls), len(spans.pods))
+        pod_scores, _, _ = self._score(*inputs, called, find_calling_pods(spans, calls), len(spans.pods))
         owner = np.full(len(spans.pods), -1)
         owner[called[called >= 0]] = calls.callee[called >= 0]
         pods = {
-            (spans.names[owner[code]], spans.pods[code]): float(of_pods[code]) for code in np.flatnonzero(owner >= 0)
+            (spans.names[owner[code]], spans.pods[code]): float(pod_scores[code]) for code in np.flatnonzero(owner >= 0)
         }
         evidence = [
             Evidence(
                 service=spans.names[code],
                 subject="calls",
                 score=float(scores[code]),
-                detail=f"{entered[code]:.0%} of incoming and {outgoing[code]:.0%} of outgoing calls abnormal",
+                detail=f"{incoming[code]:.0%} of incoming and {outgoing[code]:.0%} of outgoing calls abnormal",
             )
             for code in np.argsort(-scores, kind="stable")[:5]
             if scores[code] > 0
@@ -128,7 +128,7 @@ class TraceRCA(TrainingFreeBaseline):
         services = dict(zip(spans.names, scores.tolist(), strict=True))
         return Ranking.of(services, episode.services, evidence, pods=pods)
 
-    def _suspicion(
+    def _score(
         self,
         spans: Spans,
         calls: Invocations,
@@ -139,21 +139,21 @@ class TraceRCA(TrainingFreeBaseline):
         size: int,
     ) -> tuple[Matrix, Matrix, Matrix]:
         """Score services or pods by their best set, times the difference of incoming and outgoing abnormality."""
-        set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
-        entered = _share(callee, is_abnormal, in_test_window & (callee >= 0), size)
-        outgoing = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
-        return set_score * np.abs(entered - outgoing), entered, outgoing
+        set_score = self._score_sets(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
+        incoming = _compute_share(callee, is_abnormal, in_test_window & (callee >= 0), size)
+        outgoing = _compute_share(caller, is_abnormal, in_test_window & (caller >= 0), size)
+        return set_score * np.abs(incoming - outgoing), incoming, outgoing
 
-    def _flag_abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
+    def _flag_abnormal(self, spans: Spans, calls: Invocations, healthy: Flags, in_test_window: Flags) -> Flags:
         is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
-            severity = measure_severities(values, calls.kind, known)
-            before, now = severity[known].mean(), severity[in_test_window].mean()
-            if now > before * (1 + self.feature_rise):
+            severity = measure_severities(values, calls.kind, healthy)
+            before, after = severity[healthy].mean(), severity[in_test_window].mean()
+            if after > before * (1 + self.feature_rise):
                 is_abnormal |= severity > self.severity
         return is_abnormal
 
-    def _set_scores(
+    def _score_sets(
         self, spans: Spans, calls: Invocations, in_test_window: Flags, is_abnormal: Flags, callee: Ints, size: int
     ) -> Matrix:
         """Return the best Jaccard index of a frequent set with each service or pod."""
@@ -171,7 +171,7 @@ class TraceRCA(TrainingFreeBaseline):
         return index.max(axis=1, initial=0.0)
 
 
-def _share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
+def _compute_share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
     total = np.bincount(services[among], minlength=size)[:size]
     count = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
     return count / np.maximum(total, 1)

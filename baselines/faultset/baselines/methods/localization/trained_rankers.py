@@ -45,25 +45,25 @@ class ServiceSignatures:
 
 
 def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
-    """Return how each candidate differs since the alarm from its reference; None without telemetry."""
+    """Return how each candidate has differed from its reference since the alarm; None without telemetry."""
     services = tuple(sorted(episode.services))
     features = np.zeros((len(services), len(_OWN)))
-    parts = [fill(episode, alarm_ns, services, features) for fill in (_metrics, _logs, _calls)]
-    if not any(parts):
+    has_data = [fill(episode, alarm_ns, services, features) for fill in (_fill_metrics, _fill_logs, _fill_calls)]
+    if not any(has_data):
         return None
     largest = np.abs(features).max(axis=0, initial=0.0)
     shares = np.divide(features, largest, out=np.zeros_like(features), where=largest > 0)
     return ServiceSignatures(services=services, rows=np.hstack([features, shares]))
 
 
-def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
+def _fill_metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     """Fill in the largest signed log deviation of each role, and the share of stopped series."""
     windows = localization_windows(episode, alarm_ns)
     if windows.empty:
         return False
     center, spread = median_and_mad(windows.reference)
-    present = np.zeros_like(windows.absent)
-    z = deviations(windows.values, center, with_metric_floor(spread, windows.series), present)
+    never_absent = np.zeros_like(windows.absent)
+    z = deviations(windows.values, center, with_metric_floor(spread, windows.series), never_absent)
     gone = windows.absent.mean(axis=0) > 0.5
     level = np.clip(np.where(gone, 0.0, np.median(z, axis=0)), -MAX_Z, MAX_Z)
     owner = np.array([services.index(service) for service in windows.services])
@@ -76,7 +76,7 @@ def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], fea
     return True
 
 
-def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
+def _fill_logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     lines = select_error_lines(episode)
     excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
     column = _OWN.index("error lines")
@@ -85,7 +85,7 @@ def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], featur
     return len(lines) > 0
 
 
-def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
+def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
     spans = read_spans(episode)
     calls = spans.calls
@@ -175,14 +175,14 @@ class BoostedRanker(RegisteredBaseline):
                 at_fault += [service in item.causes for service in signatures.services]
         self.model_ = None
         if len(set(at_fault)) == 2:
-            never: Any = False
+            early_stopping: Any = False
             model = HistGradientBoostingClassifier(
                 max_iter=self.rounds,
                 max_leaf_nodes=self.leaves,
                 min_samples_leaf=3,
                 l2_regularization=1.0,
                 class_weight="balanced",
-                early_stopping=never,
+                early_stopping=early_stopping,
                 random_state=self.seed,
             )
             self.model_ = model.fit(np.concatenate(rows), at_fault)

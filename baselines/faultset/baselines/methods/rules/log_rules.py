@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class EventLog(TrainingFreeBaseline):
     """Rank services by new warning events, then by their share of the error lines.
 
-    Each reason of a warning since the alarm that did not occur in the reference counts 1. Error lines beyond the usual
-    rate add at most 1 over all services. A line that names a service called by its writer counts for that service, any
-    other line for its writer.
+    Each warning reason since the alarm that did not occur in the reference counts 1. Error lines beyond the usual rate
+    add at most 1 over all services. A line that names a service called by its writer counts for that service, any other
+    line for its writer.
 
     References
     ----------
@@ -65,14 +65,14 @@ class EventLog(TrainingFreeBaseline):
             evidence += [
                 Evidence(service=service, subject=reason, score=1.0, detail="new warning event") for reason in reasons
             ]
-            for named in reasons.values():
-                for pod in named:
+            for pod_names in reasons.values():
+                for pod in pod_names:
                     pods[service, pod] += 1
-        of_services, of_pods = attributed_error_lines(episode, time_window)
-        total = sum(of_services.values())
-        for pod, count in of_pods.items():
-            pods[pod] += count / max(total, count)
-        for service, count in sorted(of_services.items(), key=lambda item: (-item[1], item[0])):
+        line_counts, pod_line_counts = attributed_error_lines(episode, time_window)
+        total = sum(line_counts.values())
+        for owner, count in pod_line_counts.items():
+            pods[owner] += count / max(total, count)
+        for service, count in sorted(line_counts.items(), key=lambda item: (-item[1], item[0])):
             if count > 0:
                 scores[service] += count / total
                 evidence.append(
@@ -90,11 +90,11 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
     warnings: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
-        now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
+        recent = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
         healthy_reasons = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
-        reasons = sorted(set(now["reason"].astype(str)) - healthy_reasons)
+        reasons = sorted(set(recent["reason"].astype(str)) - healthy_reasons)
         if reasons:
-            pods = now[now["kind"] == "Pod"]
+            pods = recent[recent["kind"] == "Pod"]
             warnings[str(service)] = {
                 reason: sorted(set(pods.loc[pods["reason"] == reason, "name"])) for reason in reasons
             }
@@ -112,17 +112,17 @@ def attributed_error_lines(
         called[caller].append(callee)
     writers, pods = (lines[column].cast("string").to_pylist() for column in ("service", "pod"))
     blamed = blame(writers, lines["message"].to_pylist(), called)
-    services: list[Counter[str]] = []
-    of_pods: list[Counter[tuple[str, str]]] = []
+    service_counts: list[Counter[str]] = []
+    pod_counts: list[Counter[tuple[str, str]]] = []
     for start, end in (
         (time_window.start_ns, time_window.end_ns),
         (time_window.healthy_start_ns, time_window.healthy_end_ns),
     ):
         rows = [row for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] in episode.services]
-        services.append(Counter(str(blamed[row]) for row in rows))
-        of_pods.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
+        service_counts.append(Counter(str(blamed[row]) for row in rows))
+        pod_counts.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
     ratio = time_window.length_ratio
-    return log_excess(services[0], services[1], ratio), log_excess(of_pods[0], of_pods[1], ratio)
+    return log_excess(*service_counts, ratio), log_excess(*pod_counts, ratio)
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
@@ -141,8 +141,8 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
     for line in zip(writers, messages, strict=True):
         if line not in targets:
             writer, message = line
-            named = patterns[writer].search(message or "") if writer in patterns else None
-            targets[line] = named[1] if named else writer
+            match = patterns[writer].search(message or "") if writer in patterns else None
+            targets[line] = match[1] if match else writer
     return [targets[line] for line in zip(writers, messages, strict=True)]
 
 
@@ -237,11 +237,12 @@ class LogRateDetector(TrainingFreeBaseline):
         surprise = compute_surprise(healthy, np.arange(steps.healthy, steps.count))
         limit = reference_limit(held_out, minimum=minimum)
         scores = np.abs(surprise).max(axis=1)
-        evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)
+        alarm_ns = first_alarm(steps.times_ns, scores > limit)
+        evidence = _build_evidence(steps, alarm_ns, surprise, kinds, lines, episode)
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
 
-def _evidence(
+def _build_evidence(
     steps: Steps, alarm_ns: int | None, surprise: Matrix, kinds: Ints, lines: TemplateLines, episode: EpisodeView
 ) -> tuple[Evidence, ...]:
     if alarm_ns is None:

@@ -285,7 +285,7 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 def robust_deviations(
     reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
-    """Return the clipped |z| by the median and the larger of median absolute deviation and standard deviation.
+    """Return the clipped |deviation| from the median, in median absolute or standard deviations, the larger of both.
 
     The median absolute deviation alone is 0 for series that are idle more than half of the time.
     """
@@ -329,8 +329,8 @@ class MaxZDetector(TrainingFreeBaseline):
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
-            present = np.zeros((len(piece), len(windows.series)), dtype=bool)
-            z = robust_deviations(windows.reference[rest], windows.reference[piece], present, windows.series)
+            never_absent = np.zeros((len(piece), len(windows.series)), dtype=bool)
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], never_absent, windows.series)
             within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
         # Series that are idle in a part of the reference would make the limit too high.
         steady = within < CLIP

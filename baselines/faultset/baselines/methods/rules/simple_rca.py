@@ -33,7 +33,9 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
 
 def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
-    """Return series that deviate by 3 sigma and leave their 5 % to 95 % range by a tenth, for three steps.
+    """Return series that, for three steps, deviate by 3 sigma and leave their usual range by a tenth of the mean.
+
+    The usual range is from the 5 % to the 95 % quantile of the reference.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     names = tuple(sorted(episode.services))
     time = table["time"].cast("int64").to_numpy()
     service = name_codes(table["service"], names)
-    words, operation = _operations(table["operation"])
+    words, operation = _encode_operations(table["operation"])
     healthy = (time < time_window.healthy_end_ns) & (service >= 0)
     since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
     group = service * max(1, len(words)) + operation
@@ -78,7 +80,7 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     }
 
 
-def _operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+def _encode_operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
@@ -91,8 +93,8 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     order = np.lexsort([duration, group])
     codes, first, count = np.unique(group[order], return_index=True, return_counts=True)
     enough = count >= MIN_SPANS
-    at = first + np.ceil(0.95 * count).astype(np.int64) - 1
-    return dict(zip(codes[enough].tolist(), duration[order][at[enough]].astype(float).tolist(), strict=True))
+    position = first + np.ceil(0.95 * count).astype(np.int64) - 1
+    return dict(zip(codes[enough].tolist(), duration[order][position[enough]].astype(float).tolist(), strict=True))
 
 
 @baseline(
@@ -137,7 +139,7 @@ class SimpleRCA(TrainingFreeBaseline):
             operations[service] = operations.get(service, 0.0) + 1
         lines = error_line_excess(select_error_lines(episode), time_window)
         scores: dict[str, float] = {}
-        for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
+        for source in ({service: float(len(names)) for service, names in roles.items()}, operations, lines):
             largest = max(source.values(), default=0.0)
             for service, count in source.items():
                 scores[service] = scores.get(service, 0.0) + (count / largest if largest > 0 else 0.0)

@@ -29,9 +29,10 @@ _COLUMNS = ("scheduled", "endpoint", "latency_ns", "outcome")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifiedRequests:
-    """Requests with their classification and its time."""
+    """Requests classified as good or bad."""
 
     known_ns: npt.NDArray[np.int64]
+    """When the classification is possible, UTC nanoseconds."""
     bad: npt.NDArray[np.bool_]
     endpoints: npt.NDArray[np.object_]
 
@@ -60,7 +61,7 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     return ClassifiedRequests(known_ns=known_ns, bad=~ok | slow, endpoints=endpoints)
 
 
-def _classify_requests(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
+def _read_classified_requests(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
     return episode.once(
         ("classified requests", healthy_end_ns),
         lambda: classify_requests(read_frame(episode, "requests", _COLUMNS), healthy_end_ns),
@@ -100,7 +101,7 @@ class SLIRuleDetector(TrainingFreeBaseline):
         times = list_step_ends(episode)
         scores = np.zeros(len(times))
         _, healthy_end_ns = episode.reference
-        classified = _classify_requests(episode, healthy_end_ns)
+        classified = _read_classified_requests(episode, healthy_end_ns)
         healthy = classified.known_ns < healthy_end_ns
         healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
@@ -181,12 +182,12 @@ class SLIRule(TrainingFreeBaseline):
         """Rank services by the endpoints that fail."""
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        classified = _classify_requests(episode, healthy_end_ns)
+        classified = _read_classified_requests(episode, healthy_end_ns)
         since = classified.known_ns >= alarm_ns - 2 * step_ns
         bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
-        deep = measure_depths(episode.calls, episode.context.workload_entry)
+        depths = measure_depths(episode.calls, episode.context.workload_entry)
         uses = episode.once(
             ("services of endpoints", healthy_end_ns),
             lambda: endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns),
@@ -194,12 +195,12 @@ class SLIRule(TrainingFreeBaseline):
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for service in episode.services:
-            using = [name for name, used in uses.items() if service in (used or deep)]
+            using = [name for name, used in uses.items() if service in (used or depths)]
             failed_with = float(np.isin(bad.astype(str), using).sum())
             passed_with = float(np.isin(good.astype(str), using).sum())
             score = ochiai(failed_with, float(len(bad)), passed_with)
             # Break ties by depth.
-            scores[service] = score * (1 + 1e-6 * deep.get(service, 0))
+            scores[service] = score * (1 + 1e-6 * depths.get(service, 0))
             detail = f"used by {failed_with:.0f} bad and {passed_with:.0f} good requests"
             evidence.append(Evidence(service=service, subject=", ".join(using), score=score, detail=detail))
         evidence.sort(key=lambda item: (-scores[item.service], item.service))
@@ -219,6 +220,6 @@ def endpoint_services(episode: EpisodeView, endpoints: Iterable[str], healthy_en
     for endpoint in endpoints:
         traces = roots.index[roots.astype(str).str.endswith(endpoint).to_numpy(dtype=bool)]
         rows = frame[frame["trace_id"].isin(traces)]
-        named = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
-        services[endpoint] = frozenset().union(*named)
+        names = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
+        services[endpoint] = frozenset().union(*names)
     return services

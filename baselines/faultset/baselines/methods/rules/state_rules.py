@@ -1,4 +1,4 @@
-"""Localizers that use the states of Kubernetes objects and on events."""
+"""Localizers that use Kubernetes events and the states of Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -61,33 +61,33 @@ class KubernetesState(TrainingFreeBaseline):
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for seen in object_histories(frame):
-            kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
-            states = [parse_state(text) for text in seen.texts]
+        for history in object_histories(frame):
+            kind, name, service, times = history.kind, history.name, history.service, history.times_ns
+            states = [parse_state(text) for text in history.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
             fields = frozenset().union(*(state.keys() for state in healthy))
             healthy_signs = set().union(*(find_signs(kind, state, fields) for state in healthy))
-            lasted: dict[str, int] = defaultdict(int)
+            durations_ns: dict[str, int] = defaultdict(int)
             # The last observation is valid until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
                 if length > 0:
                     for sign in find_signs(kind, state, fields) - healthy_signs:
-                        lasted[sign] += length
+                        durations_ns[sign] += length
             gone = end_ns - times[-1]
             if healthy and kind in _PERMANENT_KINDS and gone > 2.5 * SAMPLING_NS:
-                lasted[f"{kind} gone"] += gone
-            for sign, length in sorted(lasted.items()):
+                durations_ns[f"{kind} gone"] += gone
+            for sign, length in sorted(durations_ns.items()):
                 share = min(1.0, length / max(1, end_ns - since_ns))
                 scores[service] += share
                 if kind == "Pod":
                     pods[service, name] += share
                 evidence.append(Evidence(service=service, subject=f"{kind}/{name}", score=share, detail=sign))
-        restarted = _restarts(frame, healthy_end_ns)
-        for pod, count in restarted.items():
+        restarts = _count_pod_restarts(frame, healthy_end_ns)
+        for pod, count in restarts.items():
             pods[pod] += count
-        for service, count in _sum_by_service(restarted).items():
+        for service, count in _sum_by_service(restarts).items():
             scores[service] += count
             evidence.append(Evidence(service=service, subject="containers", score=count, detail="restarts"))
         return Ranking.of(scores, episode.services, evidence, pods=pods)
@@ -113,9 +113,9 @@ class MostRestarts(TrainingFreeBaseline):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by restarts."""
         frame = read_object_states(episode)
-        counts = _restarts(frame, min(episode.reference[1], alarm_ns))
+        counts = _count_pod_restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
-            counts = _restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
+            counts = _count_restarts_by_metric(episode, min(episode.reference[1], alarm_ns))
         scores = _sum_by_service(counts)
         evidence = [
             Evidence(service=name, subject="containers", score=count, detail="restarts")
@@ -133,26 +133,26 @@ def _sum_by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]
     return dict(scores)
 
 
-def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
+def _count_pod_restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
     """Count restarts per (service, pod) since a time; pods that appear later start at 0."""
     counts: dict[tuple[str, str], float] = {}
     for pod in object_histories(frame[frame["kind"] == "Pod"]):
-        seen = [count_restarts(parse_state(text)) for text in pod.texts]
-        before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
-        increase = max(seen) - (max(before) if before else 0)
+        totals = [count_restarts(parse_state(text)) for text in pod.texts]
+        before = [total for total, time in zip(totals, pod.times_ns, strict=True) if time < since_ns]
+        increase = max(totals) - (max(before) if before else 0)
         if increase > 0:
             counts[pod.service, pod.name] = float(increase)
     return counts
 
 
-def _restart_counts(episode: EpisodeView) -> pd.DataFrame:
+def _read_restart_metric(episode: EpisodeView) -> pd.DataFrame:
     columns = ("time", "service", "pod", "container", "value")
     frame = read_frame(episode, "metrics", columns, [("metric", "==", "kube_pod_container_status_restarts_total")])
     return frame[frame["service"].notna()]
 
 
-def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
-    frame = episode.once("restart counts", lambda: _restart_counts(episode))
+def _count_restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, str], float]:
+    frame = episode.once("restart counts", lambda: _read_restart_metric(episode))
     counts: dict[tuple[str, str], float] = defaultdict(float)
     for (service, pod, _), rows in frame.groupby(["service", "pod", "container"], observed=True, dropna=False):
         before = rows.loc[rows["time"] < since_ns, "value"]
@@ -184,7 +184,7 @@ class LastChange(TrainingFreeBaseline):
         """Rank services by the time of their last change."""
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
-        for time_ns, service, subject in self._changes(episode, alarm_ns):
+        for time_ns, service, subject in self._find_changes(episode, alarm_ns):
             seconds = abs(alarm_ns - time_ns) / SECOND_NS
             score = (1.0 if time_ns <= alarm_ns else 1e-6) / (1.0 + seconds)
             if score > scores.get(service, 0.0):
@@ -196,8 +196,8 @@ class LastChange(TrainingFreeBaseline):
         evidence = [reported[service] for service in sorted(reported, key=lambda name: -scores[name])]
         return Ranking.of(scores, episode.services, evidence)
 
-    def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
-        return [*_specification_changes(episode), *_controller_events(episode)]
+    def _find_changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
+        return [*_find_specification_changes(episode), *_find_controller_events(episode)]
 
 
 @baseline(
@@ -218,12 +218,13 @@ class LastHarmfulChange(LastChange):
     unchanged specification.
     """
 
-    def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
+    def _find_changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
         harmless = set(successful_rollouts(episode, alarm_ns))
-        changes = _specification_changes(episode)
-        harmful = [change for change in _specification_changes(episode, harmful=True) if change.service not in harmless]
+        changes = _find_specification_changes(episode)
+        harmful_changes = _find_specification_changes(episode, harmful=True)
+        harmful = [change for change in harmful_changes if change.service not in harmless]
         harmless |= {change.service for change in changes} - {change.service for change in harmful}
-        return [*harmful, *(event for event in _controller_events(episode) if event.service not in harmless)]
+        return [*harmful, *(event for event in _find_controller_events(episode) if event.service not in harmless)]
 
 
 class _Change(NamedTuple):
@@ -232,8 +233,8 @@ class _Change(NamedTuple):
     subject: str
 
 
-def _specification_changes(episode: EpisodeView, *, harmful: bool = False) -> list[_Change]:
-    """Return when specifications changed; with `harmful`, only changes of content that were not undone."""
+def _find_specification_changes(episode: EpisodeView, *, harmful: bool = False) -> list[_Change]:
+    """Return the changes of specifications; with `harmful`, only changes of content that were not undone."""
     start_ns, _ = episode.window
     changes: list[_Change] = []
     for history in object_histories(read_object_states(episode)):
@@ -253,7 +254,7 @@ def _specification_changes(episode: EpisodeView, *, harmful: bool = False) -> li
     return changes
 
 
-def _controller_events(episode: EpisodeView) -> list[_Change]:
+def _find_controller_events(episode: EpisodeView) -> list[_Change]:
     frame = read_frame(episode, "events", ("time", "reason", "kind", "name", "service"))
     frame = frame[frame["reason"].isin(_CONTROLLER_ACTIONS) & frame["service"].notna()]
     return [

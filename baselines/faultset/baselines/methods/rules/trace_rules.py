@@ -42,7 +42,7 @@ _MAX_EVIDENCE = 5
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
     """Return a percentile of the durations of each kind; NaN for kinds without durations.
 
-    It is the smallest duration that at least a `share` of them do not exceed.
+    It is the smallest duration that at least `share` of the durations do not exceed.
 
     >>> high_percentiles(np.arange(1, 101), np.zeros(100, dtype=int), 2)
     array([95., nan])
@@ -86,7 +86,9 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     return change * CLASS
 
 
-def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str) -> Detection:
+def _build_detection(
+    steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str
+) -> Detection:
     """Return a detection scored by the largest share of each step, with the largest shares at the alarm as evidence."""
     times = steps.times_ns
     scores = shares.max(axis=1, initial=0.0)
@@ -147,7 +149,7 @@ class TraceP95Detector(TrainingFreeBaseline):
         change = np.abs(recent_percentiles(steps, spans, reference))
         shares, limit = divide_by_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
         detail = "change of the 95th percentile, 1 is the operation's limit"
-        return _detection(steps, shares, limit, list(spans.names), detail)
+        return _build_detection(steps, shares, limit, list(spans.names), detail)
 
 
 @baseline(
@@ -173,7 +175,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     Parameters
     ----------
     expected
-        Number of expected Poisson calls whose absence is as unlikely as a reported silence.
+        A silence is reported if it is as unlikely as no call when this many are expected.
 
     References
     ----------
@@ -199,7 +201,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
         minimum = max(self.expected, float(np.log(len(edges) / LEVEL)))
         shares, limit = divide_by_limits(overdue[: steps.healthy], overdue[steps.healthy :], minimum)
         subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in edges.tolist()]
-        return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
+        return _build_detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
 
 @baseline(
@@ -253,4 +255,4 @@ class TraceErrorsDetector(TrainingFreeBaseline):
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], minimum=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"
         subjects = [(name, "failed spans") for name in names]
-        return _detection(steps, surprise[steps.healthy :], limit, subjects, detail)
+        return _build_detection(steps, surprise[steps.healthy :], limit, subjects, detail)

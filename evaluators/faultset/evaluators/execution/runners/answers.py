@@ -87,7 +87,7 @@ def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
         if name in candidates:
             scores[str(name)] = max(-1e300, min(1e300, number))
         else:
-            unknown.append(_text(name, 200))
+            unknown.append(_truncate(name, 200))
     if answer.scores and not scores:
         raise InvalidAnswer(f"none of the named services exists: {', '.join(sorted(unknown)[:3])}")
     ordered = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
@@ -125,7 +125,7 @@ def add_skipped_series(answer: CheckedAnswer, series: Collection[tuple[str, str]
     """Add to an answer the number of series that the method skipped, and the names of the first ones."""
     if not series:
         return answer
-    names = [(_text(service, 200), _text(metric, 200)) for service, metric in sorted(series)[:LEFT_OUT_KEPT]]
+    names = [(_truncate(service, 200), _truncate(metric, 200)) for service, metric in sorted(series)[:LEFT_OUT_KEPT]]
     return replace(
         answer, text=answer_text({**json.loads(answer.text), "left_out": names, "left_out_count": len(series)})
     )
@@ -134,25 +134,25 @@ def add_skipped_series(answer: CheckedAnswer, series: Collection[tuple[str, str]
 def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:
     """Return [service, metric, score], best first."""
     try:
-        named = [
-            (_text(s, 200), _text(m, 200), _number(f"metric {m!r} of {s!r}", value))
+        rows = [
+            (_truncate(s, 200), _truncate(m, 200), _to_number(f"metric {m!r} of {s!r}", value))
             for (s, m), value in metrics.items()
         ]
     except (TypeError, ValueError, AttributeError):
         raise InvalidAnswer("metrics must map (service, metric) to numbers") from None
-    return sorted(named, key=lambda item: (-item[2], item[0], item[1]))
+    return sorted(rows, key=lambda item: (-item[2], item[0], item[1]))
 
 
 def _plain_pods(pods: Mapping[str, float]) -> dict[str, float]:
     """Return scores of pods, best first."""
     try:
-        named = [(_text(pod, 200), _number(f"pod {pod!r}", value)) for pod, value in pods.items()]
+        scores = [(_truncate(pod, 200), _to_number(f"pod {pod!r}", value)) for pod, value in pods.items()]
     except (TypeError, ValueError, AttributeError):
         raise InvalidAnswer("pods must map names to numbers") from None
-    return dict(sorted(named, key=lambda item: (-item[1], item[0])))
+    return dict(sorted(scores, key=lambda item: (-item[1], item[0])))
 
 
-def _number(subject: str, value: Any) -> float:
+def _to_number(subject: str, value: Any) -> float:
     number = float(value)
     if math.isnan(number):
         raise InvalidAnswer(f"the score of {subject} is NaN")
@@ -172,31 +172,31 @@ def infer_consecutive(times_ns: Sequence[int], flags: Sequence[bool], alarm_ns: 
     Without an alarm, return the longest run plus one, the smallest value that fits.
     """
     run, longest = 0, 0
-    seen: dict[int, int] = {}
+    reached_ns: dict[int, int] = {}
     for time_ns, flag in zip(times_ns, flags, strict=True):
         run = run + 1 if flag else 0
         if run > longest:
             longest = run
-            seen[run] = time_ns
+            reached_ns[run] = time_ns
     if alarm_ns is None:
         return longest + 1
-    return next((length for length, time_ns in seen.items() if time_ns == alarm_ns), None)
+    return next((length for length, time_ns in reached_ns.items() if time_ns == alarm_ns), None)
 
 
 def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
     return [
         {
-            "service": _text(item.service, 200),
-            "subject": _text(item.subject, 200),
+            "service": _truncate(item.service, 200),
+            "subject": _truncate(item.subject, 200),
             "score": _round_value(float(item.score)),
-            "detail": _text(item.detail, 300),
+            "detail": _truncate(item.detail, 300),
         }
         for item in list(evidence)[:EVIDENCE_KEPT]
     ]
 
 
-def _text(value: object, limit: int) -> str:
-    """Truncate a text and replace what UTF-8 cannot encode."""
+def _truncate(value: object, limit: int) -> str:
+    """Truncate a text, and replace characters that UTF-8 cannot encode."""
     return str(value)[:limit].encode("utf-8", "replace").decode()
 
 

@@ -51,7 +51,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
         peak.reset()
         reply = worker.reply_to(request)
         if os.getpid() != me:
-            # the baseline forked and its child returned here too; only the parent may go on
+            # The baseline forked, and its child returned here too. Only the parent may continue.
             os._exit(0)
         added = sys.modules.keys() - imported if process.built_in else set[str]()
         imported |= added
@@ -88,15 +88,15 @@ class BaselineWorker:
     ----------
     peak
         Measures the memory of each answer.
-    passed
-        Exceptions that end the call instead of becoming its outcome.
+    reraised
+        Exceptions that are raised again instead of becoming an outcome.
     """
 
-    def __init__(self, peak: process_trees.PeakMemory, *, passed: tuple[type[BaseException], ...] = ()) -> None:
+    def __init__(self, peak: process_trees.PeakMemory, *, reraised: tuple[type[BaseException], ...] = ()) -> None:
         from faultset.evaluators.execution.runners.views import Cache
 
         self._peak = peak
-        self._passed = passed
+        self._reraised = reraised
         self.cache = Cache()
         self._episode = ""
 
@@ -117,7 +117,7 @@ class BaselineWorker:
             return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measurements())
         except CannotAnswer as missing:
             return RunnerOutcome(status="cannot", reason=str(missing), **clock.measurements())
-        except self._passed:
+        except self._reraised:
             raise
         except BaseException as error:
             # third-party code may raise anything, SystemExit included
@@ -148,7 +148,7 @@ class BaselineWorker:
         except answers.InvalidAnswer:
             raise
         except Exception:
-            if _any_recorded(tables, [view]):
+            if _has_any_table(tables, [view]):
                 raise
             checked, empty = None, True
         needed = [(name,) for name in spec.requires] or [tables]
@@ -198,7 +198,7 @@ class BaselineWorker:
                 fitted = spec.build(seed=request.seed).fit(training)
         except Exception:
             views = TrainingSet(request.episodes, self.cache, tables=readable_tables(spec))
-            if not views or _any_recorded(readable_tables(spec), views):
+            if not views or _has_any_table(readable_tables(spec), views):
                 raise
             raise CannotAnswer(missing_evidence(views[0], readable_tables(spec))) from None
         if fitted is None:
@@ -206,7 +206,7 @@ class BaselineWorker:
         return cloudpickle.dumps(fitted)
 
 
-def _any_recorded(tables: Collection[str], views: Iterable[SharedView]) -> bool:
+def _has_any_table(tables: Collection[str], views: Iterable[SharedView]) -> bool:
     """Return whether any episode has any of the tables; true for a method that reads no table."""
     return not tables or any(not {*tables}.isdisjoint(view.tables) for view in views)
 
@@ -219,7 +219,7 @@ NO_LOCKS = (
 
 def describe(error: BaseException) -> str:
     """Return one line for a table: exception type, message, and the innermost code location."""
-    location = _location(error)
+    location = _describe_location(error)
     frames = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, PermissionError) and "multiprocessing.synchronize" in frames:
         return f"{NO_LOCKS}{location}"
@@ -227,7 +227,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{location}" if text else f"{type(error).__name__}{location}"
 
 
-def _location(error: BaseException) -> str:
+def _describe_location(error: BaseException) -> str:
     """Return function, file and line; code from a notebook has no file."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     if not frames:

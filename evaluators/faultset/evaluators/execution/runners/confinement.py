@@ -18,7 +18,7 @@ from faultset.evaluators.execution.runners.messages import MethodProcess
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/nix/store", "/run/current-system")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _WRITABLE_DEVICES = ("/dev/null",)
-_OF_DATASET = (EPISODES, VERSIONS, CACHE_FOLDER, "campaigns", "README.md", ".failed", ".running")
+_DATASET_ENTRIES = (EPISODES, VERSIONS, CACHE_FOLDER, "campaigns", "README.md", ".failed", ".running")
 NOT_ISOLATED = "not isolated"
 
 
@@ -41,14 +41,14 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
     installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *process.code}
     roots = {os.path.realpath(path) for path in (*_SYSTEM, *installed)}
     read: list[str] = [*_DEVICES]
-    listed: list[str] = []
+    listable: list[str] = []
     for root in sorted(roots):
-        allowed, passed = _list_readable(root, hidden)
+        allowed, traversed = _list_readable(root, hidden)
         read += allowed
-        listed += passed
+        listable += traversed
     for episode in process.episodes:
-        read += _episode_paths(Path(episode), process.tables)
-        listed.append(os.path.join(episode, TELEMETRY))
+        read += _list_episode_paths(Path(episode), process.tables)
+        listable.append(os.path.join(episode, TELEMETRY))
     write = [scratch, *_WRITABLE_DEVICES]
     caches = {Path(episode).parent.parent / CACHE_FOLDER for episode in process.episodes}
     for cache in caches:
@@ -56,8 +56,8 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
             if process.built_in:
                 write.append(str(cache))
             elif process.tables is None or "metrics" in process.tables:
-                read += _frames(cache, process.episodes)
-    confine(read, write, listed)
+                read += _list_cached_frames(cache, process.episodes)
+    confine(read, write, listable)
 
 
 def _list_hidden(process: MethodProcess) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _list_hidden(process: MethodProcess) -> Iterator[str]:
 
 def dataset_paths(episode: Path) -> list[str]:
     """Return the files and folders of the dataset that an episode folder belongs to."""
-    return [str(episode.parent.parent / name) for name in _OF_DATASET]
+    return [str(episode.parent.parent / name) for name in _DATASET_ENTRIES]
 
 
 def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -78,7 +78,7 @@ def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[st
         return [root], []
     if root in inside:
         return [], []
-    allowed, passed = [], [root]
+    allowed, traversed = [], [root]
     try:
         entries = sorted(os.listdir(root))
     except OSError:
@@ -86,18 +86,18 @@ def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[st
     for name in entries:
         more = _list_readable(os.path.realpath(os.path.join(root, name)), inside)
         allowed += more[0]
-        passed += more[1]
-    return allowed, passed
+        traversed += more[1]
+    return allowed, traversed
 
 
-def _episode_paths(episode: Path, tables: tuple[str, ...] | None) -> list[str]:
+def _list_episode_paths(episode: Path, tables: tuple[str, ...] | None) -> list[str]:
     telemetry = episode / TELEMETRY
     if tables is None:
         return [str(episode / CONTEXT_FILE), str(telemetry)]
     return [str(episode / CONTEXT_FILE), *(str(telemetry / f"{table}.parquet") for table in tables)]
 
 
-def _frames(cache: Path, episodes: Iterable[str]) -> list[str]:
+def _list_cached_frames(cache: Path, episodes: Iterable[str]) -> list[str]:
     names = {Path(episode).name for episode in episodes}
     try:
         return [str(path) for path in cache.iterdir() if path.name.partition("-")[0] in names]

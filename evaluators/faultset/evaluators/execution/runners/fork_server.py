@@ -189,7 +189,7 @@ class ForkServer:
 
 
 def _warm_up() -> None:
-    """Do once what every process would do before its first episode: build models, compile patterns, open a frame."""
+    """Do the work that every process would otherwise repeat: build models, compile patterns, open a frame."""
     import pyarrow as pa
 
     from faultset.core.times import SECOND_NS
@@ -213,8 +213,8 @@ def _warm_up() -> None:
         metric_roles=(),
     )
     EpisodeContext.from_json(context.to_json())
-    named = {"episode": "none", "service": "none", "metric": "cpu", "labels": "{}", "kind": "gauge"}
-    rows = pa.Table.from_pylist([{**named, "time": 0, "value": 0.0}], schema=TABLES["metrics"])
+    sample = {"episode": "none", "service": "none", "metric": "cpu", "labels": "{}", "kind": "gauge"}
+    rows = pa.Table.from_pylist([{**sample, "time": 0, "value": 0.0}], schema=TABLES["metrics"])
     wide_frame(rows, context.view_start_ns, context.view_end_ns)
 
 

@@ -271,12 +271,12 @@ def read_reply(header: bytes, model: bytes, number: int, action: Action | None) 
             raise ValueError("its answer does not fit the request")
         return RunnerOutcome(
             status=status,
-            answer=None if answer is None or action is None else _answer(answer, action),
+            answer=None if answer is None or action is None else _read_answer(answer, action),
             model=model,
             reason=printable(str(content["reason"])[:1000]),
-            seconds=_amount(content["seconds"]),
-            cpu_seconds=_amount(content["cpu_seconds"]),
-            peak_bytes=round(_amount(content["peak_bytes"])),
+            seconds=_read_amount(content["seconds"]),
+            cpu_seconds=_read_amount(content["cpu_seconds"]),
+            peak_bytes=round(_read_amount(content["peak_bytes"])),
         )
     except ValidationError as error:
         raise UnreadableReply(validation_sentence(error)[:100]) from None
@@ -284,7 +284,7 @@ def read_reply(header: bytes, model: bytes, number: int, action: Action | None) 
         raise UnreadableReply(printable(str(error))[:100] or type(error).__name__) from None
 
 
-def _answer(content: Any, action: Action) -> CheckedAnswer:
+def _read_answer(content: Any, action: Action) -> CheckedAnswer:
     text, alarm_ns = content["text"], content["alarm_ns"]
     _TEXTS[action].validate_json(text)
     if alarm_ns is not None and (type(alarm_ns) is not int or not 0 <= alarm_ns < 2**63):
@@ -292,7 +292,7 @@ def _answer(content: Any, action: Action) -> CheckedAnswer:
     return CheckedAnswer(text=text, alarm_ns=alarm_ns, ranking=_RANKING.validate_python(content["ranking"]))
 
 
-def _amount(value: Any) -> float:
+def _read_amount(value: Any) -> float:
     number = float(value)
     if not 0 <= number < 2**53:
         raise ValueError("an amount is out of range")

@@ -16,11 +16,11 @@ _MOST_SCANS = 50
 def descendants(pid: int) -> list[int]:
     """Return all descendants of `pid`, parents first; processes that end meanwhile may be missing."""
     processes: list[int] = []
-    waiting = [pid]
-    while waiting:
-        children = list(_children(waiting.pop()))
+    stack = [pid]
+    while stack:
+        children = list(_children(stack.pop()))
         processes += children
-        waiting += children
+        stack += children
     return processes
 
 
@@ -96,7 +96,7 @@ def proportional_bytes(pids: list[int]) -> int:
 
 
 class PeakMemory:
-    """The peak resident memory of this process; create it before access to /proc is given up."""
+    """The peak resident memory of this process; create it before the process gives up access to /proc."""
 
     def __init__(self) -> None:
         self._switch: int | None = None

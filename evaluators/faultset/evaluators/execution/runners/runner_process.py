@@ -1,4 +1,4 @@
-"""Runner processes, and the supervision of their time, memory, output and leftovers."""
+"""Runner processes, and the supervision of their time, memory, output and child processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from faultset.evaluators.execution.runners.messages import (
 )
 from faultset.evaluators.results.rows import Status
 
-_LOOK_EVERY_S = 0.05
+_POLL_S = 0.05
 _START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
 _TRANSFER_TIMEOUT_S = 60
@@ -131,7 +131,7 @@ class RunnerProcess:
     def _await_ready(self) -> RunnerOutcome | None:
         started = time.monotonic()
         while time.monotonic() - started < _START_TIMEOUT_S:
-            message, over = self._read(_LOOK_EVERY_S)
+            message, over = self._read(_POLL_S)
             if message is not None and message.get("kind") == "ready":
                 self._ready = True
                 return None
@@ -144,7 +144,7 @@ class RunnerProcess:
         started = time.monotonic()
         peak = 0
         while True:
-            message, over = self._read(_LOOK_EVERY_S)
+            message, over = self._read(_POLL_S)
             kind = None if message is None or message.get("number") != number else message["kind"]
             if kind == "running":
                 assert message is not None
@@ -216,8 +216,8 @@ class RunnerProcess:
 
     def _exit_outcome(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         text = " ".join(self._tail.decode(errors="replace").split())[-200:]
-        how = "its process ended" if code is None else _describe_exit(code)
-        reason = f"{how}; last output: {text}" if text else how
+        ending = "its process ended" if code is None else _describe_exit(code)
+        reason = f"{ending}; last output: {text}" if text else ending
         return RunnerOutcome(status="exit", reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
     def _read(self, wait_s: float) -> tuple[dict[str, Any] | None, bool]:

@@ -129,8 +129,8 @@ class SharedView(EpisodeView):
         missing = chosen if cached is None else [column for column in chosen if column not in cached.column_names]
         if cached is None or missing:
             # methods read different columns, and decoding a column twice is slow
-            read = super().table(name, [*dict.fromkeys(missing)])
-            cached = read if cached is None else _append_columns(cached, read)
+            new = super().table(name, [*dict.fromkeys(missing)])
+            cached = new if cached is None else _append_columns(cached, new)
             self._cache.put(key, cached)
         return cached.select(chosen)
 
@@ -146,18 +146,18 @@ class SharedView(EpisodeView):
         return self._shared(("wide", seconds, chosen), make).copy(deep=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        noted = (self._path, "left out", key)
+        skipped_key = (self._path, "left out", key)
 
         def compute() -> Any:
             outer, self.left_out = self.left_out, set()
             try:
                 return make()
             finally:
-                self._cache.put(noted, frozenset(self.left_out))
+                self._cache.put(skipped_key, frozenset(self.left_out))
                 self.left_out = outer
 
         value = self._shared(("made", key), compute)
-        self.left_out |= self._cache.get(noted) or frozenset()
+        self.left_out |= self._cache.get(skipped_key) or frozenset()
         return value
 
     def _frame(self, name: str) -> pd.DataFrame:

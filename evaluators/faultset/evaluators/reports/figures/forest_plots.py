@@ -75,9 +75,7 @@ def _build_bar(entry: Entry, metric: Metric) -> Bar:
         high=percent(estimate.high) if has_interval else None,
         text=number_formats.value(estimate, metric),
         interval=number_formats.interval(estimate, metric),
-        tip=" · ".join(
-            kind_of_answer for kind_of_answer in (counts, estimate.method or estimate.reason) if kind_of_answer
-        ),
+        tip=" · ".join(text for text in (counts, estimate.method or estimate.reason) if text),
     )
 
 
