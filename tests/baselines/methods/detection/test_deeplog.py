@@ -70,7 +70,7 @@ def network(hidden: int = 8) -> NextTemplateNetwork:
         "cell": lstm_parameters(rng, 4, hidden),
         "output": dense_parameters(rng, hidden, 4),
     }
-    return NextTemplateNetwork(known={"a": 2, "b": 3}, parameters=parameters)
+    return NextTemplateNetwork(codes={"a": 2, "b": 3}, parameters=parameters)
 
 
 def test_what_comes_before_a_line_is_of_its_own_service():
@@ -86,6 +86,6 @@ def test_a_line_out_of_order_is_unexpected_after_training():
     healthy = start.windows(lines([0, 1] * 100, [0] * 200))
     losses = [(mean_cross_entropy, tuple(start.parameters))]
     parameters = train(start.parameters, losses, [healthy], updates=150, batch=32, seed=0, rate=2e-2)
-    taught = NextTemplateNetwork(known=start.known, parameters=parameters)
+    taught = NextTemplateNetwork(codes=start.codes, parameters=parameters)
     odd = lines([0, 1] * 10 + [1, 2], [0] * 22)
     assert np.flatnonzero(taught.misses(taught.windows(odd), top=1)).tolist() == [20, 21]
