@@ -71,3 +71,7 @@ def test_a_notebook_runs(
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not [output for output in outputs if output.output_type == "error"]
     assert not [output["text"] for output in outputs if output.get("name") == "stderr"]
+    if path.stem == "03-train-on-hours":
+        lines = outputs[-1]["text"].splitlines()
+        names = {line.split()[0] for line in lines if " random alarms: " in line}
+        assert names == {"my-autoencoder", "my-forest"}
