@@ -153,7 +153,8 @@ def _get_settings(platform: Platform) -> FlagSettings:
 
 def _register(row: _FlagFault) -> None:
     def inject(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-        return turn_on(platform, row.flag, str(rng.choice(row.variants)) if len(row.variants) > 1 else row.variants[0])
+        is_drawn = len(row.variants) > 1
+        return turn_on(platform, row.flag, str(rng.choice(row.variants)) if is_drawn else row.variants[0])
 
     fault(
         row.name,

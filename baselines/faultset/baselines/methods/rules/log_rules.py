@@ -122,7 +122,10 @@ def attributed_error_lines(
         service_counts.append(Counter(str(blamed[row]) for row in rows))
         pod_counts.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
     ratio = time_window.length_ratio
-    return log_excess(*service_counts, ratio), log_excess(*pod_counts, ratio)
+    return (
+        log_excess(service_counts[0], service_counts[1], ratio),
+        log_excess(pod_counts[0], pod_counts[1], ratio),
+    )
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
