@@ -97,7 +97,7 @@ def _select_overall(board: pd.DataFrame) -> pd.DataFrame:
     return board[several] if several.any() else board
 
 
-def localization_scores(evaluation: Evaluation, protocol: str) -> dict[str, tuple[float, float]]:
+def score_localizers(evaluation: Evaluation, protocol: str) -> dict[str, tuple[float, float]]:
     """Return localizer -> AC@1 and Avg@5 on manifest faults."""
     frame = _select_overall(evaluation.leaderboard("localization"))
     chosen = frame[(frame["protocol"] == protocol) & (frame["verdict"] == "manifest")]
@@ -128,7 +128,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
                 workers=workers,
                 progress=progress,
             )
-        scores = localization_scores(localization, protocol)
+        scores = score_localizers(localization, protocol)
         return "".join(f" {scores[localizer][0]:.2f} / {scores[localizer][1]:.2f} |" for localizer in methods)
 
     with report_progress("detecting") as progress:

@@ -142,7 +142,7 @@ def time_command(argv: Sequence[object], environment: dict[str, str] | None = No
     return {"wall_s": wall, "cpu_s": cpu}
 
 
-def their_python(work: Path, base_python: str) -> Path:
+def install_rcaeval(work: Path, base_python: str) -> Path:
     """Return an interpreter with RCAEval; the virtual environment is created once per working folder."""
     home = work / "rcaeval-venv"
     python = home / "bin" / "python"
@@ -159,7 +159,7 @@ def measure(
     work: Path, base_python: str, cases: int, rows: int, columns: int, workers: int
 ) -> dict[str, dict[str, float]]:
     """Run everything once and return the times of each part."""
-    python = their_python(work, base_python)
+    python = install_rcaeval(work, base_python)
     data, ours = work / "cases", work / "ours"
     for folder in (data, ours):
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.files import parquet_path
+from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
 
 CORE = Path(__file__).parents[3] / "datasets" / "core-2"
-SECOND_NS = 1_000_000_000
 ERRORS = {
     "spans": ("status", "time", ["error"]),
     "requests": ("outcome", "scheduled", ["timeout", "refused", "http_error"]),

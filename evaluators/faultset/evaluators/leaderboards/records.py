@@ -423,8 +423,8 @@ class Leaderboard:
     @property
     def other_rules(self) -> tuple[str, ...]:
         """Other threshold policies that have columns."""
-        names = (metric.name for table in self.tables for metric in table.metrics)
-        return tuple(dict.fromkeys(name.partition("[")[2].removesuffix("]") for name in names if "[" in name))
+        metrics = (metric for table in self.tables for metric in table.metrics)
+        return tuple(dict.fromkeys(metric.policy for metric in metrics if metric.policy))
 
     def table(
         self,

@@ -46,7 +46,7 @@ def choose_columns(table: Table) -> tuple[Metric, ...]:
 
 def list_policy_metrics(table: Table) -> tuple[Metric, ...]:
     """Return the metrics with the thresholds of other policies."""
-    return tuple(metric for metric in table.metrics if "[" in metric.name)
+    return tuple(metric for metric in table.metrics if metric.policy)
 
 
 def _differs(metric: Metric, first: Metric, table: Table) -> bool:
@@ -156,10 +156,8 @@ def _format_floor(table: Table, metric: Metric) -> str:
 def policy_tables(table: Table) -> dict[str, TextTable]:
     """Return policy -> the metrics with the thresholds of that policy, as text."""
     by_policy: dict[str, list[Metric]] = {}
-    for metric in table.metrics:
-        policy = metric.name.partition("[")[2].removesuffix("]")
-        if policy:
-            by_policy.setdefault(policy, []).append(metric)
+    for metric in list_policy_metrics(table):
+        by_policy.setdefault(metric.policy, []).append(metric)
     return {policy: _render_policy_table(table, policy, metrics) for policy, metrics in by_policy.items()}
 
 

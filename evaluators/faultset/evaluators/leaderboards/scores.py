@@ -18,7 +18,7 @@ from faultset.evaluators.leaderboards.records import ALL_APPS, TELEMETRY, Curve,
 from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, apply_one_rule, compute_thresholds
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.detection import policy_metrics
+from faultset.evaluators.scoring.detection import build_policy_metrics
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS, guard, load_scorers, score_correctness
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
@@ -146,7 +146,7 @@ class EpisodeScores:
     def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
         """Return the metrics of a task: built-in ones, on request those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
-        of_policies = (metric for policy in policies for metric in policy_metrics(policy))
+        of_policies = (metric for policy in policies for metric in build_policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)
         return (*TASK_METRICS[task].metrics, *of_policies, *installed)
 

@@ -256,10 +256,10 @@ def estimate_metrics(detector: DetectorRuns) -> dict[str, Estimate]:
     return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
 
 
-def policy_metrics(policy: str) -> dict[Metric, Aggregate]:
+def build_policy_metrics(policy: str) -> dict[Metric, Aggregate]:
     """Return metric -> function that computes it, for a threshold policy."""
     return {
-        metric.under_policy(policy): aggregate for metric, aggregate in AGGREGATES.items() if metric.name in BY_POLICY
+        metric.with_policy(policy): aggregate for metric, aggregate in AGGREGATES.items() if metric.name in BY_POLICY
     }
 
 
@@ -268,7 +268,7 @@ def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[
     no_threshold = unknown(NO_THRESHOLD.format(policy=policy))
     return {
         metric.name: no_threshold if detector is None else aggregate(detector)
-        for metric, aggregate in policy_metrics(policy).items()
+        for metric, aggregate in build_policy_metrics(policy).items()
     }
 
 

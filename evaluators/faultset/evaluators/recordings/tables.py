@@ -14,11 +14,11 @@ from faultset.evaluators.recordings.detector_runs import DetectorRun
 from faultset.evaluators.recordings.metrics import (
     AGGREGATES,
     DetectorRuns,
+    build_policy_metrics,
     compute_recall_gain,
     estimate_metrics,
     estimate_policy_metrics,
     list_recalls_and_chances,
-    policy_metrics,
 )
 from faultset.evaluators.statistics.comparison import paired_difference
 from faultset.evaluators.statistics.intervals import median_or_nan
@@ -99,7 +99,7 @@ def _build_table(
         app=app,
         verdict=HEADLINE,
         group=group,
-        metrics=(*AGGREGATES, *(metric for policy in by_policy for metric in policy_metrics(policy))),
+        metrics=(*AGGREGATES, *(metric for policy in by_policy for metric in build_policy_metrics(policy))),
         entries=tuple(ranked),
         floor={},
         episodes=len(first.headline),

@@ -216,9 +216,7 @@ def _build_section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict
 def _build_table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == TELEMETRY
     # all metrics of all applications would take many megabytes; leaderboard.json has them
-    metrics = (
-        [m for m in table.metrics if "[" not in m.name] if last and table.faults == "all" else choose_columns(table)
-    )
+    metrics = [m for m in table.metrics if not m.policy] if last and table.faults == "all" else choose_columns(table)
     metrics = [m for m in metrics if any(entry.metrics[m.name].known for entry in table.entries)] or [table.metrics[0]]
     return {
         "table": table,

@@ -471,7 +471,7 @@ COMPARED = (
 """Metrics of comparisons."""
 
 
-def policy_metrics(policy: str) -> tuple[Metric, ...]:
+def build_policy_metrics(policy: str) -> tuple[Metric, ...]:
     """Return the metrics of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
     return tuple(_apply_policy(metric, policy) for metric in DETECTION_METRICS if metric.name in BY_POLICY)
 
@@ -482,4 +482,4 @@ def _apply_policy(metric: Metric, policy: str) -> Metric:
             return unknown(NO_THRESHOLD.format(policy=policy))
         return metric.estimate([case.by_policy[policy] for case in cases])
 
-    return replace(metric.under_policy(policy), episodes="all", aggregate=aggregate, guess=lambda _, cases: None)
+    return replace(metric.with_policy(policy), episodes="all", aggregate=aggregate, guess=lambda _, cases: None)

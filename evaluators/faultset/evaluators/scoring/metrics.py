@@ -169,14 +169,17 @@ class Metric:
     """Whether episodes with and without a fault get equal weight."""
     installed: bool = False
     """Whether another distribution declares it."""
+    policy: str = ""
+    """Threshold policy that it is computed with, if not that of its table."""
 
-    def under_policy(self, policy: str) -> Metric:
+    def with_policy(self, policy: str) -> Metric:
         """Return the metric with the thresholds of a policy, named like `event_recall[train-quantile(0.995)]`."""
         return replace(
             self,
             name=f"{self.name}[{policy}]",
             title=f"{self.title}, {policy}",
             meaning=f"{self.meaning}; thresholds by the policy {policy}",
+            policy=policy,
             headline=False,
             shown_second="",
             brief=True,

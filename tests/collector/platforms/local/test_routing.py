@@ -120,7 +120,7 @@ def test_no_address_is_given_twice(addresses):
     given = [addresses.allocate_pod_address() for _ in range(600)]
     given += [addresses.allocate_service_address() for _ in range(254)]
     assert len(set(given)) == len(given)
-    scraping = {addresses.relay_address(address) for address in given[:600]}
+    scraping = {addresses.get_relay_address(address) for address in given[:600]}
     assert len(scraping) == 600
     assert not scraping & set(given)
 

@@ -78,12 +78,14 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
     """Replace unmeasured parents by their nearest measured ancestors."""
     ancestors: dict[Node, tuple[Node, ...]] = {}
 
-    def replace(node: Node) -> set[Node]:
+    def replace_unmeasured(node: Node) -> set[Node]:
         return {node} if node in measured else set(find_ancestors(node))
 
     def find_ancestors(node: Node) -> tuple[Node, ...]:
         if node not in ancestors:
-            ancestors[node] = tuple(sorted(set().union(*(replace(parent) for parent in parents.get(node, ())))))
+            ancestors[node] = tuple(
+                sorted(set().union(*(replace_unmeasured(parent) for parent in parents.get(node, ()))))
+            )
         return ancestors[node]
 
     return {node: find_ancestors(node) for node in sorted(measured)}

@@ -44,7 +44,7 @@ _SHARED = (
 )
 
 
-def suspicion(xp: Any, parameters: Parameters, rows: Any, adjacency: Any, present: Any) -> Any:
+def compute_suspicion(xp: Any, parameters: Parameters, rows: Any, adjacency: Any, present: Any) -> Any:
     """Return the logarithm of each service's share of the suspicion, as [B, V].
 
     Parameters
@@ -72,7 +72,7 @@ def suspicion(xp: Any, parameters: Parameters, rows: Any, adjacency: Any, presen
 def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
     """Return the mean cross entropy of the faulty services."""
     rows, adjacency, present, at_fault = batch
-    return -(at_fault * suspicion(xp, parameters, rows, adjacency, present)).sum(axis=-1).mean()
+    return -(at_fault * compute_suspicion(xp, parameters, rows, adjacency, present)).sum(axis=-1).mean()
 
 
 @baseline(
@@ -144,7 +144,7 @@ class Eadro(RegisteredBaseline):
         if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()
         services, rows, adjacency = graph
-        shares = np.exp(suspicion(np, self.model_, rows[None], adjacency[None], np.ones((1, len(rows))))[0])
+        shares = np.exp(compute_suspicion(np, self.model_, rows[None], adjacency[None], np.ones((1, len(rows))))[0])
         best = int(shares.argmax())
         order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
         evidence = [

@@ -95,7 +95,7 @@ class AddressBlock:
         return f"127.{self.number}.{1 + block}.{1 + last}"
 
     @staticmethod
-    def relay_address(pod_address: str) -> str:
+    def get_relay_address(pod_address: str) -> str:
         """Return the address on which the relay forwards to a single pod."""
         first, number, block, last = pod_address.split(".")
         return f"{first}.{number}.{int(block) + _RELAYED_OFFSET}.{last}"
@@ -151,7 +151,9 @@ def build_relay_configuration(
             name, address = pod["metadata"]["name"], pod["status"]["podIP"]
             target = RelayTarget(pod=name, ip=address, port=port)
             routes.append(
-                RelayRoute(name=f"metrics of {name}", ip=addresses.relay_address(address), port=port, targets=(target,))
+                RelayRoute(
+                    name=f"metrics of {name}", ip=addresses.get_relay_address(address), port=port, targets=(target,)
+                )
             )
     return ConfigureRelay(
         pods={pod["status"]["podIP"]: pod["metadata"]["name"] for pod in _addressed_pods(store)},
@@ -187,7 +189,7 @@ def _pod_routes(store: ObjectStore, service: Object) -> list[RelayRoute]:
         ip = pod["status"]["podIP"]
         for port in service["spec"].get("ports", []):
             targets = (RelayTarget(pod=pod["metadata"]["name"], ip=ip, port=target_port(port, pod)),)
-            address, number = AddressBlock.relay_address(ip), int(port["port"])
+            address, number = AddressBlock.get_relay_address(ip), int(port["port"])
             routes.append(RelayRoute(name=f"{name}:{number}", ip=address, port=number, targets=targets))
     return routes
 
@@ -216,7 +218,7 @@ def build_scrape_targets(
                 pod=pod["metadata"]["name"],
                 service=service_of(pod),
                 container=pod["spec"]["containers"][0]["name"],
-                address=None if port is None else (addresses.relay_address(pod["status"]["podIP"]), port),
+                address=None if port is None else (addresses.get_relay_address(pod["status"]["podIP"]), port),
             )
         )
     return tuple(targets)
@@ -230,7 +232,7 @@ def build_hosts(store: ObjectStore) -> dict[str, str]:
         if address and address != HEADLESS:
             addresses[name] = address
         for pod_name, pod in list_named_pods(store, service):
-            addresses[pod_name] = AddressBlock.relay_address(pod["status"]["podIP"])
+            addresses[pod_name] = AddressBlock.get_relay_address(pod["status"]["podIP"])
             addresses.setdefault(name, addresses[pod_name])
     return addresses
 
