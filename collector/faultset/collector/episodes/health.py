@@ -137,7 +137,7 @@ class EpisodeWatchdog:
         step_s = (self._offset_ns() - self._clock_offset_ns) / SECOND_NS
         if abs(step_s) > LARGEST_CLOCK_STEP_S:
             raise PlatformError(
-                f"the machine's clock must not change during an episode, but was adjusted by {step_s:+.1f} s"
+                f"the machine's clock must not jump, but jumped by {step_s:+.1f} s: it was set, or the host slept"
             )
         if self._clock.monotonic_ns() < self._next_look_ns:
             return

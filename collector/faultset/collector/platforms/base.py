@@ -222,8 +222,8 @@ class EpisodePlatform(Platform):
     def teardown(self) -> None:
         """End all processes and remove all objects of the episode; may be called twice."""
 
-    def host_load(self) -> HostLoad:
-        """Return the load of the hosts since `start_load`."""
+    def host_load(self, *, reset: bool = False) -> HostLoad:
+        """Return the load of the hosts, with delays since `start_load` or the last call with `reset`."""
         return HostLoad()
 
     def check_processes(self) -> None:

@@ -46,7 +46,6 @@ class RecordingActions(EpisodeActions):
         self._decoy_schedules: list[DecoySchedule] = []
         self._healthy_since_ns = 0
         self._last_ns = self._checked_ns = self._next_check_ns = 0
-        self._worst_ms = 0.0
         self._load_start_ns = 0
         self._recover_until_ns: int | None = None
 
@@ -212,11 +211,11 @@ class RecordingActions(EpisodeActions):
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return
-        late_ms, start_ns = self.platform.host_load().worst_ms or 0.0, self._checked_ns
-        if start_ns and late_ms > max(LARGEST_DELAY_MS, self._worst_ms):
+        late_ms, start_ns = self.platform.host_load(reset=True).worst_ms or 0.0, self._checked_ns
+        if start_ns and late_ms > LARGEST_DELAY_MS:
             start_ns = max(start_ns - round(late_ms * 1e6), self.machine.view_start_ns)
             self._chunks.add_void(start_ns, now_ns, "host", f"the host was {late_ms:.0f} ms late")
-        self._worst_ms, self._checked_ns = max(self._worst_ms, late_ms), now_ns
+        self._checked_ns = now_ns
         self._next_check_ns = now_ns + _CHECK_NS
 
     def _find_needed_ns(self, now_ns: int) -> int:

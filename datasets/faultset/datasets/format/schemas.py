@@ -298,7 +298,7 @@ VOIDS = pa.schema([
     EVIDENCE.field("episode"),
     _START,
     _END,
-    _field("reason", pa.string(), "host, clock, sleep, interrupted, health or unlabelled", nullable=False),
+    _field("reason", pa.string(), "host, fault, interrupted or unlabelled", nullable=False),
     _field("detail", pa.string(), "reason in words", nullable=False),
 ])  # fmt: skip
 

@@ -216,13 +216,16 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
             )
         return self._sources
 
-    def host_load(self) -> HostLoad:
-        """Return the load of the nodes and the collector's worst delay since the load started."""
+    def host_load(self, *, reset: bool = False) -> HostLoad:
+        """See `Platform`."""
+        delay_s = self._heartbeat.worst_delay_s
+        if reset:
+            self._heartbeat.worst_delay_s = 0.0
         return replace(
-            self._agents.host_load() if self._agents else HostLoad(),
+            self._agents.host_load(reset=reset) if self._agents else HostLoad(),
             api_requests=sum(self.api.requests.values()),
             collector_memory_mib=round(psutil.Process().memory_info().rss / 2**20),
-            collector_delay_ms=round(1e3 * self._heartbeat.worst_delay_s, 3),
+            collector_delay_ms=round(1e3 * delay_s, 3),
         )
 
     def clock_offsets_s(self) -> dict[str, float]:

@@ -318,14 +318,19 @@ class LocalPlatform(JournaledPlatform):
             plane.stop()
             plane.clean()
 
-    def host_load(self) -> HostLoad:
-        """Return the machine's load, and the worst delays since the load started."""
+    def host_load(self, *, reset: bool = False) -> HostLoad:
+        """See `Platform`."""
         plane = self._require_plane()
-        scrape_lag_ms = round(plane.call("telemetry", ReadHealth()).worst_lag_ms, 3) if self._telemetry else None
+        scrape_lag_ms = None
+        if self._telemetry:
+            scrape_lag_ms = round(plane.call("telemetry", ReadHealth(reset_lag=reset)).worst_lag_ms, 3)
+        delay_s = plane.worst_delay_s
+        if reset:
+            plane.worst_delay_s = 0.0
         return HostLoad(
             load_average=os.getloadavg()[0],
             cores=os.cpu_count() or 1,
-            worst_delay_ms=round(1e3 * plane.worst_delay_s, 3),
+            worst_delay_ms=round(1e3 * delay_s, 3),
             worst_scrape_lag_ms=scrape_lag_ms,
         )
 
