@@ -10,6 +10,8 @@ from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
 
 SECOND_NS = 1_000_000_000
+EPOCH_UNITS = ((10**17, 1, "ns"), (10**14, 1_000, "µs"), (10**11, 1_000_000, "ms"), (0, SECOND_NS, "s"))
+"""Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)

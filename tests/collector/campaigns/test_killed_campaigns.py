@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -26,12 +26,12 @@ LOOK_EVERY_S = 0.2
 
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
 OPTIONS += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
-COMMAND = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *OPTIONS]
+COMMAND = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()"]
 
 
-def start(root: Path) -> subprocess.Popen[str]:
+def start(root: Path, options: Sequence[str] = OPTIONS) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, "--out", str(root)],
+        [*COMMAND, *options, "--out", str(root)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -129,3 +129,22 @@ def test_ctrl_c_undoes_removes_and_exits_with_130(tmp_path: Path) -> None:
     assert not processes_of(folder)
     assert not folder.exists()
     assert not list((root / "episodes").glob("*")) if (root / "episodes").exists() else True
+
+
+def test_a_killed_recording_keeps_its_chunks_and_is_continued_by_the_same_command(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    options = "--recording 4m --incidents 1 --chunk 60s --faults pod-failure --targets geo --apps hotel".split()
+    options += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
+    collector = start(root, options)
+    wait_for(lambda: list(root.glob("recordings/*/chunks/0001/chunk.json")), 240, 1.0)
+    os.kill(collector.pid, signal.SIGKILL)
+    collector.communicate()
+    kept = {path: path.read_bytes() for path in root.glob("recordings/*/chunks/0001/**/*") if path.is_file()}
+    collector = start(root, options)
+    output, _ = collector.communicate(timeout=480)
+    assert collector.returncode == 0, output
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    (recording,) = open_dataset(root).recordings
+    assert recording.duration_s == 240
+    assert not [finding for finding in verify(root) if finding.severity == "error"]
+    assert not list((root / ".running").glob("*"))

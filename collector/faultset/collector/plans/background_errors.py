@@ -44,10 +44,7 @@ def with_background_errors(app: AppSpec, seed: int) -> AppSpec:
     services = {}
     for name, service in app.services.items():
         is_probed = rng.random() < _PROBED_SHARE
-        if is_probed and service.exports_metrics and service.runs is None and service.program[:1] == _PROGRAM:
+        if is_probed and service.exports_metrics and service.runs is None and service.runs_faultset_service:
             service = service.model_copy(update={"readiness": _PROBE})
         services[name] = service
     return app.model_copy(update={"services": services, "background_errors": draw_background_errors(seed, app)})
-
-
-_PROGRAM = ("faultset-service",)

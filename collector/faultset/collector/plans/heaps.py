@@ -35,7 +35,7 @@ def with_heaps(app: AppSpec, seed: int) -> AppSpec:
     """Return the application with a heap for each service that faultset implements."""
     services = {
         name: service.model_copy(update={"heap": draw_heap(app.name, service, seed)})
-        if service.exports_metrics and service.program[:1] == ("faultset-service",)
+        if service.exports_metrics and service.runs_faultset_service
         else service
         for name, service in app.services.items()
     }

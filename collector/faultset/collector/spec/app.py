@@ -197,6 +197,11 @@ class ServiceSpec(ContainerFields):
         return self.kind in ("frontend", "logic")
 
     @property
+    def runs_faultset_service(self) -> bool:
+        """Return whether its program is `faultset-service`, not a store or a program of the image."""
+        return self.program[:1] == ("faultset-service",)
+
+    @property
     def store_driver(self) -> str | None:
         """Return the store driver that its program starts; None if it is not a built-in store."""
         program, name = (*self.program, "", "")[:2]

@@ -51,7 +51,7 @@ def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | No
     """Return the volume with the secrets a service's container may read; None for third-party programs."""
     if service.store_driver is not None:
         return {"name": _VOLUME, "secret": {"secretName": _get_secret_name(service)}}
-    if service.program[:1] == ("faultset-service",):
+    if service.runs_faultset_service:
         return {"name": _VOLUME, "secret": {"secretName": _get_shared_name(app)}}
     return None
 

@@ -38,7 +38,7 @@ def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, im
 
 def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
     """Return whether a service mounts the flag file: only the provider, or every service without a provider."""
-    if app.flags is None or service.program[:1] != ("faultset-service",):
+    if app.flags is None or not service.runs_faultset_service:
         return False
     return app.flags.provider in (None, service.name)
 

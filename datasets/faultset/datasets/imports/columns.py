@@ -20,16 +20,13 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.printable import first_line
-from faultset.core.times import SECOND_NS
+from faultset.core.times import EPOCH_UNITS
 from faultset.datasets.format.schemas import NAME, TABLES, without_episode
 
 if TYPE_CHECKING:
     import pandas as pd
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
-_UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
-"""Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
 
 _LONGEST_ROW = 16 << 20
 """Maximum bytes of a row; some messages have a megabyte."""
@@ -73,10 +70,10 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
     return whole.astype(np.int64) * np.int64(factor) + np.round((array - whole) * factor).astype(np.int64)
 
 
-def _unit(values: npt.ArrayLike) -> tuple[float, int, str]:
+def _unit(values: npt.ArrayLike) -> tuple[int, int, str]:
     array = np.asarray(values)
     typical = float(np.median(np.abs(array))) if array.size else 0.0
-    return next(unit for unit in _UNITS if typical >= unit[0])
+    return next(unit for unit in EPOCH_UNITS if typical >= unit[0])
 
 
 def read_csv(

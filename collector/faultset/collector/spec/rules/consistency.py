@@ -244,7 +244,7 @@ def _check_entry(app: AppSpec) -> Iterator[Problem]:
         return
     if entry.port and entry.port != app.entry.port:
         yield Problem(("entry",), f"the port must be {entry.port}, on which {entry.name} listens, got {app.entry.port}")
-    if entry.program[:1] != ("faultset-service",) or entry.runs is not None:
+    if not entry.runs_faultset_service or entry.runs is not None:
         return
     for name, request in app.requests.items():
         if find_route(request.path, entry.operations, request.method) is None:

@@ -7,7 +7,7 @@ import re
 from datetime import datetime, tzinfo
 from typing import Any
 
-from faultset.core.times import SECOND_NS
+from faultset.core.times import EPOCH_UNITS, SECOND_NS
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
 """Start of the year 2000; earlier times come from tests, or are zero because the time is missing."""
@@ -18,8 +18,6 @@ _ISO = re.compile(
 _ACCESS = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d{4})", re.ASCII)
 _EPOCH = re.compile(r"-?\d{9,19}(?:\.\d+)?", re.ASCII)
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
-_UNITS = ((10**17, 1), (10**14, 1_000), (10**11, 1_000_000), (0, SECOND_NS))
-"""Smallest magnitude of an epoch number, nanoseconds in its unit."""
 START = re.compile(rf"[\[<(]?(?:{_ISO.pattern})[\])>]?[:,]?\s*", re.ASCII)
 """A time at the start of a line."""
 
@@ -73,7 +71,7 @@ def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
 
 
 def _factor(magnitude: int) -> int:
-    return next(factor for least, factor in _UNITS if magnitude >= least)
+    return next(factor for least, factor, _ in EPOCH_UNITS if magnitude >= least)
 
 
 def _parse_float(value: float) -> int | None:
