@@ -144,7 +144,7 @@ def test_a_killed_recording_keeps_its_chunks_and_is_continued_by_the_same_comman
     output, _ = collector.communicate(timeout=480)
     assert collector.returncode == 0, output
     assert all(path.read_bytes() == content for path, content in kept.items())
-    (recording,) = open_dataset(root).recordings
+    (recording,) = open_dataset(root).recordings()
     assert recording.duration_s == 240
     assert not [finding for finding in verify(root) if finding.severity == "error"]
     assert not list((root / ".running").glob("*"))
