@@ -131,7 +131,7 @@ def test_ctrl_c_undoes_removes_and_exits_with_130(tmp_path: Path) -> None:
     assert not list((root / "episodes").glob("*")) if (root / "episodes").exists() else True
 
 
-def test_a_killed_recording_keeps_its_chunks_and_is_continued_by_the_same_command(tmp_path: Path) -> None:
+def test_a_recording_that_was_killed_and_interrupted_is_completed_by_the_same_command(tmp_path: Path) -> None:
     root = tmp_path / "data"
     options = "--recording 4m --incidents 1 --chunk 60s --faults pod-failure --targets geo --apps hotel".split()
     options += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
@@ -139,12 +139,25 @@ def test_a_killed_recording_keeps_its_chunks_and_is_continued_by_the_same_comman
     wait_for(lambda: list(root.glob("recordings/*/chunks/0001/chunk.json")), 240, 1.0)
     os.kill(collector.pid, signal.SIGKILL)
     collector.communicate()
-    kept = {path: path.read_bytes() for path in root.glob("recordings/*/chunks/0001/**/*") if path.is_file()}
+    time.sleep(GONE_WITHIN_S)  # its recorder ends with the open chunk
+    chunks = len(list(root.glob("recordings/*/chunks/*/chunk.json")))
+    files = {path: path.read_bytes() for path in root.glob("recordings/*/chunks/0001/**/*") if path.is_file()}
+
+    collector = start(root, options)
+    wait_for(lambda: len(list(root.glob("recordings/*/chunks/*/chunk.json"))) > chunks, 240, 1.0)
+    os.kill(collector.pid, signal.SIGINT)
+    output, _ = collector.communicate(timeout=120)
+    assert collector.returncode == 130, output
+    assert "version 1.0.0 has what was recorded" in output
+    (recording,) = open_dataset(root).recordings()
+    assert 60 <= recording.duration_s < 240
+    assert not [finding for finding in verify(root) if finding.severity == "error"]
+
     collector = start(root, options)
     output, _ = collector.communicate(timeout=480)
     assert collector.returncode == 0, output
-    assert all(path.read_bytes() == content for path, content in kept.items())
     (recording,) = open_dataset(root).recordings()
     assert recording.duration_s == 240
     assert not [finding for finding in verify(root) if finding.severity == "error"]
+    assert all(path.read_bytes() == content for path, content in files.items())
     assert not list((root / ".running").glob("*"))

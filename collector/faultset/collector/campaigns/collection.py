@@ -283,14 +283,15 @@ class _Campaign:
         )
 
     def publish(self, result: CampaignResult) -> CampaignResult:
-        """Record failures and void attempts, and write a version unless the campaign was interrupted."""
+        """Record failures and void attempts, and write a version; an interrupted campaign needs a recording for it."""
         self.destination.update()
         voids = record_failures(self.root, self.id, {} if result.interrupted else result.failures, result.voids)
         self.destination.save(campaign_file(self.root, self.id))
         result = replace(result, voids=voids)
         episodes = [e.episode for e in result.episodes if not e.failure and e.plan.recording is None]
         recordings = [e.episode for e in result.episodes if e.plan.recording is not None]
-        if result.interrupted or (_has_version(self.root, episodes) and _has_chunks(self.root, recordings)):
+        is_published = _has_version(self.root, episodes) and _has_chunks(self.root, recordings)
+        if is_published or (result.interrupted and not recordings):
             return result
         name = create_version(
             self.root, provenance=self._build_provenance(result), summaries=self.destination.summaries()

@@ -147,7 +147,9 @@ def collect(
             should_stop=lambda: bool(received),
         )
     if result.interrupted:
-        raise_interrupted(sum(not episode.failure for episode in result.episodes), len(result.plans), "episode")
+        done = sum(not episode.failure for episode in result.episodes)
+        version = result.version if any(plan.recording for plan in result.plans) else ""
+        raise_interrupted(done, len(result.plans), "episode", version)
     print_summary(result, as_json=as_json)
     result.raise_for_failures()
 

@@ -291,9 +291,12 @@ def time_left(state: CampaignProgress, now_s: float) -> str:
     return f"about {duration_text(remaining_s(state, now_s))} left" if state.running or state.waiting else ""
 
 
-def raise_interrupted(done: int, total: int, unit: str) -> NoReturn:
-    """Print how many episodes or attempts were done before Ctrl-C, and end the command."""
-    click.echo(f"stopped with {done} of {count_text(total, unit)}. Run the same command again to continue", err=True)
+def raise_interrupted(done: int, total: int, unit: str, version: str = "") -> NoReturn:
+    """Print how many episodes or attempts were done before Ctrl-C and the version that has them; end the command."""
+    where = f" (version {version} has what was recorded)" if version else ""
+    click.echo(
+        f"stopped with {done} of {count_text(total, unit)}{where}. Run the same command again to continue", err=True
+    )
     raise KeyboardInterrupt
 
 
