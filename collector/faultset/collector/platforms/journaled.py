@@ -191,14 +191,14 @@ class JournaledObjects(ABC):
             case verb:
                 raise PlatformError(f"unknown undo operation {verb!r} in the journal; use the release that wrote it")
 
-    def _is_of_app(self, pod: Object) -> bool:
+    def _belongs_to_app(self, pod: Object) -> bool:
         """Return whether the pod belongs to the application."""
         return True
 
     def _restart_waiting(self) -> None:
         """Delete pods in back-off, which their owners replace immediately."""
         for pod in self.list("Pod"):
-            if waits_in_back_off(pod) and self._is_of_app(pod):
+            if waits_in_back_off(pod) and self._belongs_to_app(pod):
                 self._remove("Pod", pod["metadata"]["name"])
 
     def _remove(self, kind: str, name: str) -> None:

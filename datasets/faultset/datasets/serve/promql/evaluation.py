@@ -28,7 +28,7 @@ from faultset.datasets.serve.promql.series import (
     SeriesSet,
 )
 from faultset.datasets.serve.promql.vectors import AGGREGATIONS, Vector, aggregate, select_extreme, unique, without
-from faultset.datasets.serve.promql.windows import LEAST_SAMPLES, WINDOW_FUNCTIONS, SlidingWindows, quantile
+from faultset.datasets.serve.promql.windows import MIN_SAMPLES, WINDOW_FUNCTIONS, SlidingWindows, quantile
 
 LOOKBACK_MS = 300_000
 MOST_CELLS = 20_000_000
@@ -255,7 +255,7 @@ def _over_windows(node: parser.Call, query: Query) -> Vector:
     labels, values, present = [], [], []
     for item in window.series:
         windows = SlidingWindows.cut(item, window.ends_ms, window.length_ms)
-        filled = windows.counts >= LEAST_SAMPLES.get(name, 1)
+        filled = windows.counts >= MIN_SAMPLES.get(name, 1)
         if not filled.any():
             continue
         if level is not None:
