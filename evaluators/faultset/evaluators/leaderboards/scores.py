@@ -104,7 +104,7 @@ class EpisodeScores:
 
     def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> score by the metric that compares methods."""
-        metric = TASK_METRICS[setting.task].right
+        metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
             for name, cases in self.list_scored(setting).items()
@@ -312,7 +312,7 @@ def _link_budgets(scores: EpisodeScores) -> None:
                     wholes[name][episode].by_budget[setting.at_s] = cases[episode]
         for case in (case for cases in wholes.values() for case in cases.values()):
             if case.by_budget and is_headline(case.truth) and _is_scorable(case.rows[0]):
-                case.seen_s = _find_shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
+                case.seen_s = _find_shortest_right_s(case.by_budget, TASK_METRICS[axis.task].correctness)
 
 
 def _find_shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
@@ -354,7 +354,7 @@ def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
                 at_onset = by_seconds.get(0.0, {}) if axis.over == "delay" else {}
                 whole = wholes.get(baseline, {}).get(-1.0, at_onset)
                 points = [
-                    _build_point(at_s, chosen, whole, TASK_METRICS[axis.task].right)
+                    _build_point(at_s, chosen, whole, TASK_METRICS[axis.task].correctness)
                     for at_s, cases in by_seconds.items()
                     if (chosen := {e: case for e, case in cases.items() if app in (ALL_APPS, case.truth.app)})
                 ]

@@ -325,5 +325,7 @@ def _compare(
         [second[e] for e in common],
         [truth.cluster for truth in truths],
         selection.seed,
-        strata=[truth.faulty for truth in truths] if TASK_METRICS[selection.setting.task].right.balanced else None,
+        strata=[truth.faulty for truth in truths]
+        if TASK_METRICS[selection.setting.task].correctness.balanced
+        else None,
     )

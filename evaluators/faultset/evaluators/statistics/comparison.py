@@ -1,4 +1,4 @@
-"""Paired comparison of two methods, balanced statistics over two halves, and predictions for one more system."""
+"""Paired comparisons, balanced accuracy and Matthews correlation with intervals, and prediction intervals."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def paired_difference(
     better = sum(a == 1.0 and b == 0.0 for a, b in zip(first, second, strict=True))
     worse = sum(a == 0.0 and b == 1.0 for a, b in zip(first, second, strict=True))
     if any(value not in (0.0, 1.0) for value in (*first, *second)):
-        mcnemar = PairedTest(p=math.nan, reason="ties or seeds make fractions")
+        mcnemar = PairedTest(p=math.nan, reason="some scores are fractions, because of ties or several seeds")
     elif len(set(keys)) < len(keys):
-        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the test over clusters applies")
+        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; use the test over clusters")
     else:
         mcnemar = mcnemar_exact(better, worse)
     difference = mean_difference(differences, keys, strata)

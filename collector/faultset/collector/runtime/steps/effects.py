@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.environment import WatchedText, mounted
+from faultset.collector.runtime.environment import WatchedText, find_mount
 from faultset.collector.runtime.expressions import getter, number
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.step import Step, compile_steps
@@ -231,7 +231,7 @@ def _read_variable(name: str | None, is_json: bool) -> Read:
 
 
 def _read_file(path: str, is_json: bool) -> Read:
-    file = WatchedText(mounted(path))
+    file = WatchedText(find_mount(path))
     if not is_json:
         return file.read
     cache: list[Any] = [None, None]

@@ -42,7 +42,7 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     facts
         Facts about each file.
     services
-        Text of an origin -> its service.
+        `Origin` as text -> its service.
     """
     files = [file for file in facts if file.rows.get("spans")]
     if not files:
