@@ -10,8 +10,8 @@ Holm's method limits the family-wise error rate of all tests to 0.01. Neighbouri
 p-values are small even without a fault; therefore the limits of the effects decide.
 
 A shared host slows all requests for some seconds now and then. Therefore latencies are also compared by blocks of five
-seconds: in the median block after the onset, the upper quartile of latencies must be three times that of the slower
-healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
+seconds: in the median block after the onset, the upper quartile of latencies must be three times as high as in the
+slower healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
 
 Where the request rate changes, latencies are compared within strata of the load. The load is taken at the time of each
 request, and the quartiles of the healthy load bound four strata. Each stratum has the same weight among healthy as
@@ -189,7 +189,7 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     Returns
     -------
     LatencyShift or None
-        The p-value is that of van Elteren's stratified rank test. None if too few suspect requests can be compared
+        The p-value comes from van Elteren's stratified rank test. None if too few suspect requests can be compared
         with healthy ones at the same load.
     """
     if min(len(before), len(after)) < _LEAST:
@@ -254,7 +254,7 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 def sli_tests(
     requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
 ) -> list[SliTest]:
-    """Compare the requests of each endpoint after the onset with those of the healthy reference.
+    """Compare the requests of each endpoint after the onset with the healthy reference.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def judge_again(
       platform, step and load, and silent if not. Without a limit, it stays unknown.
     - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
       settings; see `incident_verdicts`. Only rows of incidents and evidence change.
-    - Accepted names of root causes of episodes are those of this release.
+    - Episodes get the accepted names of root causes that this release defines.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def judge_again(
     out
         Target folder; must not exist or must be empty.
     calibrations
-        Calibrations for episodes; by default, those of this release.
+        Calibrations for episodes; by default, the ones in this release.
     version
         Version to read; by default, the newest.
     progress

@@ -71,7 +71,7 @@ class Chunk:
 
     @property
     def folder(self) -> str:
-        """Path of its folder below that of the recording."""
+        """Path of its folder, relative to the recording's folder."""
         return chunk_folder(self.number)
 
     def to_json(self) -> str:
@@ -80,7 +80,7 @@ class Chunk:
 
 
 def chunk_folder(number: int) -> str:
-    """Return the path of a chunk's folder below that of its recording."""
+    """Return the path of a chunk's folder, relative to the recording's folder."""
     return f"{CHUNKS}/{number:04d}"
 
 

@@ -42,7 +42,7 @@ def find_unexpected_lines(
 ) -> Flags:
     """Return which lines are not among the likely successors of the previous lines.
 
-    The result equals that of `logs.scores.NextTemplate` on the sequence of each group, for all groups at once. The
+    `logs.scores.NextTemplate` gives the same result for one sequence; this function handles all groups at once. The
     longest context that occurs in healthy lines is used. The likely successors are the `top` most frequent ones, but at
     most half of the group's healthy templates.
 

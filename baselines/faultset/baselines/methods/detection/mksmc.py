@@ -77,7 +77,7 @@ class MKSMC(TrainingFreeBaseline):
         Score each service separately, at a level divided by the number of services, so that quiet series do not dilute
         a fault.
     metric_floor
-        Raise the standard deviation of each series to a quarter of that of its metric over all services.
+        Raise the standard deviation of each series to a quarter of its metric's standard deviation over all services.
 
     References
     ----------

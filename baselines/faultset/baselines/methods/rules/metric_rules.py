@@ -231,7 +231,7 @@ class BaroTwoSided(_ByHighestSeries):
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "K is that of a prediction interval, given the number of reference samples.",
+        "K comes from a prediction interval for the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
         "The standard deviation of a series is at least a quarter of the metric's over all services.",
         "A series that stopped counts as a deviation of ten sigma.",

@@ -55,7 +55,7 @@ class BackOff:
     Parameters
     ----------
     factor
-        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
+        Multiplies all delays. 1 gives the delays of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
         minutes without an event.
     """
 
