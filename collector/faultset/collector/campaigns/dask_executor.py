@@ -128,8 +128,8 @@ class DaskExecutor:
             with _translate_losses():
                 self._slots, self._counted_s = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
-        held_back = "" if self._slots else "no dask worker can run episodes"
-        return Room(is_free=is_allowed and self._free_worker() is not None, held_back=held_back)
+        wait_reason = "" if self._slots else "no dask worker can run episodes"
+        return Room(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
 
     def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
         """Submit an episode to the worker with the most free slots."""

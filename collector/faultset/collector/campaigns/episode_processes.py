@@ -290,7 +290,7 @@ class EpisodeHost:
             has_paused = not self._running or now_s - self._last_start >= self._stagger_s
             # before the first measurement, waiting is normal and not reported
             is_reported = state.running < self.max_concurrent and state.use is not None
-            return Room(is_free=has_paused and not reason, held_back=reason if is_reported else "", use=state.use)
+            return Room(is_free=has_paused and not reason, wait_reason=reason if is_reported else "", use=state.use)
 
     def start(
         self,

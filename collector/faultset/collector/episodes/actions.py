@@ -156,7 +156,7 @@ class EpisodeActions:
             self.platform,
             start_ns,
             end_ns,
-            self.plan.least_rate_rps,
+            self.plan.min_rate_rps,
             now_ns=self._clock.time_ns(),
             rolling_out=self.record.rolled_out_services,
         )
@@ -254,7 +254,7 @@ class EpisodeActions:
         began_ns = self._clock.time_ns()
         while True:
             self._pressure.sample()
-            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.least_rate_rps)
+            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.min_rate_rps)
             if problem is None:
                 break
             if self._interrupted():

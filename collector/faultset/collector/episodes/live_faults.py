@@ -57,7 +57,7 @@ def build_live_fault(
         onset_ns=record.inject_start_ns,
         manifest=any(test.fires for test in tests),
         unhealthy_requests=lambda start_ns, end_ns: unhealthy_requests(
-            platform, start_ns, end_ns, record.plan.least_rate_rps, now_ns=clock.time_ns()
+            platform, start_ns, end_ns, record.plan.min_rate_rps, now_ns=clock.time_ns()
         ),
         undo=undo,
         sleep=waits.sleep,

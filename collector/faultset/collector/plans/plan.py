@@ -139,7 +139,7 @@ class Plan:
         return {} if self.injector is None else {"injector": self.injector}
 
     @property
-    def least_rate_rps(self) -> float:
+    def min_rate_rps(self) -> float:
         """Smallest mean request rate of the load."""
         return self.rate_rps * self.traffic.pattern.min_share
 

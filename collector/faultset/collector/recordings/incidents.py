@@ -21,7 +21,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.reachability import services_reached
-from faultset.collector.verdicts.client_requests import LEAST_HEALTHY_SHARE, ComparisonWindows
+from faultset.collector.verdicts.client_requests import MIN_HEALTHY_SHARE, ComparisonWindows
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode
 from faultset.core.times import SECOND_NS
@@ -134,7 +134,7 @@ class LiveIncident:
         end_ns = self.record.recover_start_ns or self._clock.time_ns()
         windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
         bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
-        least_ns = LEAST_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        least_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
         if onset_ns - start_ns < least_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
@@ -156,7 +156,7 @@ class LiveIncident:
         began_ns = self.record.recover_done_ns
         assert began_ns is not None
         now_ns = self._clock.time_ns()
-        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.least_rate_rps) is not None:
+        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")

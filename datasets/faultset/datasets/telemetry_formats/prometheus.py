@@ -14,7 +14,7 @@ import numpy.typing as npt
 from faultset.core.json_text import canonical_json
 
 KIND_MARK = "faultset.kind="
-"""Start of a help text in our OpenMetrics exports; the kind of the metric follows, which OpenMetrics lacks."""
+"""Prefix of help texts in our OpenMetrics exports, followed by the metric's kind, which OpenMetrics cannot express."""
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that differ between runs of the same application and do not identify a series."""
 

@@ -124,7 +124,7 @@ class FitBatch:
     faulty: tuple[EpisodeLocation, ...]
     """Training episodes with a fault, for baselines that need labels."""
     labels: tuple[TrainingLabel, ...]
-    """Labels of all of them, healthy ones first."""
+    """Labels of `healthy`, then of `faulty`."""
     runs: tuple[int, ...]
     """Indices of the baseline runs in the context."""
     inner: int | None = None

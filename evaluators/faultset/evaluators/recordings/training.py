@@ -62,8 +62,9 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has only recordings, and none has an incident that names one of several services and has "
-            "enough time around it; choose another --train, or --tasks detection"
+            f"{train.root} has only recordings, and no episode can be cut from them: that takes several services and "
+            "an incident with a known root cause and enough time around it; choose another --train, or --tasks "
+            "detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:
         yield lambda: cuts.restore_identity(read_source())

@@ -236,7 +236,7 @@ def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matri
     speed="instant",
     complexity="O(N + E²·T + (E + services)²·steps)",
     departures=(
-        "Calls are those between services; the paper distinguishes methods, and services have the score of their most "
+        "Calls are between services; the paper distinguishes methods and gives a service the score of its most "
         "suspicious method.",
         "A call is anomalous beyond 3 sigma for three steps; one sample suffices in the published code.",
         "The share of visits in 50 steps is computed instead of simulated.",

@@ -260,7 +260,7 @@ def _epoch(column: pd.Series) -> np.ndarray:
     return epoch_ns(column.astype("int64").to_numpy())
 
 
-FEWEST_MINUTES, MOST_MINUTES = 2, 5
+MIN_MINUTES, MAX_MINUTES = 2, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,12 +346,12 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
             continue
         start_ns = fault_window(inject_ns, runs)[0]
         minutes.append((start_ns, min(start_ns + MINUTE_NS, inject_ns), files if traced else []))
-    if len(minutes) < FEWEST_MINUTES:
+    if len(minutes) < MIN_MINUTES:
         raise DataError(
-            f"{day.construct} needs traces or logs of a fault-free minute, or {day.rca} at least {FEWEST_MINUTES} "
+            f"{day.construct} needs traces or logs of a fault-free minute, or {day.rca} at least {MIN_MINUTES} "
             "minutes before other faults; restore them"
         )
-    nearest = sorted(minutes, key=lambda minute: abs(minute[0] - fault_ns))[:MOST_MINUTES]
+    nearest = sorted(minutes, key=lambda minute: abs(minute[0] - fault_ns))[:MAX_MINUTES]
     minutes = sorted(nearest, key=lambda minute: minute[0])
     first_ns = end_ns - len(minutes) * MINUTE_NS
     spans = tuple(

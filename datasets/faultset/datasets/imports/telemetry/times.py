@@ -19,7 +19,7 @@ _ACCESS = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]
 _EPOCH = re.compile(r"-?\d{9,19}(?:\.\d+)?", re.ASCII)
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 _UNITS = ((10**17, 1), (10**14, 1_000), (10**11, 1_000_000), (0, SECOND_NS))
-"""Smallest magnitude of an epoch number, nanoseconds in its unit."""
+"""(smallest magnitude of an epoch number, nanoseconds per unit) for each unit."""
 START = re.compile(rf"[\[<(]?(?:{_ISO.pattern})[\])>]?[:,]?\s*", re.ASCII)
 """A time at the start of a line."""
 
@@ -73,7 +73,7 @@ def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
 
 
 def _factor(magnitude: int) -> int:
-    return next(factor for least, factor in _UNITS if magnitude >= least)
+    return next(factor for minimum, factor in _UNITS if magnitude >= minimum)
 
 
 def _parse_float(value: float) -> int | None:
