@@ -378,7 +378,7 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
         "hotel is healthy before the injection",
         "injected",
         "target-port on geo is in effect",
-        "undone",
+        "all changes are undone",
         "hotel is healthy again",
         "telemetry is read",
         "written, verdict silent",

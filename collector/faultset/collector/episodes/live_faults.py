@@ -67,7 +67,7 @@ def build_live_fault(
 
 
 class RepairWaits:
-    """Waits during a repair. They fail on an interrupt or a disturbed host, and repeat the injection when it is due.
+    """Waits during a repair; a wait fails on an interrupt or a disturbed host, and repeats the injection when due.
 
     Parameters
     ----------

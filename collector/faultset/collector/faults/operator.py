@@ -51,7 +51,7 @@ def has_field(platform: Platform, component: str, parameters: Mapping[str, Any])
 
 
 def now_ns(platform: Platform, target: str) -> int:
-    """Return the current time; as `observe`, it makes a check count only later events of the operator."""
+    """Return the current time, so that `is_refused` ignores earlier events of the operator; use it as `observe`."""
     return time.time_ns()
 
 

@@ -114,7 +114,7 @@ class LiveIncident:
         self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
         self._steps.confirm()
         for fault in self.record.unconfirmed:
-            self.record.add_evidence("injection", fault.target, False, "the check never saw the fault")
+            self.record.add_evidence("injection", fault.target, False, "the check never detected the fault")
             self.problem = self.problem or "the fault was not confirmed"
         self._platform.undo(self.id)
         self.record.recover_done_ns = self._clock.time_ns()

@@ -113,7 +113,7 @@ class ServiceSpec(ContainerFields):
         Command of the container. An absolute path runs a program of the image (on the embedded platform, of this
         machine); such a program has no operations, spans or metrics of the runtime.
     port
-        Port it listens on; none for a service with only background work.
+        Port that it listens on; none for a service with only background work.
     replicas
         Number of pods.
     stateful
@@ -131,7 +131,7 @@ class ServiceSpec(ContainerFields):
     runs
         Name of a program in the application's own code (`Persona.programs`) that replaces operations.
     metrics_port
-        Port with Prometheus metrics at `/metrics`, for such a program; none without metrics.
+        Port of a `runs` program with Prometheus metrics at `/metrics`; none without metrics.
     location
         Source file of the original program, shown in log lines at startup.
     registry_name

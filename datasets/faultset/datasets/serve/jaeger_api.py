@@ -46,7 +46,7 @@ class JaegerApi:
         resource
             Path below `/api/`, such as `traces`.
         parameters
-            Name of each parameter to its values.
+            Parameter -> its values.
         """
         try:
             data = self._answer(resource.split("/"), parameters)

@@ -33,7 +33,7 @@ _MASKED = -1e9
 _MAX_EVIDENCE = 5
 SOURCES = {
     "logs": [index for index, name in enumerate(NAMES) if name.startswith("error lines")],
-    "traces": [index for index, name in enumerate(NAMES) if name.startswith("calls to it")],
+    "traces": [index for index, name in enumerate(NAMES) if "calls to it" in name],
 }
 SOURCES["metrics"] = [index for index in range(len(NAMES)) if index not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
