@@ -99,7 +99,7 @@ class PlannedRecording:
 
 
 def _score_services(wide: pd.DataFrame, windows: ComparisonWindows) -> list[LatentScore]:
-    """Return how far the telemetry of each service moved within windows."""
+    """Return a score for each service, which grows with the change of its telemetry at the onset."""
     inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
     return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
 
@@ -181,7 +181,7 @@ class IncidentCalibration:
     def describe_limit(self, length_ns: int) -> str:
         """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
-        windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
+        windows = f"{count} windows of services at {self._onsets[length_ns]} times without a fault"
         if limit is None:
             return f"not applied, because {MIN_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
         return f"limit {limit:.2f}, which 1 % of {windows} exceed"

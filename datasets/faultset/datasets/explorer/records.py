@@ -19,8 +19,8 @@ from faultset.datasets.views import EpisodeView
 
 MAX_TEMPLATES = 150
 EXAMPLES = 3
-LONGEST_LINE = 600
-"""Characters of an example to show."""
+MAX_LINE_CHARACTERS = 600
+"""Longer templates and example lines are cut."""
 _BAD = ("error", "fatal")
 
 
@@ -79,7 +79,7 @@ def _select_templates(
             {
                 "service": row["service"],
                 "level": row["level"],
-                "text": row["template"][:LONGEST_LINE],
+                "text": row["template"][:MAX_LINE_CHARACTERS],
                 "lines": int(row["lines"]),
                 "before": int(row["before"]),
                 "first": grid.seconds(int(row["first"])),
@@ -95,7 +95,7 @@ def _select_templates(
 
 
 def _read_line(messages: pa.ChunkedArray, row: int) -> str:
-    return messages[row].as_py()[:LONGEST_LINE]
+    return messages[row].as_py()[:MAX_LINE_CHARACTERS]
 
 
 MAX_ROWS = 1_000
@@ -168,7 +168,7 @@ def _format_value(value: Any) -> str:
 
 
 MAX_TRACES = 30
-"""Maximum number of failing traces, and of slow ones."""
+"""Maximum number of failing traces; the same limit applies to slow traces."""
 MAX_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",

@@ -58,9 +58,9 @@ class ImportCost:
     def __str__(self) -> str:
         unknown = self.cases - self.faulty - self.healthy
         counts = f"{self.faulty} with a fault, {self.healthy} without" + (f", {unknown} unknown" if unknown else "")
-        already = "" if self.waiting == self.cases else f", {self.waiting} of them to import"
+        waiting = "" if self.waiting == self.cases else f", {self.waiting} not yet imported"
         return (
-            f"{count_text(self.cases, 'case')} ({counts}){already}: about {duration_text(self.seconds)} and "
+            f"{count_text(self.cases, 'case')} ({counts}){waiting}: about {duration_text(self.seconds)} and "
             f"{size_text(self.disk_bytes)}, {self.workers} at a time"
         )
 

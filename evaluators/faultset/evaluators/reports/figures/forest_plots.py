@@ -91,13 +91,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Systems:
-    """A matrix with a row for each method and a column for each system; the last column pools all systems."""
+    """A matrix with a row for each method and a column for each system.
+
+    The second-last column pools all systems, and the last one predicts the result on one more system.
+    """
 
     title: str
     columns: tuple[tuple[str, int], ...]
-    """(application, fault episodes)."""
+    """(application, number of fault episodes), without the column for the prediction."""
     shown: tuple[tuple[str, str, tuple[Cell, ...]], ...]
-    """(method, kind, cells); the last cell predicts one more system."""
+    """(method, kind, cells)."""
     folded: tuple[tuple[str, str, tuple[Cell, ...]], ...]
     floor: tuple[str, ...]
 

@@ -227,7 +227,7 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
         _record_role(stored, facts, context)
         for point in _list(points):
             if not isinstance(point, Mapping):
-                context.rows.drop("is a data point of a wrong form")
+                context.rows.drop("is a data point with an unknown structure")
                 continue
             time_ns = context.parse_time(read_int(get_field(point, "timeUnixNano")))
             labels: dict[str, Any] = read_attributes(point.get("attributes"))
