@@ -232,7 +232,7 @@ def test_latencies_that_moved_a_little_before_count_only_when_they_move_twice_as
         frame = slowed_requests(unsteady, 45, more_ms)
         assert impact_of(frame).is_manifest == is_manifest
         found = reason(frame, "geo")
-        assert found == "" if is_manifest else "before the injection, and little more after it" in found
+        assert found == "" if is_manifest else "before the injection, and changed little after it" in found
 
 
 def test_failures_count_however_little_latencies_had_moved_before() -> None:
@@ -270,7 +270,7 @@ def test_a_no_fault_episode_in_which_requests_moved_before_its_onset_is_void() -
 
 def test_moved_requests_that_cannot_reach_the_target_make_the_episode_void() -> None:
     found = reason(void_requests(50, 90), "consul")
-    assert found.startswith("client requests moved that cannot reach consul: latency of GET /hotels")
+    assert found.startswith("client requests changed, but none of them can reach consul: latency of GET /hotels")
     assert "cannot reach geo" in reason(void_requests(50, 90, ("POST /user",)), "geo")
 
 

@@ -85,7 +85,7 @@ def _describe_fault(episode: EpisodeView) -> Signature | None:
 
 
 def _describe_metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
-    """Return per role the suspect's largest signed deviation, and the shares of other services that moved."""
+    """Return, for each role, the suspect's largest signed deviation and the share of other services that deviate."""
     windows = localization_windows(episode, episode.reference[1], before=0)
     if windows.empty:
         return None

@@ -202,7 +202,7 @@ class JournaledObjects(ABC):
                 self._remove("Pod", pod["metadata"]["name"])
 
     def _remove(self, kind: str, name: str) -> None:
-        """Delete an object without grace, if it exists."""
+        """Delete an object without a grace period, if it exists."""
         try:
             self._delete(kind, name, 0)
         except ObjectNotFound:

@@ -60,7 +60,7 @@ class LiveIncident:
         self._folder, self._clock = folder, clock
         name = f"{plan.episode}/{planned.at_s}/{planned.fault}/{planned.target}"
         self.id = hashlib.sha256(name.encode()).hexdigest()[:12]
-        """Opaque id."""
+        """Id that does not reveal the fault."""
         self.state: State = "waiting"
         self.problem = ""
         """Why the incident does not count; empty if it does."""
@@ -103,7 +103,7 @@ class LiveIncident:
             self._steps.inject(onset_ns)
 
     def check(self) -> None:
-        """Confirm the fault, and inject a repeating one again."""
+        """Confirm the fault; if it is repeated and due, inject it again first."""
         fault = self.record.faults[0]
         if self.record.inject_start_ns is not None and fault.is_due(self._clock.time_ns(), self.record.inject_start_ns):
             self.inject(self.record.inject_start_ns)
@@ -134,8 +134,8 @@ class LiveIncident:
         end_ns = self.record.recover_start_ns or self._clock.time_ns()
         windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
         bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
-        least_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
-        if onset_ns - start_ns < least_ns or self.planned.overlaps:
+        min_healthy_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        if onset_ns - start_ns < min_healthy_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
         try:

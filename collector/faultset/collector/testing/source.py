@@ -1,4 +1,4 @@
-"""The contract checks for telemetry sources, of campaigns and of platforms."""
+"""Check that telemetry sources of campaigns and of platforms fulfil their contracts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide whether the target's telemetry moved although no client noticed.
+"""Decide whether the target's telemetry changed although no client noticed the fault.
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
@@ -35,7 +35,7 @@ ROLLOUT = "rollout"
 
 
 def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
-    """Return when (ns) a harmless change last replaced the pods of each service, which moves its telemetry."""
+    """Return when (ns) a harmless change last replaced the pods of each service, which changes its telemetry."""
     rows = evidence[evidence["check"] == ROLLOUT]
     times_ns = pd.to_datetime(rows["time"], utc=True).astype("int64")
     return {
@@ -50,7 +50,7 @@ _STEADY = 0.98
 
 @dataclass(frozen=True, kw_only=True)
 class LatentScore:
-    """How far a service's telemetry moved, and the series that moved most."""
+    """How much a service's telemetry changed, and the series that changed most."""
 
     service: str
     score: float
@@ -143,7 +143,7 @@ class Calibration:
     """Seconds between samples."""
     windows: tuple[Window, ...]
     load: str = CONSTANT
-    """Name of the clients' traffic; varying load moves telemetry without a fault."""
+    """Name of the clients' traffic; varying load changes telemetry without a fault."""
 
     @property
     def episodes(self) -> int:
@@ -152,7 +152,7 @@ class Calibration:
 
     @property
     def threshold(self) -> float | None:
-        """Score above which a service's telemetry counts as moved; None with too few windows."""
+        """Score above which a service's telemetry counts as changed; None with too few windows."""
         return compute_limit([window.score for window in self.windows])
 
     @property
@@ -185,9 +185,9 @@ def compute_limit(scores: Sequence[float], *, minimum: int = MIN_WINDOWS) -> flo
 def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score the services of all plain episodes at the onset that their plans drew.
 
-    Disturbed and sham episodes do not count, because the telemetry of their services moves. Episodes in which the SLI
-    test fired do not count, because their host was too busy, and neither do services that got a new build. An episode
-    in two datasets counts once.
+    Disturbed and sham episodes do not count, because the telemetry of their services changes. Episodes in which the
+    SLI test fired do not count, because their host was too busy, and neither do services that got a new build. An
+    episode in two datasets counts once.
     """
     scored: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:

@@ -74,9 +74,9 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
 def train_elsewhere(
     train: str | Dataset, scope: EvaluationScope, workers: int, progress: Progress | None = None
 ) -> Iterator[EvaluationScope]:
-    """Yield the scope of detectors on recordings that learn from another dataset.
+    """Yield the scope of an evaluation on recordings whose detectors learn from another dataset.
 
-    They learn from the healthy stretches of its recordings; without recordings, from its episodes.
+    They learn from the healthy stretches of its recordings, or from its episodes if it has no recordings.
     """
     if isinstance(train, Dataset) and train.recording_files:
         train.check_files(workers)

@@ -165,7 +165,9 @@ def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) 
         problem = "The injection begins outside the windows, or exactly at the start of the abnormal window."
         yield DataIssue("note", key, problem, "The onset is the start of the abnormal window.")
     if label["verdict"] == "unknown":
-        yield DataIssue("note", key, "No conclusion confirms that clients felt the fault.", 'The verdict is "unknown".')
+        yield DataIssue(
+            "note", key, "No conclusion confirms that clients noticed the fault.", 'The verdict is "unknown".'
+        )
     if len(label["targets"]) > 1:
         yield DataIssue("note", key, "It names several faulty services.", "Each becomes a root cause.")
     for kind in KINDS:

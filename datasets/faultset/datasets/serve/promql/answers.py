@@ -57,7 +57,7 @@ def answer_range(
     times_ms = start_ms + step_ms * np.arange(steps, dtype=np.int64)
     value = evaluate(query, Query(series=series, times_ms=times_ms, now_ms=now_ms))
     if isinstance(value, str | list):
-        raise QueryError("a range query needs an expression of values over time; use an instant query")
+        raise QueryError("a range query must yield a number for each step, not text or ranges; use an instant query")
     if not isinstance(value, Vector):
         value = Vector(labels=[()], values=value[None, :], present=np.ones((1, steps), dtype=bool))
     seconds = times_ms / 1e3

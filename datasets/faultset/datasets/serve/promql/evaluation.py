@@ -32,7 +32,7 @@ from faultset.datasets.serve.promql.windows import MIN_SAMPLES, WINDOW_FUNCTIONS
 
 LOOKBACK_MS = 300_000
 MAX_CELLS = 20_000_000
-"""Maximum number of series times number of steps of a selector; keeps a query below a few hundred megabytes."""
+"""Maximum number of values that a selector may yield (series times steps), a few hundred megabytes."""
 _DEFAULT_SUBQUERY_STEP_MS = 60_000
 _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -78,7 +78,7 @@ def evaluate(expression: str, query: Query) -> Value | list[SampledSeries] | str
         return node.val
     if isinstance(node, parser.MatrixSelector | parser.SubqueryExpr):
         if len(query.times_ms) != 1:
-            raise QueryError("a range query needs an expression of values over time; wrap the range in rate(...)")
+            raise QueryError("a range query cannot return ranges such as x[5m]; wrap the range in rate(...)")
         window = _range(node, query)
         return _inside(window.series, int(window.ends_ms[0]) - window.length_ms, int(window.ends_ms[0]))
     return _evaluate(node, query)
