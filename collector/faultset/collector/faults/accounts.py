@@ -100,7 +100,7 @@ def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parame
 
 
 def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
-    """Return the databases that a service uses with a password; also a function for `also_accepted`."""
+    """Return the databases that a service uses with a password; can be used as `also_accepted`."""
     return tuple(store for store in app.stores(service) if store in list_databases_with_password(app))
 
 
