@@ -18,8 +18,8 @@ from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, me
 if TYPE_CHECKING:
     from sklearn.covariance import MinCovDet
 
-STILL = 0.05
-"""Smallest spread of a dimension in standard deviations; dimensions that move less count as constant."""
+MIN_SPREAD = 0.05
+"""Smallest spread of a dimension in standard deviations; dimensions with a smaller spread count as constant."""
 _MAX_SEED = np.iinfo(np.int32).max
 
 
@@ -143,7 +143,7 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
     # A minimum width per varying dimension keeps equal rows from being infinitely dense.
-    width = STILL**2 * max(1, int(varies(normal).sum()))
+    width = MIN_SPREAD**2 * max(1, int(varies(normal).sum()))
     normal_distances, distances = (
         np.sqrt(_compute_squared_distances(rows, normal) + width) for rows in (normal, points)
     )
@@ -166,7 +166,7 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 
     center = normal.mean(axis=0)
     moved, varying = points - center, varies(normal)
-    minimum = STILL**2
+    minimum = MIN_SPREAD**2
     squared = np.zeros(len(points))
     if varying.any():
         covariance, shrinkage = ledoit_wolf(normal[:, varying] - center[varying], assume_centered=True)
@@ -182,11 +182,11 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     """Return Mahalanobis distances by the minimum covariance determinant.
 
     Dimensions in which most normal rows are equal would make every determinant zero. They are measured separately, in
-    units of `STILL`.
+    units of `MIN_SPREAD`.
     """
     middle = np.median(normal, axis=0)
-    varying = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
-    squared = (((points - middle) / STILL)[:, ~varying] ** 2).sum(axis=1)
+    varying = (np.abs(normal - middle) < MIN_SPREAD).mean(axis=0) < 0.4
+    squared = (((points - middle) / MIN_SPREAD)[:, ~varying] ** 2).sum(axis=1)
     if varying.any() and len(normal) > 2 * varying.sum():
         with warnings.catch_warnings(), trusted_input():
             # The estimator warns about singular subsets and then uses a pseudo-inverse, as intended.

@@ -64,7 +64,7 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
-    exceeding, judged = calibration.unseen
+    exceeding, judged = calibration.false_alarms
     return {
         "app": calibration.app,
         "platform": calibration.platform,
@@ -94,7 +94,7 @@ def _print_calibration(calibration: Calibration) -> None:
         click.echo(f"  no limit: {latent.MIN_WINDOWS} windows are needed")
         return
     click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
-    exceeding, judged = calibration.unseen
+    exceeding, judged = calibration.false_alarms
     if judged:
         low, high = compute_binomial_interval(exceeding, judged)
         click.echo(

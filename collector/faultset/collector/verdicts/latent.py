@@ -108,7 +108,7 @@ def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool
 
 
 def _is_considered(metric: str) -> bool:
-    """Return whether a metric shows health rather than any change of an object."""
+    """Return whether a metric may indicate health; metrics that count changes of an object, for example, do not."""
     return is_health_metric(metric, role_of(metric))
 
 
@@ -156,7 +156,7 @@ class Calibration:
         return compute_limit([window.score for window in self.windows])
 
     @property
-    def unseen(self) -> tuple[int, int]:
+    def false_alarms(self) -> tuple[int, int]:
         """Number of windows above the limit of all other episodes, and number of windows tested."""
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:

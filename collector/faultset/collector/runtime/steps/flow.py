@@ -22,7 +22,7 @@ from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 class Parallel(Step):
     """Run several branches of steps concurrently, and continue when all have ended.
 
-    A branch sees earlier values and those it saves; later steps see the values of all branches.
+    A branch can use earlier values and the values that it saves; later steps can use the values of all branches.
     """
 
     keyword = "parallel"

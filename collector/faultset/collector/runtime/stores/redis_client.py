@@ -25,7 +25,7 @@ from faultset.collector.runtime.stores.driver import (
     StoreError,
 )
 
-KEPT_MESSAGES = 50_000
+MIN_TOPIC_MESSAGES = 50_000
 """Minimum number of messages that a topic keeps; older ones may be deleted."""
 _REDIAL_S = 0.1
 _VERBS = {"HGET": "find", "HMGET": "find", "HVALS": "find", "LRANGE": "find", "HLEN": "count", "EXISTS": "count"}
@@ -168,7 +168,15 @@ class RedisClient(StoreClient[_Link]):
         """Add messages to a topic, in one request."""
         stream = self._key(topic)
         commands: list[tuple[Any, ...]] = [
-            ("XADD", stream, "MAXLEN", "~", KEPT_MESSAGES, "*", *(word for field in message.items() for word in field))
+            (
+                "XADD",
+                stream,
+                "MAXLEN",
+                "~",
+                MIN_TOPIC_MESSAGES,
+                "*",
+                *(word for field in message.items() for word in field),
+            )
             for message in messages
         ]
         if commands:

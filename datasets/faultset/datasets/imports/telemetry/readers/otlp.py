@@ -255,7 +255,7 @@ def _record_role(metric: str, facts: Mapping[str, Any], context: ReadingContext)
 
 
 class Point:
-    """A data point: writes its parts as samples."""
+    """A data point of a metric, whose values are added as samples."""
 
     def __init__(
         self, context: ReadingContext, origin: Origin, metric: str, labels: dict[str, str], time_ns: int | None
