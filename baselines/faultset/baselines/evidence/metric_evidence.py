@@ -76,11 +76,11 @@ def metric_evidence(
     gone = windows.absent[since].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, gone)
     # Ignore constant series, so that their number does not matter.
-    moves = _find_moving_series(windows) & ~gone
+    usable = _find_varying_series(windows) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
-            columns = np.flatnonzero((owners == service) & (roles == role) & moves)
+            columns = np.flatnonzero((owners == service) & (roles == role) & usable)
             if len(columns):
                 column = int(columns[np.argmax(surprise[columns])])
                 best[str(service)] = (float(surprise[column] - np.log10(len(columns))), column)
@@ -99,7 +99,7 @@ def metric_evidence(
     return evidence
 
 
-def _find_moving_series(windows: Windows) -> npt.NDArray[np.bool_]:
+def _find_varying_series(windows: Windows) -> npt.NDArray[np.bool_]:
     """Return [S] which series have more than one value."""
     samples = np.vstack([windows.reference, windows.values])
     present = np.isfinite(samples)

@@ -65,7 +65,7 @@ class Windows:
     samples explains.
     """
     left_out: tuple[tuple[str, str], ...] = ()
-    """(service, metric) of the omitted series: constant ones, and those with too few samples in the reference."""
+    """(service, metric) of the omitted series, which are constant or have too few samples in the reference."""
     times_ns: npt.NDArray[np.int64]
     """[T] end of each step of `values`; steps without any sample are left out."""
 

@@ -166,7 +166,7 @@ def log_excess(counts: Mapping[Name, float], reference: Mapping[Name, float], le
 
 
 def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
-    """Return the lines with a keyword, and with `levels` also those at level error or fatal."""
+    """Return the lines with a keyword and, if `levels` is set, the lines at level error or fatal."""
     columns = ("time", "service", "pod", "message")
 
     def select() -> pa.Table:

@@ -258,7 +258,7 @@ def split_cores(episodes: int) -> list[tuple[int, ...]]:
 class EpisodeHost:
     """Runs episodes on this machine while it has room; threads may share it.
 
-    Episodes are pinned to groups of cores, so that those on different cores do not slow each other.
+    Each episode is pinned to a group of cores, so that episodes on different groups do not slow each other.
 
     Parameters
     ----------

@@ -178,7 +178,7 @@ class ServiceSpec(ContainerFields):
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
-        """Return the called services: `callees`, then those in operations, in order of first appearance."""
+        """Return the called services: first `callees`, then services that operations call, in order of appearance."""
         return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.operations_called()))))
 
     @property

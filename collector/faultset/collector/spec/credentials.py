@@ -1,4 +1,4 @@
-"""Secrets of an application: those in its spec, and store passwords, which are random in each episode.
+"""Secrets of an application: Secrets from its spec, and store passwords, which are random in each episode.
 
 Each store has its own Secret with the passwords of its administrator and of the services' account. The services share a
 Secret with the passwords of their accounts and the seed that decides which build has which defect. Containers read

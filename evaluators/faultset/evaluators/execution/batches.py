@@ -327,9 +327,9 @@ class EpisodeEvaluator:
         self._detections: dict[tuple[str, int], RunnerOutcome] = {}
 
     def evaluate(self, runs: Sequence[BaselineRun]) -> Iterator[ResultRow]:
-        """Yield the rows of all runs: first those on the whole view, then those on each truncated copy.
+        """Yield the rows of all runs, first on the whole view, then on each truncated copy.
 
-        In this order each copy's frames are computed once for all methods that share a process.
+        In this order, the frames of a copy are computed once for all methods that share a process.
         """
         inputs: list[tuple[BaselineRun, ResultRow, _Input]] = []
         for run in runs:

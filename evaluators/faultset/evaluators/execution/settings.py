@@ -145,7 +145,7 @@ def _convert_times(batch: pa.RecordBatch) -> list[pa.Array]:
 ALARM_DETECTOR = "trace-errors"
 """Default detector.
 
-Of those with fewer than 5 % false positives, it finds the most faults; see `benchmarks/alarm_sources.py`.
+It finds the most faults among detectors with fewer than 5 % false positives; see `benchmarks/alarm_sources.py`.
 """
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 """Default detector for datasets without spans; it reads only metrics, which every dataset has."""

@@ -144,7 +144,7 @@ def head_lines(board: Leaderboard) -> list[str]:
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
         f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
-        + (" and those without a verdict" if counts.get("unknown") else "")
+        + (" and episodes without a verdict" if counts.get("unknown") else "")
         + (f"; {unlabelled} without a label left out" if (unlabelled := board.settings.get("unlabelled")) else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]

@@ -301,7 +301,7 @@ def _select_headline(scores: EpisodeScores, task: str, protocol: str) -> dict[st
 
 
 def _link_budgets(scores: EpisodeScores) -> None:
-    """Link cases with the whole view to those with less evidence, and set `seen_s`."""
+    """Link cases with the whole view to cases with less evidence, and set `seen_s`."""
     for axis in _AXES:
         if axis.over != "evidence":
             continue
@@ -341,8 +341,8 @@ def _measure_seen_s(row: ResultRow) -> float:
 def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     """Return a curve for each method, axis and application, and over all applications if there are several.
 
-    Only headline episodes count. Later points have fewer episodes: those whose view is long enough. Each point also has
-    the score on the same episodes with the alarm at the onset, or with the whole view.
+    Only headline episodes count. Later points have fewer episodes, because the view must be long enough. Each point
+    also has the score on the same episodes with the alarm at the onset, or with the whole view.
     """
     apps = sorted({row.truth.app for row in scores.judged})
     curves = []

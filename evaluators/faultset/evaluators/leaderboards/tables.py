@@ -137,7 +137,7 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
 def _compute_estimates(
     selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]
 ) -> dict[str, Estimate]:
-    """Compute all metrics of a method; fault episodes come before those without a fault."""
+    """Compute all metrics of a method; episodes with a fault come before episodes without one."""
     halves = (selection.faulty, selection.healthy)
     faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in halves)
     if selection.setting.task == "rca":

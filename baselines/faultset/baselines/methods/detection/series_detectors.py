@@ -69,13 +69,15 @@ def run_lengths(
     beta = np.full((count, longest + 1), prior_samples / 2)
     belief = np.zeros((len(starts), longest + 1))
     belief[:, 0] = 1.0
-    moved = np.maximum.accumulate(streams != 0, axis=0)
+    has_changed = np.maximum.accumulate(streams != 0, axis=0)
     posterior = np.empty((steps, len(starts), longest + 1))
     for step, values in enumerate(streams):
         off = values[:, None] - mean
         variance = beta * widening
         density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
-        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
+        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(
+            density * has_changed[step][:, None], starts, axis=0
+        )
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
         growth = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
         belief[:, 0] = hazard
@@ -151,8 +153,8 @@ class BOCPDDetector(TrainingFreeBaseline):
         posterior = run_lengths(
             (streams.both - center) / spread, starts, expected_run=self.expected_run, prior_samples=len(streams.normal)
         )
-        moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
-        odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
+        has_changed = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
+        odds = np.where(has_changed, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
         healthy = len(streams.normal)
         # Skip the first samples, because every run is recent there.
         limit = reference_limit(odds[2 * RECENT : healthy])

@@ -126,8 +126,8 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             combine=self.combine,
             series=windows.series,
         )
-        moving = int(varies(windows.reference).sum())
-        features = queue_features(flags, windows.services, self.queue, moving=moving)
+        varying = int(varies(windows.reference).sum())
+        features = queue_features(flags, windows.services, self.queue, varying=varying)
         limit = reference_density(
             windows.reference,
             windows.services,
@@ -135,7 +135,7 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             queue=self.queue,
             share=self.share,
             series=windows.series,
-            moving=moving,
+            varying=varying,
         )
         dense = flag_dense_steps(features, limit)
         scores = np.where(dense, features.density, np.minimum(features.density, limit))

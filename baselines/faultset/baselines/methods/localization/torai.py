@@ -119,11 +119,11 @@ class TORAI(TrainingFreeBaseline):
             ("torai severity", alarm_ns), lambda: self._measure_severity(episode, alarm_ns, windows, services)
         )
         mean = severity.mean(axis=1)
-        moved = [index for index in range(len(services)) if mean[index] > 0]
-        if not moved:
+        affected = [index for index in range(len(services)) if mean[index] > 0]
+        if not affected:
             return Ranking.abstain()
-        labels = find_clusters(severity[moved], seed=self.seed, max_clusters=self.max_clusters)
-        members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+        labels = find_clusters(severity[affected], seed=self.seed, max_clusters=self.max_clusters)
+        members = [[affected[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []
         for group in members:

@@ -80,7 +80,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
         enough = np.flatnonzero(total[:, kind] >= MIN_SPANS)
-        # Last step before those with the 20 most recent spans.
+        # Last step before the steps with the 20 most recent spans.
         before = np.searchsorted(total[:, kind], total[enough, kind] - MIN_SPANS, side="right") - 1
         before = np.minimum(before, enough - 1)
         earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)

@@ -294,7 +294,7 @@ class PushSorted(StoreStep):
     members: Any
     """A list of mappings with `member` and a number `score`; if it or `keys` is empty, nothing is written."""
     at_most: int | None = Field(default=None, ge=1)
-    """Maximum number of members of a set; those with the highest scores stay. By default all stay."""
+    """Maximum number of members of a set; the members with the highest scores stay. By default all stay."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""

@@ -164,7 +164,7 @@ class FirstRanks:
 def first_ranks(
     misses: Sequence[Misses], protocol: str, kinds: Mapping[str, str]
 ) -> tuple[list[FirstRanks], list[FirstRanks]]:
-    """Return the localizers to show and those to collapse, sorted by how often they rank a cause first."""
+    """Return the localizers to show and the localizers to collapse, sorted by how often they rank a cause first."""
     protocol_misses = sorted(
         (m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline)
     )
