@@ -24,7 +24,7 @@ OVERLAP_SHARES = (0.2, 0.8)
 RECOVERY_S = 60.0
 """Part of each gap that is reserved for the recovery."""
 DECOY_SHARE = 3.0
-"""Decoys are drawn for blocks of this many views, and each block gets as many as one episode."""
+"""Decoys are drawn for blocks of this many views; each block gets as many decoys as an episode."""
 _CLEARANCE_S = 60.0
 
 

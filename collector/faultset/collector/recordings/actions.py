@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordingActions(EpisodeActions):
-    """Deploys and warms up like an episode; then records with incidents."""
+    """Deploys and warms up an application like an episode, then records it with incidents."""
 
     machine: RecordingMachine
 

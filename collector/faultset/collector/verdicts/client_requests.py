@@ -425,7 +425,7 @@ class ClientImpact(NamedTuple):
     earlier_changes: Sequence[SliTest]
     """Tests that fire on the time before the injection."""
     is_doubtful: bool
-    """Whether only latencies grew, and by less than twice as much as before the injection."""
+    """Whether requests changed before and after the injection, but too little after it for the stricter test."""
 
     @property
     def is_latency_alone(self) -> bool:

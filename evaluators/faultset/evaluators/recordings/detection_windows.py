@@ -79,7 +79,7 @@ def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretc
 def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
     """Yield healthy views of training stretches, from which detectors learn.
 
-    A view is at least as long as a reference. Its reference has the usual length, or half of the view's if shorter.
+    A view is at least as long as a reference. Its reference has the usual length, but at most half of the view's.
     """
     length_ns = choose_reference_ns(recording)
     for training in _divide_at_gaps(recording, stretches):

@@ -30,9 +30,9 @@ class Require(Step):
     fields: tuple[str, ...]
     """Names of fields of the request that must be present and not empty."""
     numbers: bool = False
-    """Whether the fields must be numbers; later steps see them as numbers."""
+    """Whether the fields must be numbers; they are converted to numbers for later steps."""
     lists: bool = False
-    """Whether the fields must be lists in JSON; later steps see them as lists."""
+    """Whether the fields must be lists in JSON; they are converted to lists for later steps."""
     one_of: tuple[str, ...] = ()
     """The allowed values of the fields; if empty, any value is allowed."""
     status: int = 400

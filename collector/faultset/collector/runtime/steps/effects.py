@@ -95,7 +95,7 @@ class OpenSpan(Step):
     name: str
     """Name of the span."""
     steps: Steps
-    """The steps inside the span; later steps see the values that they save."""
+    """The steps inside the span; later steps can use the values that they save."""
 
     def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps inside the span."""
