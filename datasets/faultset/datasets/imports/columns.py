@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
-"""Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
+"""The smallest number that counts as a time since 1970 in a unit; nanoseconds per unit; and the unit's name."""
 
 _LONGEST_ROW = 16 << 20
 """Maximum bytes of a row; some messages have a megabyte."""

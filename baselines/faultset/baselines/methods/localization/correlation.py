@@ -71,8 +71,8 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "Data are those since the end of the reference; on PetShop these are the published method's abnormal data.",
-        "A series is anomalous if any sample since the alarm is; the published method tests one sample.",
+        "Correlations use data after the end of the reference; on PetShop, the paper calls this data abnormal.",
+        "A series is anomalous if any sample after the alarm is anomalous; the published method tests one sample.",
         "If the metric of the alarm is a pattern, a service is ranked by its strongest correlation with any match.",
         "If the metric of the alarm is unknown, the front end's most deviating latency and error series replace it. "
         "In services without a metric of that name, metrics of its role are correlated.",

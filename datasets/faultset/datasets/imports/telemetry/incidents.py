@@ -48,11 +48,11 @@ class IncidentEntry:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     start: Moment
-    """Time of its first effect."""
+    """Time of the first effect."""
     end: Moment
-    """Its end, or the end of the telemetry to analyse."""
+    """End of the incident, or of the telemetry to analyse."""
     name: Name = ""
-    """Name; its start by default."""
+    """Name; by default, the start."""
     cause: Name | tuple[Name, ...] | None = None
     """Service that caused it, or several."""
     fault: Name = "incident"
@@ -125,7 +125,7 @@ def read_incidents(path: Path) -> IncidentFile:
     Raises
     ------
     UsageError
-        It is missing, is not YAML, names no incident, or has an unknown field.
+        The file is missing, is not YAML, names no incident, or has an unknown field.
     """
     content = parse_yaml(read_yaml_text(path, "incident file"), str(path))
     if isinstance(content, list):
@@ -293,7 +293,7 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
     Raises
     ------
     DataError
-        It is longer than an episode may be.
+        The window is longer than an episode may be.
     """
     if data[1] - data[0] > LONGEST_VIEW_NS:
         days = (data[1] - data[0]) / (86_400 * SECOND_NS)
