@@ -58,9 +58,9 @@ class Chunk:
     segment: Annotated[int, Field(ge=1, le=MAX_CHUNKS)]
     """Number of the segment: consecutive chunks of one deployment, without a gap."""
     start_ns: TimeNs
-    """Start of its telemetry."""
+    """Start of the telemetry."""
     end_ns: TimeNs
-    """End of its telemetry, half-open."""
+    """End of the telemetry, exclusive."""
 
     def __post_init__(self) -> None:
         if not 0 < self.end_ns - self.start_ns <= LONGEST_VIEW_NS:
@@ -194,7 +194,7 @@ class RecordingWriter:
     context
         Facts about the system.
     smallest
-        Write slower; files are smaller.
+        Write the smallest files, which takes longer.
 
     Raises
     ------
@@ -204,7 +204,7 @@ class RecordingWriter:
     Examples
     --------
     >>> writer = RecordingWriter(root, context)  # doctest: +SKIP
-    >>> writer.append(start_ns, end_ns, {"metrics": [table]}, incidents=[incident.as_row()])  # doctest: +SKIP
+    >>> writer.append(start_ns, end_ns, {"metrics": [table]}, truth={"incidents": [row]})  # doctest: +SKIP
     """
 
     def __init__(self, root: Path | str, context: RecordingContext, *, smallest: bool = False) -> None:

@@ -31,7 +31,7 @@ FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "m
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 GROUPS = (TELEMETRY, "sli", "alarm_location")
 _RIGHT = 0.5
-"""Share above which an episode counts as answered; ties and seeds make fractions."""
+"""Score above which an answer counts as right; scores can be fractions because of ties or several seeds."""
 
 
 class Setting(NamedTuple):
@@ -103,7 +103,7 @@ class EpisodeScores:
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> score by the metric that compares methods."""
+        """Return baseline -> episode -> value of the metric by which methods are compared."""
         metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
@@ -111,11 +111,11 @@ class EpisodeScores:
         }
 
     def compute_ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return the scores of `compute_right` for methods that see only telemetry; the others are ranked apart."""
+        """Return the values of `compute_right` for methods that see only telemetry."""
         return {name: values for name, values in self.compute_right(setting).items() if self.groups[name] == TELEMETRY}
 
     def frame(self, task: str) -> pd.DataFrame:
-        """Return one row per method, protocol, episode and metric of a task that has a value."""
+        """Return a row for each known value of a metric of a task, by method, protocol and episode."""
         import pandas as pd
 
         metrics = [metric for metric in self.list_metrics(task) if metric.of_case or metric.compute]
@@ -165,7 +165,7 @@ def kind_rank(kind: str) -> int:
 
 
 def group_of(row: ResultRow) -> str:
-    """Return the group in which a method is ranked: apart if it sees more than telemetry.
+    """Return the group in which a method is ranked; methods that see more than telemetry have their own groups.
 
     "sli" is for methods that see the requests of clients, because verdicts are computed from the same data.
     "alarm_location" is for methods that get the service of the alarm.
@@ -174,7 +174,10 @@ def group_of(row: ResultRow) -> str:
 
 
 def is_scored(case: ScoredCase) -> bool:
-    """Return whether a fault episode is scored: its truth suffices, and a method that learns from labels had some."""
+    """Return whether a fault episode can be scored for a method.
+
+    Its truth must suffice, and a method that learns from labels must have had training labels.
+    """
     row = case.rows[0]
     return _is_scorable(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 

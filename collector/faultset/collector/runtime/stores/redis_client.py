@@ -88,9 +88,9 @@ class _Link(Connection):
 class RedisClient(StoreClient[_Link]):
     """See `StoreClient`.
 
-    A collection is a hash `database.collection` from key to document; an appended collection is a list for each key. A
-    topic is a stream with counters of the messages that were published, and that each group has acknowledged. Their
-    difference is the lag of the group.
+    A collection is a hash `database.collection` from key to document; an append-only collection is a list for each key.
+    A topic is a stream with a counter of published messages and, for each group, a counter of acknowledged messages.
+    The group's lag is the difference.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RedisClient(StoreClient[_Link]):
         return not await self.run("HLEN", self._key(collection))
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether a key of an appended collection has documents."""
+        """Return whether a key of an append-only collection has documents."""
         return bool(await self.run("EXISTS", self._key(collection, key)))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
