@@ -74,7 +74,7 @@ def password_key(app: AppSpec, store: str) -> SecretKey:
 
 
 def store_password_key(app: AppSpec, store: str) -> SecretKey:
-    """Return the key with the same password in the store's own Secret."""
+    """Return the key with the services' password in the store's own Secret."""
     return SecretKey(_get_secret_name(app.services[store]), APPLICATION)
 
 

@@ -283,7 +283,7 @@ def _record_source(importer: ImportFormat, source: ImportSource, out: Path, case
     with translate_disk_full(out):
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise DataError(f"{folder} must be a folder, not a link; replace the link by the folder")
+            raise DataError(f"{folder} must be a folder, not a link; replace the link with the folder")
         for other in sorted(folder.glob("*.json")):
             record = read_document(other, ImportRecord, limit_bytes=_RECORD_BYTES, below=out)
             for episode in sorted(cases.keys() & record.cases.keys()):

@@ -75,7 +75,7 @@ def signal_parents(
 
 
 def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
-    """Replace unmeasured parents by their nearest measured ancestors."""
+    """Replace unmeasured parents with their nearest measured ancestors."""
     ancestors: dict[Node, tuple[Node, ...]] = {}
 
     def replace_unmeasured(node: Node) -> set[Node]:

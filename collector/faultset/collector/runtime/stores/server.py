@@ -28,7 +28,7 @@ def admin_command(driver: str, verb: str, *options: str, port: int, password: bo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Replace this process by the server, or run a command; return the exit code."""
+    """Replace this process with the server, or run a command; return the exit code."""
     try:
         arguments = _build_parser().parse_args(argv)
         match arguments.role:

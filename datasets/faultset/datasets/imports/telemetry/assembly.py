@@ -274,7 +274,7 @@ def _window_rows(
 
 
 def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
-    """Replace the origin by service, pod, container and reported name."""
+    """Replace the column `origin` with the service, pod, container and reported name."""
     column = encode_words(rows["origin"]).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     texts = column.dictionary.to_pylist()

@@ -1,4 +1,4 @@
-"""Logs: JSON lines, Loki, Docker, container runtimes, Elastic documents, and plain text."""
+"""Read logs: JSON lines, Loki, Docker, container runtimes, Elastic documents, and plain text."""
 
 from __future__ import annotations
 

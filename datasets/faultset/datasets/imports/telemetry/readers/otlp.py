@@ -1,4 +1,4 @@
-"""OTLP: traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
+"""Read OTLP traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of Jaeger and Zipkin, and span documents of an index."""
+"""Read traces of Jaeger and Zipkin, and span documents of an index."""
 
 from __future__ import annotations
 
