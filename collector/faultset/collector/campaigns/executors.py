@@ -215,7 +215,7 @@ def _repeat_or_end(
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:
-    """Start episodes while there is room; return why the others wait, empty for obvious reasons."""
+    """Start episodes while there is room; return why the others wait, or an empty text if the reason is obvious."""
     while queue:
         room = executor.find_room()
         reason = room.wait_reason or queue.reason_to_wait(room.use)

@@ -1,4 +1,6 @@
-"""kubectl commands on a live platform; verbs that change objects are declared here, the others use kubectl's reader.
+"""kubectl commands on a live platform; this module declares the verbs that change objects.
+
+Verbs that only read are in `faultset.datasets.kubectl`.
 
 No command runs in a shell.
 """

@@ -1,8 +1,8 @@
 """Metrics and the cases that they are computed on.
 
-A case holds the answers of one method to one question about one episode. A metric has a value for each case, an
-aggregate over the cases of a table, and the score of guessing there. Built-in and third-party metrics are declared in
-the same way.
+A case holds the answers of one method to one question about one episode. A metric has a value for each case, and an
+aggregate and a score of guessing for the cases of a table. Built-in and third-party metrics are declared in the same
+way.
 """
 
 from __future__ import annotations

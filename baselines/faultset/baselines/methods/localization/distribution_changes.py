@@ -41,7 +41,7 @@ SURE = 0.5
         "later data.",
         "The score is the probability that a regime began after the reference; the published code uses any jump of the "
         "most likely run length, even within the reference.",
-        "Deviations are clipped at two ranges; with more than 48 columns, each service has one.",
+        "Deviations are clipped at two ranges; if there are more than 48 columns, one per service is their mean.",
     ),
 )
 class BaroChangePoint(TrainingFreeBaseline):
