@@ -22,8 +22,8 @@ LENGTH_SPREAD = 0.4
 OVERLAP_SHARES = (0.2, 0.8)
 """Part of the previous incident in which an overlapping incident starts."""
 RECOVERY_S = 60.0
-"""Part of each gap that is reserved for the recovery."""
-DECOY_SHARE = 3.0
+"""Seconds of each gap that are reserved for the recovery."""
+DECOY_BLOCK_VIEWS = 3.0
 """Decoys are drawn for blocks of this many views; each block gets as many decoys as an episode."""
 _CLEARANCE_S = 60.0
 
@@ -41,7 +41,7 @@ class PlannedIncident:
     fault: str
     """Name of the fault."""
     target: str
-    """Service that it is applied to."""
+    """Service to which the fault is applied."""
     seed: int
     """Seed of its injection."""
     overlaps: bool = False
@@ -158,9 +158,11 @@ def draw_recording_decoys(
     Parameters
     ----------
     mean
-        Mean number in `DECOY_SHARE` views.
+        Mean number in `DECOY_BLOCK_VIEWS` views.
     """
-    block = replace(phases, baseline_s=DECOY_SHARE * phases.baseline_s, fault_s=DECOY_SHARE * phases.fault_s)
+    block = replace(
+        phases, baseline_s=DECOY_BLOCK_VIEWS * phases.baseline_s, fault_s=DECOY_BLOCK_VIEWS * phases.fault_s
+    )
     decoys: list[tuple[Decoy, dict[str, FaultSpec]]] = []
     start_s = 0.0
     while mean and start_s < plan.duration_s:

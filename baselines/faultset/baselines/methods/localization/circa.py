@@ -155,9 +155,10 @@ def adjust_scores(
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
         "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
-        "suffice for a regression on many.",
+        "suffice for a regression on many series.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are clipped at 100 standard deviations; the number of deviating series breaks ties.",
+        "Deviations count in both directions and are clipped at 100 standard deviations; the mean deviation of a "
+        "service's series breaks ties.",
         "A residual's standard deviation is at least a tenth of the series'; calls that close a cycle are left out.",
     ),
 )
