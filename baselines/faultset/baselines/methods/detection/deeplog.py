@@ -196,7 +196,8 @@ _WIDTH = 16
 _UNKNOWN, _PADDING = 0, 1
 """Codes of unknown templates and of positions before a service's first line."""
 _SHARED = (
-    "One layer instead of two, on learned template vectors; one model for all services, with a sequence per service.",
+    "The network has one layer instead of two, and learned template vectors as input.",
+    "One model is shared by all services, and each service has its own sequence of lines.",
     "Parameter values are ignored.",
     "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
     "Templates that are not in the training data are unexpected in the reference as well.",
