@@ -44,7 +44,7 @@ def _list_paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
     yield ""
     if not analysis.suspects:
         yield (
-            f"No evidence: its strength {analysis.strength:g} (in powers of ten) would have to exceed {analysis.limit:g} "
+            f"No evidence: its strength {analysis.strength:g} (in powers of ten) must exceed {analysis.limit:g} "
             "to name suspects."
         )
     for number, suspect in enumerate(analysis.suspects, start=1):
