@@ -332,7 +332,7 @@ class _Trees(_SignatureDiagnoser):
         self.model_ = self._model()
         if self.pairs_:
             self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
-            # A forest recomputes them on every access.
+            # A forest recomputes its importances on every access.
             self.importances_ = self.model_.feature_importances_
 
     def _shares(self, row: Matrix) -> Matrix:

@@ -96,8 +96,8 @@ def diagnose(
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
     """Return services with their mean of 1/rank; the first suspect of the leading method is first.
 
-    The leading method gave the first answer. Methods without an answer do not count; a service that a method does
-    not name gets 0 from it.
+    The leading method is the method of `answers[0]`. Methods without an answer do not count; a service that a method
+    does not name gets 0 from it.
     """
     answered = [answer for answer in answers if answer.status == "ok"]
     scores: dict[str, float] = {}

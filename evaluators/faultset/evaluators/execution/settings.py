@@ -150,7 +150,7 @@ It finds the most faults among detectors with fewer than 5 % false positives; se
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 """Default detector for datasets without spans; it reads only metrics, which every dataset has."""
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""Values of "auto"; from 5 s each is twice the one before, because the first seconds matter most."""
+"""Values of "auto"; from 5 s on, each is twice the previous one, because the first seconds matter most."""
 LARGEST_SEED = 2**30
 """Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
 

@@ -148,4 +148,4 @@ def test_many_copies_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     for name in "abc":
         write_calls(tmp_path / f"{name}.jsonl", 0)
     show_report(examine_telemetry([tmp_path / f"{name}.jsonl" for name in "abc"], folder=tmp_path / "stage"))
-    assert "Refused: 2 files with the content of others." in capsys.readouterr().err
+    assert "Refused: 2 files that are copies of others." in capsys.readouterr().err

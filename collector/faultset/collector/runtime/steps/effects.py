@@ -172,7 +172,7 @@ Read = Callable[[], Any]
 
 
 class ReadSetting(Step):
-    """Read an environment variable, as of the container's start, or the current content of a mounted file.
+    """Read an environment variable, as set when the container started, or the current content of a mounted file.
 
     Without a required variable, the service does not start. Without a required file, or if the text is not valid JSON,
     the request fails.

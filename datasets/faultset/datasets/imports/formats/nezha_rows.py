@@ -1,7 +1,8 @@
 """Rows of Nezha's files, and the fault-free time of a day.
 
-Pitfalls of the data: rows repeat across files; two writers tear rows; `TimeUnixNano` may be read from the middle of a
-message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`; `TimeStamp` is unreliable.
+Pitfalls of the data: rows repeat across files; rows are torn where two processes wrote at a time; `TimeUnixNano` may be
+read from the middle of a message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`;
+`TimeStamp` is unreliable.
 """
 
 from __future__ import annotations
@@ -330,7 +331,7 @@ def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyRefe
 
 
 def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyReference:
-    """Join the nearest minutes before other faults.
+    """Join the minutes before other faults that are nearest in time.
 
     If the minutes of the fault have traces, only minutes with traces are used, so that healthy rates do not come from
     minutes without recorded spans.
@@ -363,5 +364,5 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
         spans=spans,
         logs=(),
         length_ns=len(minutes) * MINUTE_NS,
-        origin=f"{len(minutes)} consecutive minutes, taken before other faults of the day",
+        origin=f"{len(minutes)} minutes before other faults of the day, joined",
     )
