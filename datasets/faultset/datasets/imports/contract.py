@@ -328,7 +328,7 @@ def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
     """Yield an issue for each case with alternative input files."""
     for case in cases:
         if len(case.candidates) > 1:
-            problem = f"It has several input files: {', '.join(sorted(case.candidates))}."
+            problem = f"The case has several input files: {', '.join(sorted(case.candidates))}."
             yield DataIssue(
                 "warning", case.key, problem, f"{case.candidates[0]} is read; --input FILE chooses another."
             )

@@ -237,7 +237,10 @@ def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[D
         yield from _find_header_issues(key, frame.path)
     if np.any(np.diff(frame.times_ns) == 0):
         yield DataIssue(
-            "warning", key, "Times of rows repeat.", "All rows are imported; a step of a wide frame averages them."
+            "warning",
+            key,
+            "Several rows have the same time.",
+            "All are kept; a step of a wide frame averages them.",
         )
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
     if missing > _MAX_MISSING:
