@@ -5,7 +5,7 @@
 Localizers get the true onset, so a detector's misses do not count. A method solves an episode if its first service is
 right. The first table has the faults, the hardest first. The second table has the controls on all manifest episodes: no
 control should solve more than half of a campaign. The third table has the functional faults that clients did not
-notice, with the reason: that of a dormant fault, or the test on client requests that came nearest to its limit.
+notice, with the reason: the fault is dormant, or which test on client requests came nearest to its limit.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/growth.py [--scale 10,100] [--only episodes,services,spans]
 
 Many episodes are copies of those of `datasets/sample`; services and spans grow in one synthetic episode. Each command
-runs in its own process. Its processor time is that of all its processes, its memory that of the largest one. The growth
+runs in its own process. Processor time is summed over its processes, memory is the largest of them. The growth
 is the exponent of the last step: 0 is constant, 1 is linear.
 """
 
@@ -48,7 +48,7 @@ process = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subproc
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([process.returncode, process.stderr[-500:], usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 """
-"""Runs a command from a small process, because the peak memory of a process is at least that of its parent."""
+"""Runs a command from a small process, because a process inherits the peak memory of its parent."""
 
 
 def run(*arguments: str) -> Cost:

@@ -93,7 +93,7 @@ def matthews(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
 
 
 def precision(rng: np.random.Generator, clusters: int, likeness: float) -> Case:
-    """Event precision: alarms of fault episodes are true or false, those of others are false."""
+    """Event precision: alarms in fault episodes are true or false, all others are false."""
     faulty, healthy = Population(rng, clusters, likeness), Population(rng, max(6, clusters // 2), likeness)
     truth, often, seldom = _share(rng), rng.uniform(0.3, 2), rng.uniform(0.02, 1)
     alarms = rng.poisson(often, len(faulty.keys))

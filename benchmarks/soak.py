@@ -46,7 +46,7 @@ FILES_BY_EPISODE = 3
 """Number of files that a campaign has open for each running episode."""
 MIN_TO_COMPARE = {"campaign": 50, "evaluation": 1000}
 """Minimum number of episodes to compare all processes. With fewer episodes only the command itself is compared, because
-the processes of an episode depend on its fault and load, and those of a short evaluation have hardly started."""
+the processes of an episode depend on its fault and load, and a short evaluation ends soon after its processes start."""
 FINISHED = re.compile(r"\[\d+/\d+\] ")
 ANSWERED = re.compile(r"\w+ [1-9]\d*/\d+ after ")
 

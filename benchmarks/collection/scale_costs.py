@@ -5,7 +5,7 @@
 
 Publishes the dataset to a server that speaks S3 on this machine, reads it from there with `dataset verify` and
 `evaluate`, and counts the requests. Prints one JSON object: means per episode, and estimates for 1,000 and
-100,000 episodes. Hours are those of a single slot, from the times in the journals: from the plan to the snapshot of the
+100,000 episodes. Hours are for a single slot, from the times in the journals: from the plan to the snapshot of the
 telemetry, without writing it.
 """
 

@@ -1,4 +1,4 @@
-"""Running fault-injection episodes and recording them as datasets."""
+"""Run fault-injection episodes and record them as datasets."""
 
 from __future__ import annotations
 

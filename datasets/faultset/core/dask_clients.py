@@ -28,7 +28,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
     address
         For instance `tcp://10.0.0.5:8786`.
     folder
-        Folder that all workers must see, if any.
+        Folder that must exist on all workers, if any.
     probe
         Called on each worker; imports what the workers need.
 
@@ -129,9 +129,9 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         raise PlatformError(
             f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
         ) from error
-    blind = sorted(worker for worker, exists in seen.items() if not exists)
-    if blind:
+    failing = sorted(worker for worker, exists in seen.items() if not exists)
+    if failing:
         raise PlatformError(
-            f"{len(blind)} of {len(seen)} dask workers do not see {folder} (first: {blind[0]}); "
+            f"{len(failing)} of {len(seen)} dask workers do not have the folder {folder} (first: {failing[0]}); "
             "put the dataset on storage that all of them share"
         )

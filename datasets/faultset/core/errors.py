@@ -87,7 +87,7 @@ def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
 
 @contextmanager
 def translate_missing_extra() -> Iterator[None]:
-    """Replace the import error of a package from an extra by a UsageError that names the extra."""
+    """Replace the import error of a package from an extra with a UsageError that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ def canonical_json(value: Any) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD.
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD.
 
     They come from JSON texts that were truncated inside an emoji.
 

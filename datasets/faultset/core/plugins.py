@@ -69,7 +69,7 @@ class Plugin:
         Raises
         ------
         UsageError
-            It cannot be imported or is not accepted. The message names entry point, distribution and reason.
+            The plug-in cannot be imported or is not accepted. The message names entry point, distribution and reason.
         """
         if self.rival:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Cache in a dataset folder; it stores the results of file checks, among others."""
+"""The cache in a dataset folder, for instance of the results of file checks."""
 
 from __future__ import annotations
 

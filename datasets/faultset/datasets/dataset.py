@@ -80,8 +80,8 @@ def episode_folder(location: Path, episode: str | None, version: str | None = No
         return location
     if is_single or episode is None:
         raise UsageError(
-            "a dataset needs --episode, and the folder of a single episode takes neither --episode nor --version; "
-            "change one of them"
+            "a dataset needs --episode, but the folder of a single episode takes neither --episode nor --version; add "
+            "or leave out these options"
         )
     return open_dataset(location, version)[episode].path
 
@@ -134,7 +134,7 @@ class Episode:
     id: str
     """Opaque id."""
     path: Path
-    """Its folder."""
+    """Folder of the episode."""
     files: Mapping[str, FileRecord] = field(default_factory=dict, repr=False)
     """Path below the folder -> record of the file in the version."""
 

@@ -18,7 +18,7 @@ _NUMBERS = re.compile(_NUMBER)
 
 
 def mask_numbers(text: str) -> str:
-    """Replace every number and id by a wildcard.
+    """Replace every number and id with a wildcard.
 
     >>> mask_numbers("server.go:124 > in Nearby id=ad32e2 at 0x1F")
     'server.go:<*> > in Nearby id=<*> at <*>'

@@ -25,7 +25,7 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
     """Print the kubectl commands in the trajectory file RUN, one per line, for replay.
 
     Read-only commands and commands that need a shell are printed as comments. Pod names need no change:
-    `faultset mitigate --commands` replaces them by the current pods of the same owners.
+    `faultset mitigate --commands` replaces them with the current pods of the same owners.
 
     \b
     Example:

@@ -117,8 +117,8 @@ def evaluate(
     if train is not None and (options.get("split") is not None or predictions):
         other = "split" if options.get("split") is not None else "predictions"
         raise UsageError(
-            "with a separate training dataset, the whole test dataset is tested by methods fitted in this evaluation; "
-            f"leave out the {other}"
+            f"a separate training dataset cannot be combined with {other}, because methods are fitted on that dataset "
+            f"and tested on all of the other; leave out the {other}"
         )
     settings = EvaluationSettings.of(options)
     opened = open_input(dataset, options.get("version"), progress)
@@ -145,7 +145,7 @@ def evaluate(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationCall:
-    """One call of `evaluate`: its options, read and checked."""
+    """One call of `evaluate`, with checked options."""
 
     options: EvaluationOptions
     settings: EvaluationSettings
@@ -206,8 +206,8 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
         if detected is None:
             raise DataError(
-                f"{dataset.root} has only recordings, and none has an incident that names one of several services and "
-                "has enough telemetry around it; use --tasks detection"
+                f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services "
+                "and an incident with a known root cause and enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(
             specs=detected.specs,
@@ -382,7 +382,7 @@ def build_leaderboards(
 
 
 _LEFT_OUT = re.compile(r'"left_out_count":(\d+)')
-"""Searched in the text of an answer, because parsing every answer takes long."""
+"""Searched in the text of an answer, because parsing every answer would be slow."""
 
 
 def describe_skipped_series(rows: Iterable[ResultRow]) -> list[str]:

@@ -64,5 +64,5 @@ def test_an_answer_that_names_no_candidate_is_reported_as_invalid_with_its_momen
     for _ in range(2):
         one.call("submit_localization", {"services": ["nobody"]})
     report = one.report()
-    assert (report["status"], report["status_reason"]) == ("invalid", "1 of 1 names are not candidates")
+    assert (report["status"], report["status_reason"]) == ("invalid", "no service in the answer is a candidate")
     assert report["answered_ns"] == one.tools.clock.now_ns

@@ -184,7 +184,7 @@ def test_a_fault_that_was_only_planned_with_one_that_cannot_be_injected_is_named
     left_out = [sentence for sentence in said if sentence.startswith("left out: ")]
     assert "network-loss" not in injected
     assert len(left_out) == 2, left_out
-    assert "planned only together with faults that cannot be injected here" in left_out[1]
+    assert "every plan with it also has a fault that cannot be injected here" in left_out[1]
     assert left_out[1].split()[2].rstrip(",") not in injected
 
 

@@ -19,8 +19,8 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "must come from a PLAN, an EPISODE, or --faults"),
-        (["plan.json", *HOTEL], "must come from a PLAN, an EPISODE, or --faults"),
+        ([], "must come from exactly one of PLAN, EPISODE, or --faults"),
+        (["plan.json", *HOTEL], "must come from exactly one of PLAN, EPISODE, or --faults"),
         (["--faults", "target-port"], "--faults needs --apps"),
         ([*HOTEL, "--repairs", "pray"], 'unknown repair "pray"'),
         ([*HOTEL, "--repairs", ""], "needs a repair, but none is chosen. Give a file with --commands"),

@@ -20,8 +20,10 @@ BUSY = "the host is short of CPU: processes wait 97% of the time"
 
 
 def test_why_episodes_wait_and_are_repeated_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    waiting = CampaignProgress(running={}, finished=[], waiting=3, held_back=BUSY)
-    repeated = CampaignProgress(running={}, finished=[], waiting=3, held_back=BUSY, notices=["e-1: attempt 1 is void"])
+    waiting = CampaignProgress(running={}, finished=[], waiting=3, wait_reason=BUSY)
+    repeated = CampaignProgress(
+        running={}, finished=[], waiting=3, wait_reason=BUSY, notices=["e-1: attempt 1 is void"]
+    )
     with show_progress() as show:
         for state in (waiting, waiting, repeated, repeated):
             show(state)

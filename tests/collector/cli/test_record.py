@@ -16,7 +16,7 @@ WINDOW = ["--from", "2026-01-01T10:00:00Z", "--to", "2026-01-01T11:00:00Z"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*WINDOW, "--jaeger", "http://a", "--tempo", "http://b"], "exclude each other"),
+        ([*WINDOW, "--jaeger", "http://a", "--tempo", "http://b"], "--jaeger and --tempo cannot be combined"),
         (["--from", "yesterday", "--to", "2026-01-01T11:00:00Z"], "--from must be a time such as"),
         (["--from", "2026-01-01T11:00:00Z", "--to", "2026-01-01T10:00:00Z"], "--to must be after --from"),
         (["--from", "2026-01-01T11:00:00Z", "--to", "2999-01-01T10:00:00Z"], "in the future"),

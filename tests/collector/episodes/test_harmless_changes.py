@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import REPLACING, DecoySchedule, disturb
+from faultset.collector.episodes.harmless_changes import POD_KINDS, DecoySchedule, disturb
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import get_container
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
@@ -77,7 +77,7 @@ def test_services_of_every_application_are_hit_by_several_kinds(name: str) -> No
     choices = {decoy.choose(app) for _ in range(600) for decoy in draw_decoys(QUICK, 3, rng)}
     assert len({kind for kind, _ in choices}) >= 6
     assert {service for _, service in choices} == set(app.services)
-    assert len({service for kind, service in choices if kind in REPLACING}) >= 2
+    assert len({service for kind, service in choices if kind in POD_KINDS}) >= 2
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_decoys_that_would_remove_a_fault_hit_another_service(
     hits: dict[float, set[str]] = {}
     for onset_s in (300.0, 95.0, 50.0):
         schedule = DecoySchedule(platform, [], onset_s=onset_s, faults=faults)
-        choices = [schedule.choose(decoy_of(kind, "geo", platform.app)) for kind in REPLACING]
-        assert {kind for kind, _ in choices} == REPLACING
+        choices = [schedule.choose(decoy_of(kind, "geo", platform.app)) for kind in POD_KINDS]
+        assert {kind for kind, _ in choices} == POD_KINDS
         hits[onset_s] = {kind for kind, service in choices if service == "geo"}
-    assert hits == {300.0: REPLACING, 95.0: set(), 50.0: hit_after_onset}
+    assert hits == {300.0: POD_KINDS, 95.0: set(), 50.0: hit_after_onset}
 
 
 def inject(fault: FaultSpec, target: str, base: FakePlatform, journal: Path) -> FakePlatform:

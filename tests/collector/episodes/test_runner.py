@@ -359,7 +359,7 @@ def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(
         for shift in range(0, SECOND // 10, SECOND // 50)
     ]
     outcome = subject.run()
-    assert "client requests had moved before the injection" in outcome.failure
+    assert "client requests had changed before the injection" in outcome.failure
     assert outcome.disturbed_by_host
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
     # what is known to be void in time is not injected
@@ -378,7 +378,7 @@ def test_each_stage_of_an_episode_is_one_line_of_the_log(tmp_path: Path, caplog:
         "hotel is healthy before the injection",
         "injected",
         "target-port on geo is in effect",
-        "undone",
+        "all changes are undone",
         "hotel is healthy again",
         "telemetry is read",
         "written, verdict silent",

@@ -37,5 +37,5 @@ def test_a_fault_that_nothing_shows_is_undone_without_evidence(tmp_path: Path) -
 
 def test_a_check_that_still_sees_the_fault_after_the_undo_is_an_error(tmp_path: Path) -> None:
     spec = replace(get_fault("target-port"), check=lambda platform, target, parameters, before: "always")
-    with pytest.raises(PlatformError, match="must be gone after the undo, but its check still sees it: always"):
+    with pytest.raises(PlatformError, match="must be gone after the undo, but its check still detects it: always"):
         trial_of(spec, tmp_path)

@@ -81,7 +81,7 @@ class Objects(JournaledObjects):
     def _lift(self, pod: str) -> None:
         self.done.append(pod)
 
-    def _is_of_app(self, pod: Object) -> bool:
+    def _belongs_to_app(self, pod: Object) -> bool:
         return pod["metadata"]["name"] not in self.spared
 
 

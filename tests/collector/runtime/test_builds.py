@@ -9,18 +9,18 @@ import pytest
 from scipy import stats
 
 from faultset.collector.runtime.builds import (
-    FAILING,
+    DELAYS,
+    FAILURES,
     HEALTHY,
-    KEEPING,
-    LEAKING,
-    MISDIALLING,
-    SLOWED,
+    HELD_CONNECTIONS,
+    LEAKS,
     TAGS,
+    WRONG_PORTS,
     draw_builds,
 )
 from faultset.collector.runtime.environment import read_defects
 
-DEFECTS = (*MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING)
+DEFECTS = (*WRONG_PORTS, *LEAKS, *DELAYS, *FAILURES, *HELD_CONNECTIONS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -35,7 +35,7 @@ def test_a_tag_says_nothing_about_its_defect() -> None:
     seeds = range(1, 3001)
     healthy = Counter(tag for seed in seeds for tag in draw_builds(seed).healthy)
     assert stats.chisquare([healthy[tag] for tag in TAGS]).pvalue > 0.001
-    for defects in (FAILING[0], LEAKING[2]):
+    for defects in (FAILURES[0], LEAKS[2]):
         tags = Counter(draw_builds(seed).tag_with(defects) for seed in seeds)
         assert stats.chisquare([tags[tag] for tag in TAGS]).pvalue > 0.001
 

@@ -79,8 +79,8 @@ def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
         (like(columns=()), "must have columns in addition to its time"),
         (like(table="requests", columns=()), "rows cannot be added to requests"),
         (like(table="metrics"), "leave columns out"),
-        (like(table="metrics", columns=()), "metric_roles must be declared by a source of metrics"),
-        (like(table="logs", columns=(), metric_roles=(ROLE,)), "metric_roles must be declared by a source of metrics"),
+        (like(table="metrics", columns=()), "metric_roles must be declared by sources of metrics"),
+        (like(table="logs", columns=(), metric_roles=(ROLE,)), "metric_roles must be declared by sources of metrics"),
         (
             like(table="metrics", columns=(), metric_roles=(MetricRole(**{**vars(ROLE), "metric": "up"}),)),
             "the metrics up must have names without",

@@ -58,10 +58,10 @@ def test_each_episode_is_judged_by_the_limit_of_the_others() -> None:
     rng = np.random.default_rng(2)
     calm = windows(20, 18, rng)
     wild = tuple(Window(episode="wild", service=f"s{i}", series="cpu", score=1000.0 + i) for i in range(10))
-    exceeding, judged = of((*calm, *wild)).unseen
+    exceeding, judged = of((*calm, *wild)).false_alarms
     assert judged == 370
     assert exceeding >= 10
-    low, high = compute_binomial_interval(*of(calm).unseen)
+    low, high = compute_binomial_interval(*of(calm).false_alarms)
     assert low <= 0.01 <= high
 
 

@@ -214,14 +214,14 @@ def test_requests_that_move_after_the_injection_are_valid_when_they_can_reach_th
 
 def test_requests_that_moved_25_s_before_the_injection_make_the_episode_void() -> None:
     found = reason(void_requests(20, 90), "geo")
-    assert found.startswith("client requests had moved before the injection: latency of GET /hotels, p95 ")
+    assert found.startswith("client requests had changed before the injection: latency of GET /hotels, p95 ")
 
 
 def test_requests_that_failed_before_the_injection_make_the_episode_void() -> None:
     frame = void_requests(0, 0)
     failed = frame["scheduled"].between(30 * SECOND, 45 * SECOND) & (np.arange(len(frame)) % 5 == 0)
     assert reason(frame.assign(outcome=np.where(failed, "timeout", "ok")), "geo").startswith(
-        "client requests had moved before the injection: error-rate of "
+        "client requests had changed before the injection: error-rate of "
     )
 
 
@@ -232,7 +232,7 @@ def test_latencies_that_moved_a_little_before_count_only_when_they_move_twice_as
         frame = slowed_requests(unsteady, 45, more_ms)
         assert impact_of(frame).is_manifest == is_manifest
         found = reason(frame, "geo")
-        assert found == "" if is_manifest else "before the injection, and little more after it" in found
+        assert found == "" if is_manifest else "before the injection, and changed little after it" in found
 
 
 def test_failures_count_however_little_latencies_had_moved_before() -> None:
@@ -270,7 +270,7 @@ def test_a_no_fault_episode_in_which_requests_moved_before_its_onset_is_void() -
 
 def test_moved_requests_that_cannot_reach_the_target_make_the_episode_void() -> None:
     found = reason(void_requests(50, 90), "consul")
-    assert found.startswith("client requests moved that cannot reach consul: latency of GET /hotels")
+    assert found.startswith("client requests changed, but none of them can reach consul: latency of GET /hotels")
     assert "cannot reach geo" in reason(void_requests(50, 90, ("POST /user",)), "geo")
 
 

@@ -145,7 +145,7 @@ def test_a_folder_without_results_is_one_sentence(tmp_path):
 
 
 def test_a_page_that_would_be_too_large_is_not_written(example_root, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(page, "MAX_CHARACTERS", 1000)
     with pytest.raises(UsageError, match="choose fewer with --episodes, or use --serve"):
         write_page(open_dataset(example_root), tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []

@@ -198,6 +198,6 @@ def test_a_version_that_could_not_be_read_again_is_not_written(example_copy, mon
     from faultset.datasets.format import versions
 
     monkeypatch.setattr(versions, "LIMIT_BYTES", 1000)
-    with pytest.raises(DataError, match=r"that of 4 episodes .* divide them among several datasets"):
+    with pytest.raises(DataError, match=r"the file for 4 episodes .* divide them among several datasets"):
         create_version(example_copy, provenance={})
     assert list_versions(example_copy) == ["1.0.0"]

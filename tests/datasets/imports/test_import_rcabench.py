@@ -291,7 +291,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
     for stage in ("normal", "abnormal"):
         (source / "ts5-order-delay-x1" / f"{stage}_logs.parquet").unlink()
     found = [issue.problem for issue in examine(source).data_issues]
-    assert "It is marked invalid: no traces." in found
+    assert "The datapack is marked invalid: no traces." in found
     assert "There are no logs." in found
     dataset = imported(source, out)
     assert len(dataset.episodes) == 1
@@ -403,7 +403,7 @@ def test_a_stray_line_moves_no_window_and_is_left_out(source, out, stage):
     logs = pq.read_table(folder / f"{stage}_logs.parquet")
     stray = logs.slice(0, 1).set_column(0, "time", stamps([-600.0]))
     pq.write_table(pa.concat_tables([logs, stray]), folder / f"{stage}_logs.parquet")
-    assert any(issue.problem == "1 rows are outside its windows." for issue in examine(source).data_issues)
+    assert any(issue.problem == "1 rows are outside the windows." for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(dataset.episodes[0])
     assert view.window == (START * SECOND, END * SECOND)

@@ -483,7 +483,7 @@ def test_the_simple_file_is_read_before_the_raw_export_and_the_doctor_names_both
     (folder / "simple_data.csv").rename(folder / simple)
     (folder / "data.csv").rename(folder / raw)
     issue = next(issue for issue in examine(source).data_issues if issue.handling.startswith(f"{simple} is read"))
-    assert issue.problem == f"It has several input files: {raw}, {simple}."
+    assert issue.problem == f"The case has several input files: {raw}, {simple}."
     assert f"Input file: {simple}." in examine(source).summary
     dataset = imported(source, out)
     assert metrics_of(dataset) == set(METRICS)

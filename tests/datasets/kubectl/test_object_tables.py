@@ -46,11 +46,11 @@ def test_a_workload_has_the_columns_of_wide() -> None:
 
 def test_names_have_their_kind_when_several_are_shown() -> None:
     rows = {"Deployment": [{"NAME": "geo"}], "Pod": [{"NAME": "geo-1", "AGE": "5s"}], "Service": []}
-    deployments, pods = object_tables(rows, headed=False).split("\n\n")
+    deployments, pods = object_tables(rows, header=False).split("\n\n")
     assert deployments.split() == ["deployment.apps/geo", *["<none>"] * 4]
     assert pods.split() == ["pod/geo-1", *["<none>"] * 3, "5s"]
-    assert object_tables({"Pod": rows["Pod"]}, headed=False).startswith("geo-1 ")
-    assert object_tables({"Pod": rows["Pod"]}, headed=False, show_kind=True).startswith("pod/geo-1 ")
+    assert object_tables({"Pod": rows["Pod"]}, header=False).startswith("geo-1 ")
+    assert object_tables({"Pod": rows["Pod"]}, header=False, show_kind=True).startswith("pod/geo-1 ")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_samples_after_the_current_time_are_hidden() -> None:
         ('count_values("v", x)', "is not supported; use one of sum"),
         ("predict_linear(x[5m], 60)", 'function "predict_linear" is not supported; use one of abs'),
         ("x[5m]", "wrap the range in rate"),
-        ('"text"', "values over time"),
+        ('"text"', "a number for each step"),
         ('x{a="b" or c="d"}', "use a regular expression"),
     ],
 )

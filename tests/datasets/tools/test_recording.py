@@ -112,7 +112,7 @@ def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch
         with counting:
             inside += 1
             most = max(most, inside)
-            if inside == toolset.CALLS_AT_ONCE:
+            if inside == toolset.MAX_CONCURRENT_CALLS:
                 full.set()
         assert release.wait(20)
         with counting:
@@ -120,7 +120,7 @@ def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch
         return answer_ok("done")
 
     monkeypatch.setattr(toolset, "kubectl", slow)
-    tools = [EpisodeTools(EpisodeView(folder)) for _ in range(toolset.CALLS_AT_ONCE + 3)]
+    tools = [EpisodeTools(EpisodeView(folder)) for _ in range(toolset.MAX_CONCURRENT_CALLS + 3)]
     callers = [threading.Thread(target=one.call, args=("kubectl", {"command": "kubectl get pods"})) for one in tools]
     for caller in callers:
         caller.start()
@@ -128,7 +128,7 @@ def test_no_more_than_a_few_calls_are_computed_at_once(folder: Path, monkeypatch
     release.set()
     for caller in callers:
         caller.join()
-    assert most == toolset.CALLS_AT_ONCE
+    assert most == toolset.MAX_CONCURRENT_CALLS
     assert all(one.counts["ok"] == 1 for one in tools)
 
 

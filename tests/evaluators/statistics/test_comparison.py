@@ -83,8 +83,11 @@ def test_mcnemar_is_given_only_where_it_may_be():
     assert (paired.only_first, paired.only_second) == (7, 0)
     assert math.isclose(paired.mcnemar.p, 2 / 2**7)
     repeated = paired_difference(right, wrong, ["a", *list("abcdefg")])
-    assert repeated.mcnemar.reason == "problems are repeated; the test over clusters applies"
-    assert paired_difference([0.5] * 8, wrong, keys).mcnemar.reason == "ties or seeds make fractions"
+    assert repeated.mcnemar.reason == "problems are repeated; use the test over clusters"
+    assert (
+        paired_difference([0.5] * 8, wrong, keys).mcnemar.reason
+        == "some scores are fractions, because of ties or several seeds"
+    )
 
 
 def test_with_strata_the_difference_is_that_of_balanced_accuracies():

@@ -50,7 +50,7 @@ class BaselineSpec:
     kind: Kind = "method"
     """named: one of the three methods in the AIOpsLab paper; method: another published method; own: this project's
     method, or its variant of a published one; rule: simple condition on telemetry; control: ignores the telemetry or
-    uses one trivial sign."""
+    uses one trivial signal."""
     tables: tuple[str, ...] = TELEMETRY_TABLES
     """Tables that it reads. It must also answer when one of them is missing."""
     needs: frozenset[str] = frozenset()

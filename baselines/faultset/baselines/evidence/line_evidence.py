@@ -22,7 +22,7 @@ MAX_EFFECTIVE_LINES = 20.0
 """Maximum effective number of lines, because lines with one cause occur together."""
 MIN_EXPECTED = 5.0
 QUIET_SHARE = 0.5
-"""A service is quiet if it writes less than this share of the fewest lines in the reference."""
+"""A service is quiet if it writes fewer lines than this share of its minimum in the reference."""
 _MIN_INTERVALS = 3
 _LN10 = float(np.log(10.0))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOCAL_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
 """Roles that change only in the faulty service; other roles also change in its callers."""
 UPWARDS = frozenset({"latency"})
+"""Roles of which only increases are evidence."""
 WEIGHTS = {"traffic": 0.25, "network": 0.5}
 """Weights of roles that change with the load."""
 BLOCKS = 5
@@ -32,7 +33,7 @@ MAX_DEGREES_OF_FREEDOM = 4
 STOPPED = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
-"""Strength of that evidence if no other service stopped."""
+"""Strength of the evidence against a stopped service if no other service stopped."""
 _LN10 = float(np.log(10.0))
 
 
@@ -75,11 +76,11 @@ def metric_evidence(
     gone = windows.absent[since].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, gone)
     # Ignore constant series, so that their number does not matter.
-    moves = _find_moving_series(windows) & ~gone
+    usable = _find_varying_series(windows) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
-            columns = np.flatnonzero((owners == service) & (roles == role) & moves)
+            columns = np.flatnonzero((owners == service) & (roles == role) & usable)
             if len(columns):
                 column = int(columns[np.argmax(surprise[columns])])
                 best[str(service)] = (float(surprise[column] - np.log10(len(columns))), column)
@@ -98,7 +99,7 @@ def metric_evidence(
     return evidence
 
 
-def _find_moving_series(windows: Windows) -> npt.NDArray[np.bool_]:
+def _find_varying_series(windows: Windows) -> npt.NDArray[np.bool_]:
     """Return [S] which series have more than one value."""
     samples = np.vstack([windows.reference, windows.values])
     present = np.isfinite(samples)
@@ -124,7 +125,7 @@ def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) ->
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
     A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
-    the reference and from the level right after it. The smaller one counts, because the reference may be from a
+    the reference and from the level right after it. The smaller deviation counts, because the reference may be from a
     different day.
     """
     values = windows.values[since]

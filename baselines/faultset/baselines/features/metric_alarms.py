@@ -104,8 +104,8 @@ def find_metric_alarms(
 ) -> list[MetricAlarm]:
     """Return resource metrics that left their range, farthest first; at most one per service and role.
 
-    The standard deviation of a series is at least that of the metric's level over services, because a few reference
-    samples do not show how much a single series varies.
+    The standard deviation of a series is at least the spread of the metric's level over services, because a few
+    reference samples do not show how much a single series varies.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
@@ -234,13 +234,13 @@ class QueueFeatures:
     """Standard deviation of the number of events per service."""
 
 
-def queue_features(flags: Flags, services: list[str], window: int = 10, *, moving: int | None = None) -> QueueFeatures:
+def queue_features(flags: Flags, services: list[str], window: int = 10, *, varying: int | None = None) -> QueueFeatures:
     """Return features of the anomaly queue after each step.
 
     Parameters
     ----------
-    moving
-        Number of series by which the density is normalised; all by default.
+    varying
+        Number of varying series, by which the density is divided; by default, all series.
     """
     steps, series = flags.shape
     names = sorted(set(services))
@@ -253,7 +253,7 @@ def queue_features(flags: Flags, services: list[str], window: int = 10, *, movin
     return QueueFeatures(
         length=length,
         distinct=flags.sum(axis=1),
-        density=length / (window * max(1, series if moving is None else moving)),
+        density=length / (window * max(1, series if varying is None else varying)),
         services=(queue > 0).sum(axis=1),
         unevenness=queue.std(axis=1) if names else np.zeros(steps),
     )
@@ -273,7 +273,7 @@ def reference_density(
     blocks: int = 4,
     share: float = 0.99,
     series: Series | None = None,
-    moving: int | None = None,
+    varying: int | None = None,
 ) -> float:
     """Return a quantile of the queue density in healthy data, where each block is flagged by a model of the others."""
     pieces = np.array_split(np.arange(len(reference)), blocks)
@@ -283,4 +283,4 @@ def reference_density(
     for piece in pieces:
         rest = np.setdiff1d(np.arange(len(reference)), piece)
         flags[piece] |= kde_tail(reference[rest], reference[piece], series) < P0
-    return float(np.quantile(queue_features(flags, services, queue, moving=moving).density, share))
+    return float(np.quantile(queue_features(flags, services, queue, varying=varying).density, share))

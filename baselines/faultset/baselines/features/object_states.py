@@ -68,7 +68,7 @@ _BAD_WAITING = frozenset({
     "CreateContainerError",
     "RunContainerError",
 })  # fmt: skip
-_SPECIFIED: Mapping[str, tuple[str, ...]] = {
+_SPECIFICATION_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Deployment": (
         "replicas",
         "generation",
@@ -87,10 +87,10 @@ _SPECIFIED: Mapping[str, tuple[str, ...]] = {
 
 
 def read_specification(kind: str, state: State) -> dict[str, Any] | None:
-    """Return the fields of a state that users set, without those that the cluster sets; None for other kinds."""
-    if kind not in _SPECIFIED:
+    """Return the fields of a state that users set, not the cluster; None for kinds without such fields."""
+    if kind not in _SPECIFICATION_FIELDS:
         return None
-    return {field: state[field] for field in _SPECIFIED[kind] if field in state}
+    return {field: state[field] for field in _SPECIFICATION_FIELDS[kind] if field in state}
 
 
 def find_signs(kind: str, state: State, healthy_fields: frozenset[str] = frozenset()) -> set[str]:
@@ -174,7 +174,7 @@ def _to_integer(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-_UNSEEN_NS = 2.5 * SAMPLING_NS
+_GONE_AFTER_NS = 2.5 * SAMPLING_NS
 """A pod that was not observed for this long is gone."""
 _PROGRESS_DEADLINE_NS = 600 * SECOND_NS
 """Kubernetes' default: a rollout whose new pods are not ready by then has failed."""
@@ -199,7 +199,7 @@ class _Pod:
         return cls(times_ns=history.times_ns, states=[parse_state(text) for text in history.texts])
 
     def has_ended_by(self, end_ns: int) -> bool:
-        return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _UNSEEN_NS
+        return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _GONE_AFTER_NS
 
     def is_ready_at(self, end_ns: int) -> bool:
         return not self.has_ended_by(end_ns) and _is_ready(self.states[-1])

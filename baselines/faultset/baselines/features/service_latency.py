@@ -119,7 +119,7 @@ def _build_call_series(episode: EpisodeView) -> CallSeries:
 
 
 def read_call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
-    """Return the declared (caller, callee) pairs, or those in healthy spans if none are declared."""
+    """Return the declared (caller, callee) pairs; if none are declared, the pairs in healthy spans."""
     candidates = set(episode.services)
     pairs = episode.calls or (calls or read_call_series(episode)).pairs
     return tuple(sorted({pair for pair in pairs if candidates.issuperset(pair) and pair[0] != pair[1]}))

@@ -43,7 +43,7 @@ class TimeWindow:
 
     @property
     def length_ratio(self) -> float:
-        """Return the length divided by that of the healthy window."""
+        """Return the length of this window divided by the length of the healthy window."""
         return max(0, self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
 
 
@@ -65,7 +65,7 @@ class Windows:
     samples explains.
     """
     left_out: tuple[tuple[str, str], ...] = ()
-    """(service, metric) of the omitted series: constant ones, and those with too few samples in the reference."""
+    """(service, metric) of the omitted series, which are constant or have too few samples in the reference."""
     times_ns: npt.NDArray[np.int64]
     """[T] end of each step of `values`; steps without any sample are left out."""
 

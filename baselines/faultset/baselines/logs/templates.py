@@ -79,7 +79,7 @@ class Drain:
         Levels of the tree, including the root, the message length and the leaves. With 4, messages of equal length
         split by their first word.
     similarity
-        Share of words that must equal those of a template; wildcards equal no word.
+        Share of words that must equal the template's words; wildcards equal no word.
     max_children
         Largest number of branches per node; further words share one branch.
     """
@@ -157,7 +157,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def log_excess(counts: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
-    """Return the counts beyond those of the reference, scaled by the ratio of window lengths.
+    """Return how far counts exceed the reference, scaled by the ratio of window lengths.
 
     >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
     {'cart': 2.0, 'front': 0.5}
@@ -166,7 +166,7 @@ def log_excess(counts: Mapping[Name, float], reference: Mapping[Name, float], le
 
 
 def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
-    """Return the lines with a keyword, and with `levels` also those at level error or fatal."""
+    """Return the lines with a keyword and, if `levels` is set, the lines at level error or fatal."""
     columns = ("time", "service", "pod", "message")
 
     def select() -> pa.Table:

@@ -1,4 +1,4 @@
-"""Controls that ignore the telemetry or use a single trivial sign."""
+"""Controls that ignore the telemetry or use a single trivial signal."""
 
 from __future__ import annotations
 

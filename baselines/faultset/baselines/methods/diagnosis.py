@@ -85,7 +85,7 @@ def _describe_fault(episode: EpisodeView) -> Signature | None:
 
 
 def _describe_metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
-    """Return per role the suspect's largest signed deviation, and the shares of other services that moved."""
+    """Return, for each role, the suspect's largest signed deviation and the share of other services that deviate."""
     windows = localization_windows(episode, episode.reference[1], before=0)
     if windows.empty:
         return None
@@ -241,7 +241,7 @@ class _SignatureDiagnoser(RegisteredBaseline):
         return self
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Compare the episode's signature with those of training faults."""
+        """Compare the episode's signature with the signatures of training faults."""
         if not getattr(self, "pairs_", None):
             return Diagnosis.abstain()
         signature = describe_fault(episode)
@@ -332,7 +332,7 @@ class _Trees(_SignatureDiagnoser):
         self.model_ = self._model()
         if self.pairs_:
             self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
-            # A forest recomputes them on every access.
+            # A forest recomputes its importances on every access.
             self.importances_ = self.model_.feature_importances_
 
     def _shares(self, row: Matrix) -> Matrix:

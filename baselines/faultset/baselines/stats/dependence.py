@@ -70,7 +70,7 @@ Codes = npt.NDArray[np.int64]
 def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
     """Assign the values of each column to bins by one-dimensional k-means.
 
-    The initial centres are those of equal bins over the range, as in scikit-learn's `KBinsDiscretizer`. A constant
+    The initial centres come from equal bins over the range, as in scikit-learn's `KBinsDiscretizer`. A constant
     column has one bin.
     """
     low, high = series.min(axis=0), series.max(axis=0)
@@ -85,10 +85,10 @@ def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
         size = bins * series.shape[1]
         count = np.bincount(cell, minlength=size).reshape(bins, -1)
         total = np.bincount(cell, weights=series.ravel(), minlength=size).reshape(bins, -1)
-        moved = np.sort(np.where(count > 0, total / np.maximum(count, 1), centres), axis=0)
-        if np.allclose(moved, centres, rtol=1e-9, atol=0):
+        means = np.sort(np.where(count > 0, total / np.maximum(count, 1), centres), axis=0)
+        if np.allclose(means, centres, rtol=1e-9, atol=0):
             break
-        centres = moved
+        centres = means
     return np.where(high > low, code, 0)
 
 

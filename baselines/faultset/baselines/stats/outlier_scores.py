@@ -18,8 +18,8 @@ from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, me
 if TYPE_CHECKING:
     from sklearn.covariance import MinCovDet
 
-STILL = 0.05
-"""Smallest spread of a dimension in standard deviations; dimensions that move less count as constant."""
+MIN_SPREAD = 0.05
+"""Smallest spread of a dimension in standard deviations; dimensions with a smaller spread count as constant."""
 _MAX_SEED = np.iinfo(np.int32).max
 
 
@@ -70,9 +70,9 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
     _, sizes, axes = np.linalg.svd(normal - center, full_matrices=False)
     share = np.cumsum(sizes**2) / max(float((sizes**2).sum()), 1e-300)
     axis_count = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
-    moved = points - center
-    along = moved @ axes[:axis_count].T
-    spe = np.maximum((moved**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
+    centred = points - center
+    along = centred @ axes[:axis_count].T
+    spe = np.maximum((centred**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
     return spe, (along**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
 
 
@@ -143,7 +143,7 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
     # A minimum width per varying dimension keeps equal rows from being infinitely dense.
-    width = STILL**2 * max(1, int(varies(normal).sum()))
+    width = MIN_SPREAD**2 * max(1, int(varies(normal).sum()))
     normal_distances, distances = (
         np.sqrt(_compute_squared_distances(rows, normal) + width) for rows in (normal, points)
     )
@@ -165,16 +165,16 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
     from sklearn.covariance import ledoit_wolf
 
     center = normal.mean(axis=0)
-    moved, varying = points - center, varies(normal)
-    minimum = STILL**2
+    centred, varying = points - center, varies(normal)
+    minimum = MIN_SPREAD**2
     squared = np.zeros(len(points))
     if varying.any():
         covariance, shrinkage = ledoit_wolf(normal[:, varying] - center[varying], assume_centered=True)
         mean_variance = normal[:, varying].var(axis=0).mean()
         covariance = covariance + minimum * np.eye(len(covariance))
-        squared = (moved[:, varying] * np.linalg.solve(covariance, moved[:, varying].T).T).sum(axis=1)
+        squared = (centred[:, varying] * np.linalg.solve(covariance, centred[:, varying].T).T).sum(axis=1)
         minimum += float(shrinkage * mean_variance)
-    squared = squared + (moved[:, ~varying] ** 2).sum(axis=1) / minimum
+    squared = squared + (centred[:, ~varying] ** 2).sum(axis=1) / minimum
     return np.sqrt(np.maximum(squared, 0.0))
 
 
@@ -182,11 +182,11 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     """Return Mahalanobis distances by the minimum covariance determinant.
 
     Dimensions in which most normal rows are equal would make every determinant zero. They are measured separately, in
-    units of `STILL`.
+    units of `MIN_SPREAD`.
     """
     middle = np.median(normal, axis=0)
-    varying = (np.abs(normal - middle) < STILL).mean(axis=0) < 0.4
-    squared = (((points - middle) / STILL)[:, ~varying] ** 2).sum(axis=1)
+    varying = (np.abs(normal - middle) < MIN_SPREAD).mean(axis=0) < 0.4
+    squared = (((points - middle) / MIN_SPREAD)[:, ~varying] ** 2).sum(axis=1)
     if varying.any() and len(normal) > 2 * varying.sum():
         with warnings.catch_warnings(), trusted_input():
             # The estimator warns about singular subsets and then uses a pseudo-inverse, as intended.
@@ -212,8 +212,8 @@ def _load_determinant_estimator() -> type[MinCovDet]:
 def _compute_covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:
     """Return the covariance of rows, divided by their number."""
     columns = rows.T
-    moved = columns if assume_centered else columns - columns.mean(axis=1)[:, None]
-    return moved @ moved.T * (1 / len(rows))
+    centred = columns if assume_centered else columns - columns.mean(axis=1)[:, None]
+    return centred @ centred.T * (1 / len(rows))
 
 
 CLIP = 20.0
@@ -317,8 +317,8 @@ class Projection:
         ratios = np.empty(len(_KNOTS))
         for number, knot in enumerate(_KNOTS):
             beyond = sign * -ndtri_exp(np.log(quantile) + log_ndtr(-knot))
-            moved = along + correlation * (beyond - reached).astype(np.float32)[:, None]
-            hits = np.count_nonzero(np.abs(moved, out=moved) > knot, axis=1)
+            shifted = along + correlation * (beyond - reached).astype(np.float32)[:, None]
+            hits = np.count_nonzero(np.abs(shifted, out=shifted) > knot, axis=1)
             ratios[number] = np.log((1 / np.maximum(hits, 1)).mean())
         return LargestScore(log_count=float(np.log(count)), log_ratios=ratios)
 

@@ -20,7 +20,7 @@ Matrix = npt.NDArray[np.float64]
 
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
-FIRST_MOVE_Z = 10.0
+FIRST_CHANGE_Z = 10.0
 """Deviation of a value that differs from a constant reference, if that metric is constant in all services."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
@@ -111,18 +111,18 @@ def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
     """Return the signed z of each value: 0 for gaps, `ABSENT_Z` for series that stopped.
 
-    If the scale is 0, values that differ from the center deviate by `FIRST_MOVE_Z`.
+    If the scale is 0, values that differ from the center deviate by `FIRST_CHANGE_Z`.
     """
     deviation = values - center
-    moves = np.broadcast_to(np.asarray(scale) > 0, deviation.shape)
-    z = np.divide(deviation, scale, out=FIRST_MOVE_Z * np.sign(deviation), where=moves)
+    has_scale = np.broadcast_to(np.asarray(scale) > 0, deviation.shape)
+    z = np.divide(deviation, scale, out=FIRST_CHANGE_Z * np.sign(deviation), where=has_scale)
     z[~np.isfinite(z)] = 0.0
     z[absent] = ABSENT_Z
     return z
 
 
 def sustained(z: Matrix, steps: int) -> Matrix:
-    """Return the smallest |z| of each series over the last `steps` rows, which ignores single spikes."""
+    """Return the smallest |z| of each series over the last `steps` rows, so that short spikes do not count."""
     padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
     return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
 

@@ -31,7 +31,7 @@ def check_registration(trial: BaselineTrial) -> None:
         'tables contains requests if and only if needs contains "sli"': ("sli" in spec.needs)
         == ("requests" in spec.tables),
         "departures are sentences": all(sentence.endswith(".") for sentence in spec.departures),
-        "name, needs and tables of an instance are those of the registration": (built.name, built.needs, built.tables)
+        "an instance has the registered name, needs and tables": (built.name, built.needs, built.tables)
         == (spec.name, spec.needs, spec.tables),
     }
     for rule, is_met in rules.items():
@@ -142,11 +142,11 @@ CHECKS: Mapping[str, Check] = {
     "order of services": invariance.check_order_of_services,
     "collector gaps": invariance.check_collector_gaps,
 }
-"""Name -> check; checks of other tasks pass."""
+"""Name -> check; a check for another task does nothing."""
 
 
 def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] = ()) -> None:
-    """Check that a baseline keeps the contract; `fit` is called before every answer.
+    """Check that a baseline fulfils the contract; `fit` is called before every answer.
 
     The checks use a synthetic dataset of six episodes in a temporary folder, written once per process.
 

@@ -86,7 +86,7 @@ def identify_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...
 
 
 BEGIN, LOG, CALL, RETURN, END = range(5)
-_WORDS = ("begin", "log", "call", "answer of", "end")
+_WORDS = ("begin", "log", "call", "response from", "end")
 
 
 @dataclass(frozen=True, kw_only=True)

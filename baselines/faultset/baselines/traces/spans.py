@@ -226,7 +226,7 @@ def _build_spans(
 def _replace_missing_parents(
     parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints
 ) -> Ints:
-    """Replace missing parents by the innermost enclosing span that is a usual grandparent.
+    """Replace missing parents with the innermost enclosing span that is a usual grandparent.
 
     A kind of span is a usual grandparent if complete chains have it two levels above the same service and operation.
     """
@@ -359,7 +359,7 @@ def called_operations(
     requested
         Operation in the caller.
     recorded
-        Operation of the span that records the call; that of the called service if `answered`.
+        Operation of the span that records the call; if `answered`, the operation of the called service.
 
     Examples
     --------

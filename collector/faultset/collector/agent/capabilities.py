@@ -36,7 +36,7 @@ class Abilities:
         return kind not in self.reasons
 
     def without(self, unsupported: Mapping[str, str]) -> Abilities:
-        """Return the abilities without those in `unsupported`, which maps each to the reason."""
+        """Return the abilities that remain without the keys of `unsupported`, whose values are the reasons."""
         return Abilities(variant=self.variant, reasons={**self.reasons, **unsupported})
 
 

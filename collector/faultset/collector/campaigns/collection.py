@@ -78,10 +78,10 @@ def collect(
     as_in
         Dataset, card, version file or campaign file whose plans are run again, instead of a request.
     jobs
-        Maximum number of concurrent episodes; by default, what the host can run. Fewer run while CPU is short.
+        Maximum number of concurrent episodes; by default, the host's capacity. Fewer run while the CPU is busy.
     scheduler
         Address of a dask scheduler, on whose workers the episodes run; `jobs` then limits all workers together. The
-        workers must see the folder `out` under the same path, or reach the URL.
+        workers must have the folder `out` under the same path, or access to the URL.
     fresh
         Run all plans again, as a new campaign, instead of resuming.
     settings
@@ -140,7 +140,7 @@ def collect(
 
 
 def _check_destination_of_recordings(destination: Destination, scheduler: str | None) -> None:
-    """Raise UsageError unless this machine can write recordings there, chunk by chunk."""
+    """Raise UsageError unless this machine can write recordings to the destination, chunk by chunk."""
     if scheduler is not None:
         raise UsageError("--scheduler is for episodes, not for --recording. Leave it out")
     if not destination.is_shared:
@@ -212,7 +212,7 @@ class _Campaign:
             self.notify(sentence)
         self.unsupported = self._find_unsupported()
         for fault in _find_dependent_faults(self.unsupported, self.plans):
-            self.notify(f"left out: {fault}, planned only together with faults that cannot be injected here")
+            self.notify(f"left out: {fault}, because every plan with it also has a fault that cannot be injected here")
         self.plans = tuple(
             _without_incidents(plan, self.unsupported)
             for plan in self.plans

@@ -128,8 +128,8 @@ class DaskExecutor:
             with _translate_losses():
                 self._slots, self._counted_s = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
-        held_back = "" if self._slots else "no dask worker can run episodes"
-        return Room(is_free=is_allowed and self._free_worker() is not None, held_back=held_back)
+        wait_reason = "" if self._slots else "no dask worker can run episodes"
+        return Room(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
 
     def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
         """Submit an episode to the worker with the most free slots."""
@@ -276,8 +276,8 @@ class WorkerHosts:
             if report.code != code:
                 other = min(name for name in {*report.code, *code} if report.code.get(name) != code.get(name))
                 raise PlatformError(
-                    f"the dask worker {worker} has different code of {other} than this machine. Install the same "
-                    "version"
+                    f"the code of {other} on the dask worker {worker} differs from the code on this machine. Install "
+                    "the same version"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
         workers, machines = count_text(len(slots), "dask worker"), count_text(len(self._machines), "machine")

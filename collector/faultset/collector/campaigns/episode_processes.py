@@ -44,11 +44,11 @@ PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.episodes
 """Interpreter arguments that run an episode."""
 RECORDING_PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.recordings.process:run")
 """Interpreter arguments that run a segment of a recording."""
-ORPHANS_END_S = 10.0
+MAX_ORPHAN_WAIT_S = 10.0
 """Longest wait for the processes of a killed episode."""
 STAGGER_S = 2.0
 """Seconds between the starts of two episodes."""
-_LOOK_EVERY_S = 0.25
+_CHECK_INTERVAL_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class RunningEpisode:
         process = self.process
         if process.returncode is not None:
             return process.returncode < 0
-        # the kernel does not reuse the process id before the wait, so the group is surely the episode's
+        # the kernel does not reuse the process id before the wait, so the group still belongs to the episode
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         was_killed = ended is not None and ended.si_code != os.CLD_EXITED
         if was_killed:
@@ -242,7 +242,7 @@ class RunningEpisode:
         if process.returncode is None:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         if self.end_orphans():
-            deadline = time.monotonic() + ORPHANS_END_S
+            deadline = time.monotonic() + MAX_ORPHAN_WAIT_S
             while _has_others(process.pid) and time.monotonic() < deadline:
                 time.sleep(0.05)
         process.wait()
@@ -258,7 +258,7 @@ def split_cores(episodes: int) -> list[tuple[int, ...]]:
 class EpisodeHost:
     """Runs episodes on this machine while it has room; threads may share it.
 
-    Episodes are pinned to groups of cores, so that those on different cores do not slow each other.
+    Each episode is pinned to a group of cores, so that episodes on different groups do not slow each other.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ class EpisodeHost:
             has_paused = not self._running or now_s - self._last_start >= self._stagger_s
             # before the first measurement, waiting is normal and not reported
             is_reported = state.running < self.max_concurrent and state.use is not None
-            return Room(is_free=has_paused and not reason, held_back=reason if is_reported else "", use=state.use)
+            return Room(is_free=has_paused and not reason, wait_reason=reason if is_reported else "", use=state.use)
 
     def start(
         self,
@@ -354,7 +354,7 @@ class EpisodeHost:
                     episode.process.terminate()
                 episode.end_if_stopped()
                 episode.end_orphans()
-                if not selector.select(timeout=_LOOK_EVERY_S):
+                if not selector.select(timeout=_CHECK_INTERVAL_S):
                     continue
                 line = episode.output.readline()
                 if not line:

@@ -24,7 +24,7 @@ OWN_ATTEMPTS = 2
 HOST_ATTEMPTS = 6
 """Maximum number of attempts when the host disturbs the episode."""
 PAUSE_S = 20.0
-"""Pause before a disturbed episode is repeated on a busy host, per attempt so far."""
+"""Pause before a disturbed episode is repeated on a busy host; multiplied by the number of attempts so far."""
 
 _MIN_SUCCESSES_FOR_ONE_MORE = 2
 _DEPLOYED = frozenset({Phase.NEW, Phase.DEPLOY})
@@ -45,9 +45,9 @@ class HostState:
     Attributes
     ----------
     running
-        Number of episodes that run there.
+        Number of running episodes.
     without_load
-        Number of them that had no load during part of the measurement of `use`.
+        Number of running episodes that had no load during some of the time over which `use` was measured.
     use
         CPU use of the host; None before the first measurement.
     """
@@ -65,7 +65,7 @@ class HostState:
         Parameters
         ----------
         phases
-            Phases of the episodes that run there.
+            Phases of the running episodes.
         use
             Returns the CPU use over the given number of seconds.
         now_s
@@ -85,14 +85,14 @@ class Room:
 
     Attributes
     ----------
-    held_back
+    wait_reason
         Why no episode may start; empty if all slots are taken or an episode has just started.
     use
         CPU use of the host; None when unknown.
     """
 
     is_free: bool
-    held_back: str = ""
+    wait_reason: str = ""
     use: CpuUse | None = None
 
 
@@ -233,7 +233,7 @@ class EpisodeQueue:
         return ""
 
     def next(self) -> WaitingEpisode:
-        """Remove and return the first episode whose pause is over, or else the first."""
+        """Remove and return the first episode whose pause is over, otherwise the first one."""
         now = self._clock()
         index = next((index for index, episode in enumerate(self._waiting) if now >= episode.begin_s), 0)
         return self._waiting.pop(index)

@@ -122,7 +122,7 @@ class CampaignProgress:
         Results in the order in which episodes ended.
     waiting
         Number of episodes that have not started.
-    held_back
+    wait_reason
         Why no waiting episode starts although fewer than the maximum run; empty otherwise.
     notices
         Messages about repeated episodes, oldest first; the log has the complete reasons.
@@ -131,7 +131,7 @@ class CampaignProgress:
     running: Mapping[str, EpisodeInProgress]
     finished: Sequence[EpisodeResult]
     waiting: int
-    held_back: str = ""
+    wait_reason: str = ""
     notices: Sequence[str] = ()
 
 
@@ -167,7 +167,7 @@ def run_episodes(
     queue = EpisodeQueue(plans, repairs)
     results: list[EpisodeResult] = []
     running: dict[str, EpisodeInProgress] = {}
-    is_stopping, held_back = False, ""
+    is_stopping, wait_reason = False, ""
 
     def report() -> None:
         progress(
@@ -175,7 +175,7 @@ def run_episodes(
                 running=dict(running),
                 finished=tuple(results),
                 waiting=len(queue),
-                held_back=held_back,
+                wait_reason=wait_reason,
                 notices=tuple(queue.notices),
             )
         )
@@ -186,7 +186,7 @@ def run_episodes(
             if should_stop() and not is_stopping:
                 is_stopping = True
                 executor.stop()
-            held_back = "" if should_stop() else _start_episodes(queue, executor, running)
+            wait_reason = "" if should_stop() else _start_episodes(queue, executor, running)
             report()
             for waiting, result in executor.wait(LOOK_EVERY_S):
                 del running[result.episode]
@@ -215,10 +215,10 @@ def _repeat_or_end(
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:
-    """Start episodes while there is room; return why the others wait, empty for obvious reasons."""
+    """Start episodes while there is room; return why the others wait, or an empty text if the reason is obvious."""
     while queue:
         room = executor.find_room()
-        reason = room.held_back or queue.reason_to_wait(room.use)
+        reason = room.wait_reason or queue.reason_to_wait(room.use)
         if not room.is_free or reason:
             return reason
         waiting = queue.next()

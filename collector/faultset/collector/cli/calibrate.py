@@ -64,7 +64,7 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
-    exceeding, judged = calibration.unseen
+    exceeding, judged = calibration.false_alarms
     return {
         "app": calibration.app,
         "platform": calibration.platform,
@@ -72,7 +72,7 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
         "step_s": calibration.step_s,
         "episodes": calibration.episodes,
         "windows": len(calibration.windows),
-        "least_windows": latent.LEAST_WINDOWS,
+        "least_windows": latent.MIN_WINDOWS,
         "quantile": latent.QUANTILE,
         "limit": calibration.threshold,
         "windows_judged_by_other_episodes": judged,
@@ -91,10 +91,10 @@ def _print_calibration(calibration: Calibration) -> None:
         f"{count_text(len(calibration.windows), 'window')} of services in {count_text(calibration.episodes, 'episode')}"
     )
     if calibration.threshold is None:
-        click.echo(f"  no limit: {latent.LEAST_WINDOWS} windows are needed")
+        click.echo(f"  no limit: {latent.MIN_WINDOWS} windows are needed")
         return
     click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
-    exceeding, judged = calibration.unseen
+    exceeding, judged = calibration.false_alarms
     if judged:
         low, high = compute_binomial_interval(exceeding, judged)
         click.echo(

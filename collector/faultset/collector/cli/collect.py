@@ -155,7 +155,7 @@ def collect(
 
 
 def _plan(request: CampaignRequest | None, as_in: Path | None) -> Sequence[Plan]:
-    """Return the plans of a request, or those in `as_in` that can be repeated."""
+    """Return the plans of a request, or the repeatable plans in `as_in`."""
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.recorded_plans import read_recorded_plans, select_repeatable
 

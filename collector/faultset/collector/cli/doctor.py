@@ -1,4 +1,4 @@
-"""`faultset doctor`: can this machine, or this cluster, run episodes?"""
+"""`faultset doctor`: check whether this machine or a cluster can run episodes."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ _MAX_FILE_BYTES = 64 << 20
 def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_json: bool) -> None:
     """Write a copy of DATASET to the new folder OUT in which unknown verdicts are judged again.
 
-    If clients did not notice a fault and the latent test had no limit at that time, the verdict is unknown. For
-    episodes, this command repeats the tests with limits that were measured later. A fault is also manifest if messages
-    of a queue were not processed.
+    A verdict is unknown if clients did not notice the fault and the latent test had no limit when the episode was
+    recorded. For episodes, this command repeats the tests with limits that were measured later. A fault is also
+    manifest if messages of a queue were not processed.
 
     For incidents of recordings, the limit is the score that 1 % of the services exceed in healthy windows of the same
     length, in the recordings with equal settings. The false alarms of the tests in healthy windows are printed, and
@@ -65,7 +65,9 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         click.echo(f"{row.app}, {count_text(row.recordings, 'recording')} with load {row.load}, healthy windows:")
         click.echo(f"  false alarms of the client test: {row.client_alarms_text}")
         click.echo(f"  limit of the latent test for the median length: {row.limit_text}")
-        click.echo(f"  false alarms of the latent test, by the limit of the other recordings: {row.latent_alarms_text}")
+        click.echo(
+            f"  false alarms of the latent test, with the limit from the other recordings: {row.latent_alarms_text}"
+        )
     where = f"{judged_dataset.root}, version {judged_dataset.version}"
     if facts["episodes"] or not facts["incidents"]:
         judged = count_text(facts["judged"], "episode")

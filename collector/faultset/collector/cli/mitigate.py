@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     "--operator",
     type=click.Path(path_type=Path),
     metavar="SOCKET",
-    help="Unix socket of a program that repairs, such as the Inspect task faultset/mitigation.",
+    help="Unix socket of a program that repairs the application, such as the Inspect task faultset/mitigation.",
 )
 @click.option("--within", type=DURATION, default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default="10s", help="How long it must stay healthy.")
@@ -98,7 +98,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     request = request_options(options)
     if (plan is None) == (not request["faults"]):
         raise UsageError(
-            "the fault must come from a PLAN, an EPISODE, or --faults with --apps, but not from several. Choose one"
+            "the fault must come from exactly one of PLAN, EPISODE, or --faults with --apps. Choose one of them"
         )
     if plan is None:
         plans = _draw_plans(request)

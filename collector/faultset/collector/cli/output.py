@@ -265,9 +265,9 @@ def describe(result: EpisodeResult) -> str:
     return f"{plan.episode}  {plan.title}: {ending}"
 
 
-def held_back(state: CampaignProgress) -> str:
+def format_wait_reason(state: CampaignProgress) -> str:
     """Return a line with the reason why no further episode starts, or an empty text."""
-    return f"{count_text(state.waiting, 'waiting episode')}: {state.held_back}" if state.held_back else ""
+    return f"{count_text(state.waiting, 'waiting episode')}: {state.wait_reason}" if state.wait_reason else ""
 
 
 def remaining_s(state: CampaignProgress, now_s: float) -> float:
@@ -319,9 +319,9 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
         for notice in state.notices[printed:]:
             print(notice, file=sys.stderr, flush=True)
         printed = len(state.notices)
-        if state.held_back and not reason:
-            print(held_back(state), file=sys.stderr, flush=True)
-        reason = state.held_back
+        if state.wait_reason and not reason:
+            print(format_wait_reason(state), file=sys.stderr, flush=True)
+        reason = state.wait_reason
         for result in state.finished:
             if result.episode not in shown:
                 shown.add(result.episode)
@@ -333,7 +333,7 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
 
 
 def _describe_state(state: CampaignProgress, total: int) -> str:
-    notes = (time_left(state, time.monotonic()), held_back(state))
+    notes = (time_left(state, time.monotonic()), format_wait_reason(state))
     return ", ".join([f"{len(state.finished)}/{total}", *(note for note in notes if note)])
 
 

@@ -66,9 +66,9 @@ def record(
     """Record a past window of telemetry as an episode, through the APIs of running servers.
 
     Without --at and --incidents the window becomes one episode without a fault. Repeat an interrupted command to
-    continue it. Credentials are user and password in the URL, or a token in
-    FAULTSET_PROMETHEUS_TOKEN, and likewise for JAEGER, TEMPO and LOKI. NAMESPACE/SERVICE:PORT instead of a URL reaches
-    Prometheus and Jaeger through the kubeconfig.
+    continue it. Put user and password into the URL, or a token into FAULTSET_SERVER_TOKEN, where SERVER is PROMETHEUS,
+    JAEGER, TEMPO or LOKI. For Prometheus and Jaeger, NAMESPACE/SERVICE:PORT instead of a URL connects through the
+    kubeconfig.
 
     \b
     Example:
@@ -84,7 +84,7 @@ def record(
     names = ("prometheus", "jaeger", "tempo", "loki", "context", "tenant")
     servers = Servers(uses_cluster=kubernetes, **{name: options.pop(name) for name in names})
     if servers.jaeger and servers.tempo:
-        raise UsageError("--jaeger and --tempo exclude each other; give the one that has the traces")
+        raise UsageError("--jaeger and --tempo cannot be combined; give the one that has the traces")
     if out.is_dir() and list_versions(out):
         raise UsageError(f"{out} already holds a dataset; choose another --out")
     spool = out.parent / f"{out.name}{SPOOL_SUFFIX}"

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class FaultNotConfirmed(PlatformError):
-    """A fault's check never saw the fault; the same plan would fail again."""
+    """A fault's check never detected the fault; the same plan would fail again."""
 
     void_cause = "fault not confirmed"
 
@@ -139,7 +139,7 @@ class EpisodeActions:
     def check_reference(self) -> None:
         """Raise PlatformError unless the application was healthy and steady in the reference.
 
-        Unsteady requests would make the episode void at its end, so it ends now.
+        Unsteady requests make the episode void, so it ends early.
         """
         start_ns = self.machine.view_start_ns
         self._require_health(start_ns, self.machine.reference_end_ns, "before the injection")
@@ -156,7 +156,7 @@ class EpisodeActions:
             self.platform,
             start_ns,
             end_ns,
-            self.plan.least_rate_rps,
+            self.plan.min_rate_rps,
             now_ns=self._clock.time_ns(),
             rolling_out=self.record.rolled_out_services,
         )
@@ -166,7 +166,7 @@ class EpisodeActions:
         _log.info("%s is healthy %s", self.plan.app, when)
 
     def make_decoys(self) -> None:
-        """Make the harmless changes that are due."""
+        """Start the decoys that are due."""
         passed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
         for step in self._decoys.take_due(passed_s):
             self.journal.note("decoy", [str(value) for value in step.values()], **step)
@@ -175,7 +175,7 @@ class EpisodeActions:
             _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def inject(self) -> None:
-        """Inject the faults that are due, or make the change of an episode without a fault."""
+        """Inject the faults that are due, or apply the change of an episode without a fault."""
         record = self.record
         if self._attempt and record.inject_start_ns is None:
             self._attempt.note_healthy()
@@ -221,11 +221,11 @@ class EpisodeActions:
                 read_early(self.platform, self._bounds(self.machine.view_end_ns), record.inject_start_ns)
             self.confirm()
             for fault in record.unconfirmed:
-                record.add_evidence("injection", fault.target, False, "the check never saw the fault")
+                record.add_evidence("injection", fault.target, False, "the check never detected the fault")
         self.platform.step_load(1.0)
         self.platform.undo()
         record.recover_done_ns = self._clock.time_ns()
-        _log.info("undone")
+        _log.info("all changes are undone")
         if self.machine.phase is not Phase.RECOVER:
             return
         if record.unconfirmed and was_injected:
@@ -254,7 +254,7 @@ class EpisodeActions:
         began_ns = self._clock.time_ns()
         while True:
             self._pressure.sample()
-            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.least_rate_rps)
+            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.min_rate_rps)
             if problem is None:
                 break
             if self._interrupted():

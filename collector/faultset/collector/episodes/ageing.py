@@ -8,8 +8,8 @@ from faultset.collector.faults.pods import get_pod_name
 from faultset.collector.faults.targets import list_code_services, list_operators
 from faultset.collector.platforms.base import NotSupported, Platform
 
-_ROLLED_OUT, _RESTARTED = (2, 5), (1, 3)
-"""Range of the number of services, the end excluded."""
+_ROLLOUTS, _RESTARTS = (2, 5), (1, 3)
+"""Range of the number of services, without its end."""
 
 
 def age_application(platform: Platform, rng: np.random.Generator) -> bool:
@@ -25,7 +25,7 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
     if not services:
         return False
     order = [str(service) for service in rng.permutation(services)]
-    rolled_out, restarted = int(rng.integers(*_ROLLED_OUT)), int(rng.integers(*_RESTARTED))
+    rolled_out, restarted = int(rng.integers(*_ROLLOUTS)), int(rng.integers(*_RESTARTS))
     for service in order[:rolled_out]:
         annotations = {"kubernetes.io/change-cause": f"release {int(rng.integers(100, 1000))}"}
         platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})

@@ -66,10 +66,10 @@ class FaultSteps:
                 _log.info("%s on %s is in effect: %s", fault.spec.name, fault.target, evidence)
 
 
-def recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, least_rate_rps: float) -> str | None:
+def recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, min_rate_rps: float) -> str | None:
     """Return why the application has not recovered since the undo began; None if it has."""
     window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
     problem = unready_workloads(platform)
     if problem or now_ns - began_ns < window_ns:
         return problem or "too few requests"
-    return health_problem(platform, max(now_ns - window_ns, began_ns), now_ns, least_rate_rps, now_ns=now_ns) or None
+    return health_problem(platform, max(now_ns - window_ns, began_ns), now_ns, min_rate_rps, now_ns=now_ns) or None

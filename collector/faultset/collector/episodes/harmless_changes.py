@@ -27,20 +27,20 @@ from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 from faultset.collector.spec.pod_manifests import config_name
 from faultset.core.times import rfc3339
 
-REPLACING: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
+POD_KINDS: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
 """Kinds that add or replace pods."""
-_CONFIRMING_S = 10.0
+_CONFIRMATION_S = 10.0
 """Seconds from the onset until a fault is in effect and confirmed; later decoys may hit its target."""
-_SETTLING_S = 3.0
+_SETTLE_MARGIN_S = 3.0
 _ROUNDING_S = 0.001
 
 
 class DecoySchedule:
     """Makes the decoys of an episode step by step.
 
-    A decoy that would remove a fault from its target hits another service instead. So the fault decides neither the
-    number of decoys nor their kinds and times. Decoys of every kind hit targets before the onset; after it, only kinds
-    that leave the fault in effect do.
+    The number of decoys, their kinds and their times do not depend on the fault. A decoy that would remove a fault from
+    its target hits another service instead. Before the onset, decoys of all kinds may hit targets; after it, only
+    decoys that leave the fault in effect.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class DecoySchedule:
         self._choices: dict[int, tuple[DecoyKind, str]] = {}
 
     def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
-        """Make the due steps, and yield the changes of each."""
+        """Make all steps that are due, and yield their changes."""
         while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
             _, number, step = self._steps.pop(0)
             decoy = self._decoys[number]
@@ -70,14 +70,14 @@ class DecoySchedule:
             except ObjectNotFound:
                 continue  # the fault has removed the object
             if change is not None:
-                replaces = {"replaces_pods_of": service} if kind in REPLACING else {}
+                replaces = {"replaces_pods_of": service} if kind in POD_KINDS else {}
                 yield {"decoy": kind, "service": service, "number": number, "step": step, **replaces, **change}
 
     def choose(self, decoy: Decoy) -> tuple[DecoyKind, str]:
         """Return the kind and the service of a decoy, when its first step is due."""
         app = self._platform.app
         kind, service = decoy.choose(app)
-        if kind not in REPLACING:
+        if kind not in POD_KINDS:
             return kind, service
         services = [name for name in eligible_services(kind, app) if self._is_safe(kind, name, decoy)]
         if service in services:
@@ -85,7 +85,7 @@ class DecoySchedule:
         return (kind, services[decoy.seed % len(services)]) if services else ("setting", service)
 
     def _is_safe(self, kind: DecoyKind, service: str, decoy: Decoy) -> bool:
-        """Return whether a decoy that replaces pods leaves clients unharmed and the fault of its service in effect."""
+        """Return whether a decoy that replaces pods neither harms clients nor removes the fault of its service."""
         app = self._platform.app
         is_probed = app.deployed is None or service in app.components
         if not is_probed and not get_container(self._platform, service).get("readinessProbe"):
@@ -94,9 +94,9 @@ class DecoySchedule:
         if fault is None:
             return True
         last_s = decoy.times_s[max(_STEPS[kind])]
-        if last_s + app.variation.longest_start_s + _SETTLING_S < self._onset_s:
+        if last_s + app.variation.longest_start_s + _SETTLE_MARGIN_S < self._onset_s:
             return True
-        if decoy.times_s[0] < self._onset_s + _CONFIRMING_S:
+        if decoy.times_s[0] < self._onset_s + _CONFIRMATION_S:
             return False
         if kind in ("scale-out", "replica-restart"):
             # the pods that are removed are unready or the newest, and a fault that is repeated hits the newest
@@ -217,7 +217,7 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Restart pods, flush caches or rewrite objects as faults do, without harm."""
+    """Restart pods, flush caches or rewrite objects like a fault, but without doing harm."""
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
         store = str(rng.choice(list_databases(platform.app)))

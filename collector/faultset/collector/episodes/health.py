@@ -31,7 +31,7 @@ class HostTooBusy(PlatformError):
 class UnexplainedRequestChange(HostTooBusy):
     """Client requests changed in a way that the fault cannot explain."""
 
-    void_cause = "requests moved without the fault"
+    void_cause = "requests changed without the fault"
 
     def __init__(self, title: str, reason: str):
         super().__init__(f"the episode does not show {title}: {reason}. End other programs, or lower --jobs")

@@ -20,9 +20,9 @@ MIN_FREE_CORES = 0.1
 CORES_OF_AN_EPISODE = 0.4
 """Free cores required to start one more episode; an episode uses 0.25 on average, and more in bursts."""
 ROOM_WINDOW_S = 15.0
-"""How long these cores must have been free."""
+"""Seconds for which these cores must have been free."""
 START_WINDOW_S = 5.0
-"""The same while no running episode has reached its baseline."""
+"""Replaces `ROOM_WINDOW_S` while no running episode has reached its baseline."""
 CORES_OF_A_STARTING_EPISODE = 0.3
 """Additional free cores for each episode whose load has not started."""
 LONGEST_FACTOR = 4.0

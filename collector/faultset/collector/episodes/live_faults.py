@@ -57,7 +57,7 @@ def build_live_fault(
         onset_ns=record.inject_start_ns,
         manifest=any(test.fires for test in tests),
         unhealthy_requests=lambda start_ns, end_ns: unhealthy_requests(
-            platform, start_ns, end_ns, record.plan.least_rate_rps, now_ns=clock.time_ns()
+            platform, start_ns, end_ns, record.plan.min_rate_rps, now_ns=clock.time_ns()
         ),
         undo=undo,
         sleep=waits.sleep,
@@ -67,7 +67,7 @@ def build_live_fault(
 
 
 class RepairWaits:
-    """Waits during a repair. They fail on an interrupt or a disturbed host, and repeat the injection when it is due.
+    """Waits during a repair; a wait fails on an interrupt or a disturbed host, and repeats the injection when due.
 
     Parameters
     ----------

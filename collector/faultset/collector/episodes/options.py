@@ -25,7 +25,7 @@ class EpisodeOptions:
     parallel: int = 1
     """Maximum number of concurrent episodes of the campaign."""
     pressure: CpuPressure = field(default_factory=CpuPressure)
-    """Measures CPU shortage; by default, of this machine."""
+    """Measures CPU shortage, by default on this machine."""
     repairs: Sequence[RepairOrder] = ()
     """Repairs to try on the fault; an episode with repairs is not written."""
     clock: EpisodeClock = SYSTEM_CLOCK

@@ -161,7 +161,9 @@ def _run(
 def _describe_failed_start(episode: str, error: Exception) -> EpisodeOutcome:
     if isinstance(error, FaultsetError):
         return EpisodeOutcome(episode=episode, failure=str(error), retriable=False, exit_code=error.exit_code)
-    failure = f"its working folder cannot be created ({error}). Free disk space, or set TMPDIR to another disk"
+    failure = (
+        f"the episode's working folder cannot be created ({error}). Free disk space, or set TMPDIR to another disk"
+    )
     return EpisodeOutcome(episode=episode, failure=failure, retriable=False, exit_code=DataError.exit_code)
 
 

@@ -362,5 +362,5 @@ def reason_to_discard(judgement: Judgement, *, is_busy: bool) -> str:
         Whether the host was short of CPU during the view.
     """
     if not judgement.void_reason and is_busy and judgement.impact.is_latency_alone:
-        return "only latencies moved, while the host was short of CPU"
+        return "only latencies changed, while the host was short of CPU"
     return judgement.void_reason

@@ -53,13 +53,13 @@ class FaultRecord:
     Attributes
     ----------
     target
-        Service that it is applied to.
+        Service to which the fault is applied.
     rng
-        Generator of its injection; every repetition uses a copy.
+        Random generator of the injection; every repetition uses a copy.
     course
-        How it acts over time; None for the fault's default.
+        How the fault acts over time; None for its default.
     before
-        Result of its `observe` before the injection.
+        Result of the fault's `observe` before the injection.
     parameters
         Result of the first injection.
     injections

@@ -21,8 +21,8 @@ from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
 
-FELT_S = 15
-"""Seconds between the effect of a fault and its repair, so that clients notice the fault."""
+REPAIR_DELAY_S = 15
+"""Seconds that a repair waits after the fault takes effect, so that clients notice the fault."""
 
 
 class EpisodeRunner:
@@ -146,6 +146,6 @@ class EpisodeRunner:
                 self._next_check_ns = now_ns + SECOND_NS // 2
                 self._actions.confirm()
                 seen_ns = self.record.effective_ns
-                if self.machine.mitigates and seen_ns and now_ns >= seen_ns + FELT_S * SECOND_NS:
+                if self.machine.mitigates and seen_ns and now_ns >= seen_ns + REPAIR_DELAY_S * SECOND_NS:
                     return Event(now_ns=now_ns, enough=True)
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))

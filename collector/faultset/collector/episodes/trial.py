@@ -28,9 +28,9 @@ class FaultTrial:
     Attributes
     ----------
     evidence
-        Result of its check; None if the check did not see the fault in time.
+        Result of its check; None if the check did not detect the fault in time.
     confirmed_s
-        Seconds from the injection until the check saw the fault.
+        Seconds from the injection until the check detected the fault.
     recovered_s
         Seconds from the undo until the application was ready.
     failed
@@ -63,7 +63,7 @@ def try_on_platform(
     Raises
     ------
     PlatformError
-        The application did not become ready before or after the fault, or the check still sees the fault.
+        The application did not become ready before or after the fault, or the check still detects the fault.
     """
     trial = FaultTrial(target=target)
     platform.deploy()
@@ -112,5 +112,5 @@ def _wait_until_unseen(
         if seen is None:
             raise
         raise PlatformError(
-            f"fault {spec.name} on {target} must be gone after the undo, but its check still sees it: {seen}"
+            f"fault {spec.name} on {target} must be gone after the undo, but its check still detects it: {seen}"
         ) from None

@@ -12,11 +12,11 @@ from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import (
     administer,
     consumer_fails,
-    consumers_before,
     flush_caches,
     get_account,
+    observe_consumers,
+    observe_service,
     restart_consumers,
-    service_before,
     service_fails,
     store_state,
     stores_with_capability,
@@ -55,7 +55,7 @@ def _change_account(platform: Platform, target: str, change: AdminChange) -> dic
 _CONSUMERS_FAIL = {
     "system_level": "Application",
     "check": consumer_fails,
-    "observe": consumers_before,
+    "observe": observe_consumers,
     "check_sees": "events",
     "needs": ("exec", "runtime"),
 }
@@ -100,7 +100,7 @@ def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parame
 
 
 def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
-    """Return the databases that a service uses with a password; also a function for `also_accepted`."""
+    """Return the databases that a service uses with a password; can be used as `also_accepted`."""
     return tuple(store for store in app.stores(service) if store in list_databases_with_password(app))
 
 
@@ -115,7 +115,7 @@ def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
     fault_type="Authentication Issue",
     targets=users_of_passwords,
     check=service_fails,
-    observe=service_before,
+    observe=observe_service,
     check_sees="events",
     also_accepted=stores_with_password,
     needs=("exec", "secret", "runtime"),

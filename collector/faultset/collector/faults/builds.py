@@ -26,11 +26,11 @@ from faultset.collector.faults.targets import (
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_ready
-from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
+from faultset.collector.runtime.builds import DELAYS, FAILURES, HELD_CONNECTIONS, LEAKS, WRONG_PORTS
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _SCALED_S = 30.0
-_SHARES = [*(defect.failing_share for defect in FAILING), *(defect.waiting_share for defect in SLOWED)]
+_SHARES = [*(defect.failing_share for defect in FAILURES), *(defect.waiting_share for defect in DELAYS)]
 
 
 def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -55,7 +55,7 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
 )
 def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build whose database client uses a closed port; the old pod is deleted first."""
-    return roll_out_build(platform, target, rng, MISDIALLING, recreate=True)
+    return roll_out_build(platform, target, rng, WRONG_PORTS, recreate=True)
 
 
 @fault(
@@ -64,12 +64,12 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=list_networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{slow.wait_s:g} s at {100 * slow.waiting_share:g} %' for slow in SLOWED)} of the requests",
+    intensity=f"{either(f'{slow.wait_s:g} s at {100 * slow.waiting_share:g} %' for slow in DELAYS)} of the requests",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that delays a share of its requests."""
-    return roll_out_build(platform, target, rng, SLOWED)
+    return roll_out_build(platform, target, rng, DELAYS)
 
 
 @fault(
@@ -78,12 +78,12 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=list_networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{100 * defect.failing_share:g}' for defect in FAILING)} % of the requests",
+    intensity=f"{either(f'{100 * defect.failing_share:g}' for defect in FAILURES)} % of the requests",
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that fails a share of its requests."""
-    return roll_out_build(platform, target, rng, FAILING)
+    return roll_out_build(platform, target, rng, FAILURES)
 
 
 @fault(
@@ -92,13 +92,13 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     fault_type="Code Defect",
     targets=list_calling_services,
     check=runs_new_image,
-    intensity=f"a pool of {either(defect.pool_size for defect in KEEPING)} connections; "
-    f"{percent_between(defect.kept_share for defect in KEEPING)} of the calls hold theirs for 2 to 5 s",
+    intensity=f"a pool of {either(defect.pool_size for defect in HELD_CONNECTIONS)} connections; "
+    f"{percent_between(defect.kept_share for defect in HELD_CONNECTIONS)} of the calls hold theirs for 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that returns some connections to its pool late, so that calls wait."""
-    return roll_out_build(platform, target, rng, KEEPING)
+    return roll_out_build(platform, target, rng, HELD_CONNECTIONS)
 
 
 def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -143,13 +143,13 @@ def runs_with_good_pods(platform: Platform, target: str, parameters: Mapping[str
     targets=list_networked_services,
     check=runs_with_good_pods,
     at_one_pod=True,
-    intensity=f"one pod of two to four, failing or waiting at {percent_between(_SHARES)} of its requests",
+    intensity=f"one pod of two to four; {percent_between(_SHARES)} of its requests fail or are delayed",
     needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Scale the service out, then run a build that fails or waits in one of its pods."""
+    """Scale the service out, then run a build that fails or delays requests in one of its pods."""
     replicas = int(rng.integers(2, 5))
-    build = draw_build(platform, target, rng, (*SLOWED, *FAILING))
+    build = draw_build(platform, target, rng, (*DELAYS, *FAILURES))
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
     platform.wait(
         lambda: sum(map(is_ready, list_pods(platform, target))) >= replicas,
@@ -189,4 +189,4 @@ def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[s
 )
 def memory_leak(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that leaks memory until its container reaches its limit and is killed."""
-    return roll_out_build(platform, target, rng, LEAKING)
+    return roll_out_build(platform, target, rng, LEAKS)

@@ -24,7 +24,7 @@ _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
 def trigger_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
-    """Replace a Deployment's pods like `kubectl rollout restart`, now and again during the undo.
+    """Replace a Deployment's pods like `kubectl rollout restart`, both now and when the change is undone.
 
     A fault that changes files or Secrets of pods must trigger the restart before the change. The undo then restarts the
     pods after it has restored the content.

@@ -48,7 +48,7 @@ _FAULTS = (
         "cart-failure",
         "cartFailure",
         "Misconfiguration",
-        "Empty carts in a store that does not exist; orders succeed late.",
+        "Send requests to empty a cart to a host that does not exist; orders succeed late.",
     ),
     _FlagFault(
         "flood-homepage",

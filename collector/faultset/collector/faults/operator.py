@@ -51,7 +51,7 @@ def has_field(platform: Platform, component: str, parameters: Mapping[str, Any])
 
 
 def now_ns(platform: Platform, target: str) -> int:
-    """Return the current time; as `observe`, it makes a check count only later events of the operator."""
+    """Return the current time, so that `is_refused` ignores earlier events of the operator; use it as `observe`."""
     return time.time_ns()
 
 
@@ -161,7 +161,7 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
     fault_type="Misconfiguration",
     targets=list_components,
     check=has_unknown_strategy,
-    dormant_reason="the operator replaces an unknown strategy by its default",
+    dormant_reason="the operator replaces an unknown strategy with its default",
 )
 def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Set an update strategy that does not exist, which the operator ignores."""

@@ -65,7 +65,7 @@ def throttled_periods(platform: Platform, target: str) -> float:
 def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the container has been throttled in at least five periods since the injection."""
     periods = throttled_periods(platform, target) - before
-    return f"{parameters['pod']} throttled in {periods:.0f} periods" if periods >= 5 else None
+    return f"{parameters['pod']} was throttled in {periods:.0f} periods" if periods >= 5 else None
 
 
 @fault(
@@ -138,15 +138,15 @@ _MIN_KIB = 4096
 _USED = "container_memory_working_set_bytes"
 
 
-def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
-    """Return the newest pod and its container's number of restarts."""
+def count_restarts(platform: Platform, target: str) -> tuple[str, int]:
+    """Return the name of the newest pod, and how often its container was restarted."""
     return get_pod_name(platform, target), container_status(platform, target).get("restartCount", 0)
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a container was killed at its memory limit since the injection."""
     ended = last_end(container_status(platform, target))
-    if ended.get("reason") == "OOMKilled" and memory_ends(platform, target) != before:
+    if ended.get("reason") == "OOMKilled" and count_restarts(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"
     return None
 
@@ -157,7 +157,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     fault_type="Misconfiguration",
     targets=list_logic_services,
     check=was_killed_at_limit,
-    observe=memory_ends,
+    observe=count_restarts,
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:

@@ -124,7 +124,7 @@ def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[s
     check=runs_but_is_not_ready,
 )
 def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Replace the pod by one with a readiness probe at a port on which nothing listens."""
+    """Replace the pod with one that has a readiness probe at a port on which nothing listens."""
     probe = draw_unanswered_probe(platform, target, rng)
     patch_container(platform, target, recreate=True, readinessProbe=probe)
     return {"port": probe["httpGet"]["port"], "path": probe["httpGet"]["path"], "period_s": probe["periodSeconds"]}

@@ -124,7 +124,7 @@ def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     **_REPEATED_WORK,
 )
 def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Run a query that compares all pairs of a store's rows, again and again with pauses."""
+    """Repeat a query that compares all pairs of a store's rows, with pauses."""
     return begin_repeated_work(platform, target, rng, "report")
 
 
@@ -134,7 +134,7 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     if state.get("file_limit") is None:
         return None
     written = f", its last write ended with {state['file_write']}" if "file_write" in state else ""
-    return f"files of {target} may have {state['file_limit']} bytes{written}"
+    return f"files of {target} are limited to {state['file_limit']} bytes{written}"
 
 
 @fault(

@@ -104,8 +104,8 @@ class PodFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServicesBefore:
-    """Failures of services before an injection.
+class EarlierFailures:
+    """Failures of services that happened before an injection.
 
     Attributes
     ----------
@@ -119,18 +119,18 @@ class ServicesBefore:
     failures: Mapping[str, PodFailure]
 
 
-def consumers_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the present failures of a store's consumers."""
+def observe_consumers(platform: Platform, target: str) -> EarlierFailures:
+    """Return the failures of a store's consumers so far."""
     return _observe(platform, platform.app.consumers(target))
 
 
-def service_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the present failures of a service."""
+def observe_service(platform: Platform, target: str) -> EarlierFailures:
+    """Return the failures of a service so far."""
     return _observe(platform, (target,))
 
 
-def _observe(platform: Platform, services: Sequence[str]) -> ServicesBefore:
-    return ServicesBefore(time_ns=time.time_ns(), failures=_read_failures(platform, services))
+def _observe(platform: Platform, services: Sequence[str]) -> EarlierFailures:
+    return EarlierFailures(time_ns=time.time_ns(), failures=_read_failures(platform, services))
 
 
 def _read_failures(platform: Platform, services: Sequence[str]) -> dict[str, PodFailure]:
@@ -148,7 +148,7 @@ def _read_failures(platform: Platform, services: Sequence[str]) -> dict[str, Pod
 
 
 def consumer_fails(
-    platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore
+    platform: Platform, target: str, parameters: Mapping[str, Any], before: EarlierFailures
 ) -> str | None:
     """Return how a consumer of a store has failed since the injection, or None.
 
@@ -157,13 +157,15 @@ def consumer_fails(
     return _find_failure(platform, platform.app.consumers(target), parameters["restarted"], before)
 
 
-def service_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore) -> str | None:
+def service_fails(
+    platform: Platform, target: str, parameters: Mapping[str, Any], before: EarlierFailures
+) -> str | None:
     """Return how a restarted service has failed since the injection, or None."""
     return _find_failure(platform, (target,), (target,), before)
 
 
 def _find_failure(
-    platform: Platform, services: Sequence[str], restarted: Sequence[str], before: ServicesBefore
+    platform: Platform, services: Sequence[str], restarted: Sequence[str], before: EarlierFailures
 ) -> str | None:
     for uid, failure in _read_failures(platform, services).items():
         if uid not in before.failures or failure.restarts > before.failures[uid].restarts:

@@ -118,7 +118,7 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
     root_cause_kind="Pod",
 )
 def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Replace the pod's image in place by one that does nothing and opens no port."""
+    """Replace the pod's image in place with one that does nothing and opens no port."""
     pod = get_pod_name(platform, target)
     if (image := platform.fail(pod)) is not None:
         return {"pod": pod, "image": image}
@@ -154,7 +154,7 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
     repeat_s=4.0,
 )
 def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Delete the pod without grace, and its successors every four seconds."""
+    """Delete the pod without a grace period, and its successors every four seconds."""
     pod = get_pod_name(platform, target)
     platform.delete("Pod", pod, grace_period_s=0)
     return {"pod": pod}

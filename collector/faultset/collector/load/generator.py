@@ -111,12 +111,12 @@ class Generator:
     def change(self, request: ChangeLoad) -> float:
         """Change the load to `factor` times the planned rate, from the next arrival on."""
         if request.factor <= 0:
-            raise ValueError(f"a load factor must be above zero, but is {request.factor:g}")
+            raise ValueError(f"the load factor must be above zero, got {request.factor:g}")
         self._factor = request.factor
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return the numbers of sent requests and of their outcomes, and the largest delay of sending."""
+        """Return counts of requests and outcomes, and the longest delay between due time and sending."""
         return LoadStatistics(
             sent=self._number,
             in_flight=len(self._in_flight),

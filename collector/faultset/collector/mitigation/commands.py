@@ -1,4 +1,6 @@
-"""kubectl commands on a live platform; verbs that change objects are declared here, the others use kubectl's reader.
+"""kubectl commands on a live platform; this module declares the verbs that change objects.
+
+Verbs that only read are in `faultset.datasets.kubectl`.
 
 No command runs in a shell.
 """
@@ -10,7 +12,7 @@ from typing import NamedTuple, get_args
 
 from faultset.collector.mitigation import writing
 from faultset.collector.mitigation.live_state import CommandRefused, KubectlSession
-from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult, CommandStatus
+from faultset.collector.mitigation.messages import MAX_OUTPUT_CHARACTERS, CommandResult, CommandStatus
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.errors import PlatformError, UsageError
@@ -89,7 +91,7 @@ class Kubectl:
         result = CommandResult(
             line=line,
             status=status,
-            output=reply.text[-LARGEST_OUTPUT:],
+            output=reply.text[-MAX_OUTPUT_CHARACTERS:],
             took_s=round((state.now_ns - began_ns) / 1e9, 3),
             resolved=dict(state.resolved[resolved_before:]),
         )

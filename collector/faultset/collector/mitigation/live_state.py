@@ -235,7 +235,7 @@ class KubectlSession:
         return self.state.platform
 
     def change(self, current: Object, changed: Mapping[str, Any], done: str) -> str:
-        """Replace an object by a changed one, and return kubectl's output."""
+        """Replace an object with a changed one, and return kubectl's output."""
         kind, name = current["kind"], current["metadata"]["name"]
         self.require_writable(kind)
         for key in ("apiVersion", "kind"):

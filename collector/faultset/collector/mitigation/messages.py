@@ -10,10 +10,10 @@ from faultset.collector.ipc.channel import Message
 
 Part = Literal["fault", "requests", "objects", "presence"]
 """A check of the judge."""
-LARGEST_OUTPUT = 20_000
-"""Maximum stored characters of a command's output."""
+MAX_OUTPUT_CHARACTERS = 20_000
+"""Maximum number of characters of a command's output that are stored."""
 CommandStatus = Literal["done", "refused", "failed"]
-"""done; refused: not allowed, nothing was done; failed: the platform returned an error."""
+"""See `CommandResult.status`."""
 
 
 @dataclass(frozen=True, kw_only=True)

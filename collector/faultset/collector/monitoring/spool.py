@@ -67,7 +67,7 @@ class Spool:
     folder
         Created if it does not exist.
     request
-        Description of the recording; a folder with responses to another one is refused.
+        Description of the recording; a folder with the responses of another recording is refused.
 
     Raises
     ------

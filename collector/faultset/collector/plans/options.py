@@ -148,7 +148,7 @@ class CampaignOptions(TypedDict, total=False):
         int | None,
         Option(
             help="Episodes without a fault in each application.",
-            shown_default="as many as with a fault, at least 2; for more than 6 faults half as many, at least 6",
+            shown_default="one for each faulty episode, at least 2; with more than 6 faults, half as many, at least 6",
             minimum=0,
             maximum=100_000,
         ),
@@ -156,7 +156,7 @@ class CampaignOptions(TypedDict, total=False):
     no_fault: Annotated[
         Sequence[str],
         Option(
-            help="Kinds of episodes without a fault, in turn.",
+            help="Kinds of episodes without a fault, which take turns.",
             metavar="KINDS",
             default=NO_FAULT_KINDS,
             shown_default=",".join(NO_FAULT_KINDS),
@@ -273,7 +273,7 @@ class CampaignOptions(TypedDict, total=False):
     sources: Annotated[
         Sequence[str],
         Option(
-            help="Sources of telemetry to add to those of the platform.",
+            help="Additional sources of telemetry.",
             metavar="NAMES",
             default=(),
             plugins=("faultset.sources",),

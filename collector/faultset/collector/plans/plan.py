@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def all_faults(self) -> tuple[PlannedFault, ...]:
-        """The faults of the episode, and those of a recording's incidents."""
+        """The faults of the episode, and the faults of a recording's incidents."""
         incidents = () if self.recording is None else self.recording.incidents
         injected = (PlannedFault(fault=incident.fault, target=incident.target) for incident in incidents)
         return (*self.faults, *injected)
@@ -139,7 +139,7 @@ class Plan:
         return {} if self.injector is None else {"injector": self.injector}
 
     @property
-    def least_rate_rps(self) -> float:
+    def min_rate_rps(self) -> float:
         """Smallest mean request rate of the load."""
         return self.rate_rps * self.traffic.pattern.min_share
 
@@ -187,7 +187,7 @@ class Draws:
 
 
 def random_draws(plan: Plan, *, has_decoys: bool = True) -> Draws:
-    """Draw the instants and streams of an episode from its seed.
+    """Draw the random times and generators of an episode from its seed.
 
     The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the view's
     length nor any boundary reveals it. The streams of faults come last, so that the others are the same without a

@@ -22,9 +22,9 @@ LENGTH_SPREAD = 0.4
 OVERLAP_SHARES = (0.2, 0.8)
 """Part of the previous incident in which an overlapping incident starts."""
 RECOVERY_S = 60.0
-"""Part of each gap that is reserved for the recovery."""
-DECOY_SHARE = 3.0
-"""Decoys are drawn for blocks of this many views, and each block gets as many as one episode."""
+"""Seconds of each gap that are reserved for the recovery."""
+DECOY_BLOCK_VIEWS = 3.0
+"""Decoys are drawn for blocks of this many views; each block gets as many decoys as an episode."""
 _CLEARANCE_S = 60.0
 
 
@@ -41,7 +41,7 @@ class PlannedIncident:
     fault: str
     """Name of the fault."""
     target: str
-    """Service that it is applied to."""
+    """Service to which the fault is applied."""
     seed: int
     """Seed of its injection."""
     overlaps: bool = False
@@ -69,14 +69,14 @@ class RecordingPlan:
     """Share of the traces and levels of the log lines that are written."""
 
 
-def least_gap_s(phases: Phases) -> float:
+def min_gap_s(phases: Phases) -> float:
     """Return the minimum time between two incidents: the recovery, and the healthy time before a fault."""
     return RECOVERY_S + phases.baseline_s
 
 
 def max_incidents(duration_s: float, phases: Phases) -> int:
     """Return how many incidents fit into a recording if none overlap."""
-    slot_s = least_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
+    slot_s = min_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
     return max(0, int((duration_s - phases.baseline_s) // slot_s))
 
 
@@ -113,7 +113,7 @@ def draw_incidents(
         return ()
     lengths_s = phases.fault_s * rng.uniform(1 - LENGTH_SPREAD, 1 + LENGTH_SPREAD, len(pairs))
     overlapping = _choose_overlapping(pairs, overlap, rng)
-    gap_s = least_gap_s(phases)
+    gap_s = min_gap_s(phases)
     alone = [index for index in range(len(pairs)) if index not in overlapping]
     starts: dict[int, float] = {}
     shares = rng.dirichlet(np.ones(len(alone) + 1))
@@ -158,9 +158,11 @@ def draw_recording_decoys(
     Parameters
     ----------
     mean
-        Mean number in `DECOY_SHARE` views.
+        Mean number in `DECOY_BLOCK_VIEWS` views.
     """
-    block = replace(phases, baseline_s=DECOY_SHARE * phases.baseline_s, fault_s=DECOY_SHARE * phases.fault_s)
+    block = replace(
+        phases, baseline_s=DECOY_BLOCK_VIEWS * phases.baseline_s, fault_s=DECOY_BLOCK_VIEWS * phases.fault_s
+    )
     decoys: list[tuple[Decoy, dict[str, FaultSpec]]] = []
     start_s = 0.0
     while mean and start_s < plan.duration_s:

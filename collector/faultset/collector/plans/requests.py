@@ -49,7 +49,7 @@ class CampaignRequest:
     concurrent, schedule, spread, no_fault, injector, stores
         Options of `CampaignOptions`; None for the platform's own injector and for Redis.
     rate_rps, load, rollouts
-        Options of `CampaignOptions`; by default, those of the profile.
+        Options of `CampaignOptions`; the profile sets the defaults.
     recording_s, incidents, overlap, chunk_s, slow_traces_s, log_levels
         Options of `CampaignOptions` for recordings; `recording_s` is None for episodes.
     phases
@@ -217,6 +217,6 @@ def check_phases(phases: Phases, step_s: float) -> None:
             raise UsageError(f"{name} must be at least {minimum:g} s at a step of {step_s:g} s, but is {length:g} s")
     if phases.fault_s < 0.25 * phases.baseline_s:
         raise UsageError(
-            f"--faulty must be at least a quarter of --healthy ({phases.baseline_s / 4:g} s), because the onset "
-            f"is drawn up to 20 % of that length later, but is {phases.fault_s:g} s"
+            f"--faulty must be at least a quarter of --healthy ({phases.baseline_s / 4:g} s), but is "
+            f"{phases.fault_s:g} s; a late onset shortens the faulty time by up to 20 % of --healthy"
         )

@@ -90,7 +90,7 @@ class FakeSource:
         yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class FakePlatform(JournaledPlatform):

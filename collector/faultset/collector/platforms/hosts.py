@@ -92,7 +92,7 @@ class Requirement:
 
 
 def unmet(rows: Iterable[Requirement]) -> list[Requirement]:
-    """Return the unmet requirements without which episodes cannot run."""
+    """Return the unmet requirements that prevent episodes from running."""
     return [row for row in rows if row.needed and not row.ok]
 
 
@@ -123,7 +123,7 @@ class PlatformHost(Protocol):
         ...
 
     def check(self) -> list[str]:
-        """Check quickly what a campaign needs before it starts.
+        """Check quickly whether a campaign can start.
 
         Returns
         -------

@@ -70,11 +70,11 @@ class JournaledObjects(ABC):
 
     @abstractmethod
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        """Apply a merge patch; raise ObjectNotFound. Not journaled."""
+        """Apply a merge patch; raise ObjectNotFound if the object is missing. Not journaled."""
 
     @abstractmethod
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
-        """Delete an object; raise ObjectNotFound. Not journaled."""
+        """Delete an object; raise ObjectNotFound if it is missing. Not journaled."""
 
     @abstractmethod
     def _kill(self, pod: Object, container: str) -> None:
@@ -89,7 +89,7 @@ class JournaledObjects(ABC):
         """End the impairment of a pod, if it has one."""
 
     def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise ObjectNotFound."""
+        """Return a copy of one object; raise ObjectNotFound if it is missing."""
         match = self.find(kind, name)
         if match is None:
             raise ObjectNotFound(f'{kind} "{name}" not found')
@@ -191,18 +191,18 @@ class JournaledObjects(ABC):
             case verb:
                 raise PlatformError(f"unknown undo operation {verb!r} in the journal; use the release that wrote it")
 
-    def _is_of_app(self, pod: Object) -> bool:
+    def _belongs_to_app(self, pod: Object) -> bool:
         """Return whether the pod belongs to the application."""
         return True
 
     def _restart_waiting(self) -> None:
         """Delete pods in back-off, which their owners replace immediately."""
         for pod in self.list("Pod"):
-            if waits_in_back_off(pod) and self._is_of_app(pod):
+            if waits_in_back_off(pod) and self._belongs_to_app(pod):
                 self._remove("Pod", pod["metadata"]["name"])
 
     def _remove(self, kind: str, name: str) -> None:
-        """Delete an object without grace, if it exists."""
+        """Delete an object without a grace period, if it exists."""
         try:
             self._delete(kind, name, 0)
         except ObjectNotFound:
@@ -260,7 +260,7 @@ class JournaledObjects(ABC):
             try:
                 if not pods:
                     raise PlatformError(f"no pod has the labels {dict(labels)}")
-                # timestamps have a resolution of one second; of equally old pods the last in the list is the newest
+                # timestamps have a resolution of one second; the list ends with the newest of equally old pods
                 newest = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])[-1]
                 self.run_command(newest["metadata"]["name"], argv)
                 return

@@ -122,7 +122,7 @@ class ObjectSource:
 
 
 class LogSource:
-    """The source of log records, including those of removed containers and pods.
+    """The source of log records, which also reads the logs of removed containers and pods.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Actions of a recording: make decoys and incidents when they are due, and write the chunks."""
+"""Actions of a recording: start decoys and incidents when they are due, and write the chunks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordingActions(EpisodeActions):
-    """Deploys and warms up like an episode; then records with incidents."""
+    """Deploys and warms up an application like an episode, then records it with incidents."""
 
     machine: RecordingMachine
 
@@ -59,7 +59,7 @@ class RecordingActions(EpisodeActions):
         super().start_load()
 
     def record_step(self) -> None:
-        """Make due decoys and incidents, and write a due chunk."""
+        """Start decoys and incidents that are due, and write a chunk if it is due."""
         if self._chunks is None:
             self._begin()
         assert self._chunks is not None
@@ -108,7 +108,7 @@ class RecordingActions(EpisodeActions):
         rng = np.random.default_rng([self.plan.seed, 5])
         drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
         self._decoy_schedules = [
-            # decoys that replace pods never hit a target while its incident is near
+            # decoys that replace pods avoid the targets of incidents that are near in time
             DecoySchedule(self.platform, [decoy], onset_s=decoy.times_s[0], faults=faults)
             for decoy, faults in drawn
             if decoy.times_s[0] >= self.machine.recorded_s
@@ -140,7 +140,7 @@ class RecordingActions(EpisodeActions):
                     _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def _advance(self, incident: LiveIncident, now_ns: int) -> None:
-        """Make the next step of an incident if it is due; an error makes only the incident void."""
+        """Run the next step of an incident if it is due; after an error, only this incident is void."""
         try:
             match incident.state:
                 case "waiting" if self._passed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
@@ -207,7 +207,7 @@ class RecordingActions(EpisodeActions):
             self._chunks.add_void(row["inject_start"], end_ns, "fault", incident.problem)
 
     def _note_host(self, now_ns: int) -> None:
-        """Mark the last seconds as void if the host was late or short of CPU."""
+        """Mark the time since the last check as void if the host was late."""
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return

@@ -21,7 +21,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.reachability import services_reached
-from faultset.collector.verdicts.client_requests import LEAST_HEALTHY_SHARE, ComparisonWindows
+from faultset.collector.verdicts.client_requests import MIN_HEALTHY_SHARE, ComparisonWindows
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode
 from faultset.core.times import SECOND_NS
@@ -60,7 +60,7 @@ class LiveIncident:
         self._folder, self._clock = folder, clock
         name = f"{plan.episode}/{planned.at_s}/{planned.fault}/{planned.target}"
         self.id = hashlib.sha256(name.encode()).hexdigest()[:12]
-        """Opaque id."""
+        """Id that does not reveal the fault."""
         self.state: State = "waiting"
         self.problem = ""
         """Why the incident does not count; empty if it does."""
@@ -103,7 +103,7 @@ class LiveIncident:
             self._steps.inject(onset_ns)
 
     def check(self) -> None:
-        """Confirm the fault, and inject a repeating one again."""
+        """Confirm the fault; if it is repeated and due, inject it again first."""
         fault = self.record.faults[0]
         if self.record.inject_start_ns is not None and fault.is_due(self._clock.time_ns(), self.record.inject_start_ns):
             self.inject(self.record.inject_start_ns)
@@ -114,7 +114,7 @@ class LiveIncident:
         self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
         self._steps.confirm()
         for fault in self.record.unconfirmed:
-            self.record.add_evidence("injection", fault.target, False, "the check never saw the fault")
+            self.record.add_evidence("injection", fault.target, False, "the check never detected the fault")
             self.problem = self.problem or "the fault was not confirmed"
         self._platform.undo(self.id)
         self.record.recover_done_ns = self._clock.time_ns()
@@ -134,8 +134,8 @@ class LiveIncident:
         end_ns = self.record.recover_start_ns or self._clock.time_ns()
         windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
         bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
-        least_ns = LEAST_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
-        if onset_ns - start_ns < least_ns or self.planned.overlaps:
+        min_healthy_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        if onset_ns - start_ns < min_healthy_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
         try:
@@ -156,7 +156,7 @@ class LiveIncident:
         began_ns = self.record.recover_done_ns
         assert began_ns is not None
         now_ns = self._clock.time_ns()
-        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.least_rate_rps) is not None:
+        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")

@@ -50,15 +50,15 @@ class Defects:
 
 
 HEALTHY = Defects()
-MISDIALLING = tuple(Defects(database_port=port) for port in (27777, 27071, 27117))
-LEAKING = tuple(Defects(leak_mib_s=rate) for rate in (9.0, 12.0, 15.0))
-SLOWED = tuple(Defects(waiting_share=share, wait_s=wait_s) for share, wait_s in ((0.3, 0.4), (0.6, 0.15), (1.0, 0.1)))
-FAILING = tuple(Defects(failing_share=share) for share in (0.1, 0.25, 0.5))
-KEEPING = tuple(
+WRONG_PORTS = tuple(Defects(database_port=port) for port in (27777, 27071, 27117))
+LEAKS = tuple(Defects(leak_mib_s=rate) for rate in (9.0, 12.0, 15.0))
+DELAYS = tuple(Defects(waiting_share=share, wait_s=wait_s) for share, wait_s in ((0.3, 0.4), (0.6, 0.15), (1.0, 0.1)))
+FAILURES = tuple(Defects(failing_share=share) for share in (0.1, 0.25, 0.5))
+HELD_CONNECTIONS = tuple(
     Defects(pool_size=size, kept_share=share, kept_s=kept_s)
     for size, share, kept_s in ((4, 0.3, 5.0), (6, 0.2, 4.0), (8, 0.25, 2.0))
 )
-_DEFECTIVE = (*MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING)
+_DEFECTIVE = (*WRONG_PORTS, *LEAKS, *DELAYS, *FAILURES, *HELD_CONNECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)

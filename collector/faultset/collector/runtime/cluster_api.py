@@ -1,4 +1,4 @@
-"""Client of the API server for pods, on a cluster and on the embedded platform."""
+"""Client of the API server for use in pods, on a cluster and on the embedded platform."""
 
 from __future__ import annotations
 

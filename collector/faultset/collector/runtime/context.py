@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from faultset.collector.runtime.environment import CpuAccount, WatchedText, mounted
+from faultset.collector.runtime.environment import CpuAccount, WatchedText, find_mount
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Persona
@@ -37,7 +37,7 @@ class FlagValues:
     def __init__(self, settings: FlagSettings | None, report: Callable[[str], None] = lambda line: None):
         self._defaults = {} if settings is None else settings.defaults()
         self._current: dict[str, Any] = dict(self._defaults)
-        self._file = None if settings is None else WatchedText(mounted(settings.path))
+        self._file = None if settings is None else WatchedText(find_mount(settings.path))
         self._last_text: str | None = None
         self._report = report
 

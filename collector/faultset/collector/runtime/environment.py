@@ -1,4 +1,4 @@
-"""Environment of a service: variables, mounted files and an account of its CPU time."""
+"""Environment of a service: variables, mounted files and CPU time."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ VARIABLE = "FAULTSET_MOUNTS"
 """Environment variable: a JSON object that maps the path of each mounted folder to its actual path."""
 
 
-def mounted(path: str, variables: Mapping[str, str] | None = None) -> Path:
-    """Return the actual path of a file or folder of the manifest.
+def find_mount(path: str, variables: Mapping[str, str] | None = None) -> Path:
+    """Return the actual path of a file or folder in a mounted folder.
 
-    >>> mounted("/etc/flags/a.json", {"FAULTSET_MOUNTS": '{"/etc/flags": "/tmp/x"}'})
+    >>> find_mount("/etc/flags/a.json", {"FAULTSET_MOUNTS": '{"/etc/flags": "/tmp/x"}'})
     PosixPath('/tmp/x/a.json')
-    >>> mounted("/etc/flags/a.json", {})
+    >>> find_mount("/etc/flags/a.json", {})
     PosixPath('/etc/flags/a.json')
     """
     folders: dict[str, str] = json.loads((os.environ if variables is None else variables).get(VARIABLE, "{}"))
@@ -136,7 +136,7 @@ def mounted(path: str, variables: Mapping[str, str] | None = None) -> Path:
 
 
 class WatchedText:
-    """A text file that is read again after every change.
+    """A text file that is read again if it has changed.
 
     Parameters
     ----------
@@ -162,10 +162,10 @@ class WatchedText:
 
 
 class CpuAccount:
-    """Tracks this thread's CPU time, so that operations use a configured amount in total.
+    """Tracks this thread's CPU time, so that each operation uses its configured `work_ms` in total.
 
-    An operation should use `work_ms` of CPU time. The time that the process has spent since the last call on requests,
-    spans and log lines counts towards it; `work` uses only the remainder.
+    The CPU time since the last call, which was spent on requests, spans and log lines, counts towards `work_ms`; `work`
+    uses only the remainder.
     """
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ def getter(template: Any) -> Getter:
     """Return a function that fills in a template.
 
     A text `$a.b` becomes the field `b` of the value `a`, or None if it does not exist. A mapping with only the keys
-    `each` and `value` becomes a list: `value` is filled in once for every element of `each`, which it calls `item`.
-    Other mappings and lists are filled in element by element; all other values stay.
+    `each` and `value` becomes a list: `value` is filled in once for every element of `each`, and `$item` refers to that
+    element. Other mappings and lists are filled in element by element; all other values stay.
     """
     match template:
         case str() if template.startswith("$"):

@@ -28,12 +28,12 @@ def store_clients(
     database_port: int | None,
     password_of: Callable[[str], str] = read_password,
 ) -> dict[str, StoreClient]:
-    """Return a client for each store of a service; none is connected yet.
+    """Return a client for each store of a service, not yet connected.
 
     Parameters
     ----------
     database_port
-        Port to connect to in place of the databases' real one; None for the real one.
+        Port to connect to instead of the databases' own ports; None for their own.
     password_of
         Function that returns the password for a store.
     """
@@ -138,7 +138,7 @@ async def _fill(app: AppSpec, store: str, name: str, client: StoreClient) -> Non
 async def read_indexes(
     app: AppSpec, service: ServiceSpec, stores: Mapping[str, StoreClient], start_log: StartLog
 ) -> dict[str, DocumentIndex]:
-    """Read the collections that the service keeps in memory; one that cannot be read stays empty."""
+    """Read the collections that the service keeps in memory; unreadable collections stay empty."""
     indexes = {}
     for name, index in service.indexes.items():
         key = app.services[index.store].collections[index.collection].key

@@ -60,7 +60,7 @@ class SourceRecorder:
             target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=folder)
 
             def begin(spec: SourceSpec = spec, target: SourceTarget = target) -> None:
-                source = spec.make(target)
+                source = spec.source_class(target)
                 self._running[spec.name] = source
                 source.start()
 

@@ -37,7 +37,7 @@ class SourceSpec:
     name: str
     origin: str
     summary: str
-    make: type[AddedSource]
+    source_class: type[AddedSource]
     table: str
     added_table: AddedTable | None
     metric_roles: tuple[MetricRole, ...]
@@ -79,7 +79,7 @@ def source_spec(name: str, loaded: Any) -> SourceSpec:
         name=name,
         origin=origin,
         summary=summary,
-        make=loaded,
+        source_class=loaded,
         table=table,
         added_table=added,
         metric_roles=roles,
@@ -92,7 +92,7 @@ def _check_extension(table: str, columns: tuple[Any, ...], roles: tuple[MetricRo
     if columns:
         raise UsageError(f"the columns of {table} are fixed; leave columns out")
     if (table == "metrics") != bool(roles):
-        raise UsageError("metric_roles must be declared by a source of metrics and by no other; add or remove it")
+        raise UsageError("metric_roles must be declared by sources of metrics, and only by them; add or remove it")
     catalogue = builtin_catalogue()
     if invalid_names := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
         raise UsageError(

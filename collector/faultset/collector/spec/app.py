@@ -113,7 +113,7 @@ class ServiceSpec(ContainerFields):
         Command of the container. An absolute path runs a program of the image (on the embedded platform, of this
         machine); such a program has no operations, spans or metrics of the runtime.
     port
-        Port it listens on; none for a service with only background work.
+        Port that it listens on; none for a service with only background work.
     replicas
         Number of pods.
     stateful
@@ -131,7 +131,7 @@ class ServiceSpec(ContainerFields):
     runs
         Name of a program in the application's own code (`Persona.programs`) that replaces operations.
     metrics_port
-        Port with Prometheus metrics at `/metrics`, for such a program; none without metrics.
+        Port of a `runs` program with Prometheus metrics at `/metrics`; none without metrics.
     location
         Source file of the original program, shown in log lines at startup.
     registry_name
@@ -141,7 +141,7 @@ class ServiceSpec(ContainerFields):
     heap
         Memory that it allocates; each episode of a campaign draws a new amount.
     connect_timeout_s
-        Connection timeout of a database's clients; by default that of its driver.
+        Connection timeout of a database's clients; by default, the driver's timeout.
     """
 
     name: str
@@ -178,7 +178,7 @@ class ServiceSpec(ContainerFields):
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
-        """Return the called services: `callees`, then those in operations, in order of first appearance."""
+        """Return the called services: first `callees`, then services that operations call, in order of appearance."""
         return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.operations_called()))))
 
     @property

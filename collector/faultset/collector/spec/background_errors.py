@@ -28,7 +28,7 @@ class BackgroundErrors(FrozenModel):
     rebalances
         Times per minute that each consumer leaves its group and joins it again.
     slow_phases
-        Number of phases per minute in which a service answers a few milliseconds later for some seconds.
+        Phases per minute in which a service is a few milliseconds slower for some seconds.
     unhealthy_answers
         Share of the readiness probes that services answer with 503.
     """

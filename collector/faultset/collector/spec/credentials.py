@@ -1,4 +1,4 @@
-"""Secrets of an application: those in its spec, and store passwords, which are random in each episode.
+"""Secrets of an application: Secrets from its spec, and store passwords, which are random in each episode.
 
 Each store has its own Secret with the passwords of its administrator and of the services' account. The services share a
 Secret with the passwords of their accounts and the seed that decides which build has which defect. Containers read
@@ -74,7 +74,7 @@ def password_key(app: AppSpec, store: str) -> SecretKey:
 
 
 def store_password_key(app: AppSpec, store: str) -> SecretKey:
-    """Return the key with the same password in the store's own Secret."""
+    """Return the key with the services' password in the store's own Secret."""
     return SecretKey(_get_secret_name(app.services[store]), APPLICATION)
 
 

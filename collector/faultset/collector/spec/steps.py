@@ -38,7 +38,7 @@ class StepModel(FrozenModel):
     """Name of the step in a spec."""
 
     def stores_used(self) -> tuple[str, ...]:
-        """Return the stores and caches that the step uses; by default those in the fields `store` and `cache`."""
+        """Return the stores and caches that the step uses; by default the values of the fields `store` and `cache`."""
         return tuple(name for field in ("cache", "store") if (name := getattr(self, field, None)) is not None)
 
     def stores_written(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class StepModel(FrozenModel):
         return ()
 
     def indexes_used(self) -> tuple[str, ...]:
-        """Return the indexes that the step reads; by default that in the field `index`."""
+        """Return the indexes that the step reads; by default the value of the field `index`."""
         name = getattr(self, "index", None)
         return () if name is None else (name,)
 
@@ -71,7 +71,7 @@ class StepModel(FrozenModel):
         return ()
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of the values that the step saves; by default that in the field `save`."""
+        """Return the names of the values that the step saves; by default the value of the field `save`."""
         name = getattr(self, "save", None)
         return () if name is None else (name,)
 

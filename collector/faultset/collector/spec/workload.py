@@ -107,8 +107,8 @@ Draw = Annotated[IntegerDraw | DateDraw | ChoiceDraw | TextDraw, Field(discrimin
 class RequestSpec(FrozenModel):
     """One type of request: its path, and random parameters in the order in which they are drawn.
 
-    Parameters with a leading `_` are only for later ones and are not sent. Parameters in braces in the path are
-    inserted there; the others go into the query, a form or a JSON object.
+    Parameters whose names begin with `_` are not sent; later parameters can refer to them. Parameters in braces in the
+    path are inserted there; the others go into the query, a form or a JSON object.
     """
 
     method: str
@@ -117,7 +117,7 @@ class RequestSpec(FrozenModel):
     body: Literal["query", "form", "json"] = "query"
 
     @model_validator(mode="after")
-    def _names_what_is_drawn(self) -> RequestSpec:
+    def _refers_to_parameters(self) -> RequestSpec:
         drawn: list[str] = []
         for name, rule in self.parameters.items():
             for used in _list_names_in(rule.text) if isinstance(rule, TextDraw) else ():

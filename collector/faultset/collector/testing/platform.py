@@ -1,4 +1,4 @@
-"""The contract checks for platforms and their hosts."""
+"""Check that platforms and their hosts fulfil their contracts."""
 
 from __future__ import annotations
 

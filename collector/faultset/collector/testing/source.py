@@ -1,4 +1,4 @@
-"""The contract checks for telemetry sources, of campaigns and of platforms."""
+"""Check that telemetry sources of campaigns and of platforms fulfil their contracts."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def check_source(
         working = Path(folder) / "source"
         working.mkdir()
         target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=working)
-        spec.make(target).close()  # an episode may end before its sources start
+        spec.source_class(target).close()  # an episode may end before its sources start
         return _record_rows(spec, target, record_s, min_rows)
 
 
 def _record_rows(spec: SourceSpec, target: SourceTarget, record_s: float, min_rows: int) -> pa.Table:
     """Record for a while, check the rows of the window, and return them; close the source twice."""
-    recorder = spec.make(target)
+    recorder = spec.source_class(target)
     start_ns = time.time_ns()
     try:
         recorder.start()

@@ -10,8 +10,8 @@ Holm's method limits the family-wise error rate of all tests to 0.01. Neighbouri
 p-values are small even without a fault; therefore the limits of the effects decide.
 
 A shared host slows all requests for some seconds now and then. Therefore latencies are also compared by blocks of five
-seconds: in the median block after the onset, the upper quartile of latencies must be three times that of the slower
-healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
+seconds: in the median block after the onset, the upper quartile of latencies must be three times as high as in the
+slower healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
 
 Where the request rate changes, latencies are compared within strata of the load. The load is taken at the time of each
 request, and the quartiles of the healthy load bound four strata. Each stratum has the same weight among healthy as
@@ -38,29 +38,29 @@ UNTIMED = "untimed"
 """Column that is true for requests whose latency is not tested; without it, all latencies are tested."""
 LATENCY_QUANTILE = 0.95
 LEVEL = 0.01
-LEAST_ERROR_EFFECT = 0.01
-LEAST_LATENCY_RATIO = 1.5
-LEAST_LATENCY_RISE_NS = 25e6
-LEAST_BLOCK_RATIO = 3.0
+MIN_ERROR_EFFECT = 0.01
+MIN_LATENCY_RATIO = 1.5
+MIN_LATENCY_RISE_NS = 25e6
+MIN_BLOCK_RATIO = 3.0
 """Minimum ratio of the median block after the onset to the upper quartile of healthy blocks."""
-LEAST_COMPLETION = 0.7
-MOST_EARLIER_RISE_NS = 100e6
+MIN_COMPLETION = 0.7
+MAX_EARLIER_RISE_NS = 100e6
 """Largest rise of the p95 before the injection that leaves the episode valid."""
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Points, as shares of the time before the injection, at which its end is compared with its beginning."""
 MARGIN = 2.0
-"""Minimum ratio of the growth of latencies after the injection to that before it."""
+"""Minimum ratio of the growth of latencies after the injection to their growth before it."""
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
 REFERENCE_SHARE = 0.9
-"""Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
-LEAST_HEALTHY_SHARE = 0.5
+"""Length of an incident's reference in a recording, as a share of the healthy time before the onset."""
+MIN_HEALTHY_SHARE = 0.5
 """Minimum healthy time before an incident that is judged, as a share of the planned healthy time."""
 _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
 _STEP_S = 0.1
 _STRATA = 4
-_LEAST = 5
+_MIN_REQUESTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,18 +189,18 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     Returns
     -------
     LatencyShift or None
-        The p-value is that of van Elteren's stratified rank test. None if too few suspect requests can be compared
+        The p-value comes from van Elteren's stratified rank test. None if too few suspect requests can be compared
         with healthy ones at the same load.
     """
-    if min(len(before), len(after)) < _LEAST:
+    if min(len(before), len(after)) < _MIN_REQUESTS:
         return None
     bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATA + 1)[1:-1])
     stratum_before = np.searchsorted(bounds, before.loads, side="right")
     stratum_after = np.searchsorted(bounds, after.loads, side="right")
     healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
-    comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _LEAST)
+    comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _MIN_REQUESTS)
     after, stratum_after = after[comparable], stratum_after[comparable]
-    if len(after) < _LEAST:
+    if len(after) < _MIN_REQUESTS:
         return None
     suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
     weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
@@ -252,16 +252,16 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 
 
 def sli_tests(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, min_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> list[SliTest]:
-    """Compare the requests of each endpoint after the onset with those of the healthy reference.
+    """Compare the requests of each endpoint after the onset with the healthy reference.
 
     Parameters
     ----------
     requests
         The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
         `load` holds the load at the time of each.
-    least_rise_ns
+    min_rise_ns
         Smallest growth of the p95 latency that clients notice.
     """
     scheduled = requests["scheduled"].astype("int64")
@@ -271,13 +271,13 @@ def sli_tests(
     for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
         before, after = healthy[healthy["endpoint"] == endpoint], suspect[suspect["endpoint"] == endpoint]
         if len(after):
-            tests += _endpoint_tests(endpoint, before, after, windows, least_rise_ns)
+            tests += _endpoint_tests(endpoint, before, after, windows, min_rise_ns)
     significant = _apply_holm([test.p_value for test in tests])
     return [replace(test, fires=test.fires and holds) for test, holds in zip(tests, significant, strict=True)]
 
 
 def _endpoint_tests(
-    endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
+    endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, min_rise_ns: float
 ) -> Iterator[SliTest]:
     """Yield the tests of one endpoint; here, `fires` depends on effects alone."""
     yield _error_test(endpoint, _is_error(before, windows.reference_end_ns), _is_error(after, windows.end_ns))
@@ -291,15 +291,15 @@ def _endpoint_tests(
             test="latency",
             effect=shift.ratio,
             p_value=shift.p_value,
-            fires=shift.ratio >= LEAST_LATENCY_RATIO
-            and shift.rise_ns >= least_rise_ns
-            and shift.block_ratio >= LEAST_BLOCK_RATIO,
+            fires=shift.ratio >= MIN_LATENCY_RATIO
+            and shift.rise_ns >= min_rise_ns
+            and shift.block_ratio >= MIN_BLOCK_RATIO,
             detail=f"p95 {shift.p95_before_ns / 1e6:.1f} ms before, {shift.p95_after_ns / 1e6:.1f} ms after, "
             f"blocks {shift.block_ratio:.1f} times as slow",
             rise_ns=shift.rise_ns,
         )
     settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
-    if len(settled) >= _LEAST:
+    if len(settled) >= _MIN_REQUESTS:
         share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
         p = compute_binomial_cdf(round(share * len(settled)), len(settled), 0.9)
         yield SliTest(
@@ -307,7 +307,7 @@ def _endpoint_tests(
             test="completion",
             effect=share,
             p_value=p,
-            fires=share < LEAST_COMPLETION,
+            fires=share < MIN_COMPLETION,
             detail=f"{share:.0%} of {len(settled)} scheduled requests were answered",
         )
 
@@ -320,7 +320,7 @@ def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest
         test="error-rate",
         effect=effect,
         p_value=compute_fisher_p_value(table),
-        fires=effect >= LEAST_ERROR_EFFECT,
+        fires=effect >= MIN_ERROR_EFFECT,
         detail=f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after",
     )
 
@@ -343,7 +343,7 @@ def _apply_holm(p_values: list[float]) -> list[bool]:
 
 
 def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
-    """Return the requests scheduled before `end_ns`, without the answers that came later."""
+    """Return the requests scheduled before `end_ns`; requests answered later count as unfinished."""
     seen = requests[requests["scheduled"].astype("int64") < end_ns].copy()
     answered = seen["scheduled"].astype("int64") + seen["latency_ns"].fillna(np.iinfo("int64").max // 4)
     late = (answered >= end_ns).to_numpy()
@@ -354,13 +354,13 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 
 
 def first_manifest_ns(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, min_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> int | None:
     """Return the end of the first whole second after the onset at which a test fires; None if none does."""
     for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, windows.end_ns)
         seen = as_seen_at(requests, now_ns)
-        tests = sli_tests(seen, replace(windows, end_ns=now_ns), least_rise_ns=least_rise_ns)
+        tests = sli_tests(seen, replace(windows, end_ns=now_ns), min_rise_ns=min_rise_ns)
         if any(test.fires for test in tests):
             return now_ns
     return None
@@ -384,9 +384,9 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Describe client requests that moved before the injection and so make the episode void; empty if it is valid.
+    """Return why changes of client requests before the injection make the episode void; empty if it is valid.
 
-    Latencies may move by at most 100 ms, other results not at all.
+    Latencies may grow by at most 100 ms before the injection; other changes are not allowed.
 
     Parameters
     ----------
@@ -394,12 +394,12 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
         Result of `earlier_changes`.
     """
     for test in before:
-        if test.test != "latency" or test.rise_ns > MOST_EARLIER_RISE_NS:
-            return f"client requests had moved before the injection: {test}"
+        if test.test != "latency" or test.rise_ns > MAX_EARLIER_RISE_NS:
+            return f"client requests had changed before the injection: {test}"
     return ""
 
 
-def least_rise_ns(before: Sequence[SliTest]) -> float:
+def compute_min_rise_ns(before: Sequence[SliTest]) -> float:
     """Return how much the p95 latency must grow after the injection for clients to notice.
 
     Parameters
@@ -409,10 +409,10 @@ def least_rise_ns(before: Sequence[SliTest]) -> float:
 
     Examples
     --------
-    >>> least_rise_ns([]) / 1e6
+    >>> compute_min_rise_ns([]) / 1e6
     25.0
     """
-    return max([LEAST_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
+    return max([MIN_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
 
 
 class ClientImpact(NamedTuple):
@@ -425,11 +425,11 @@ class ClientImpact(NamedTuple):
     earlier_changes: Sequence[SliTest]
     """Tests that fire on the time before the injection."""
     is_doubtful: bool
-    """Whether only latencies grew, and by less than twice as much as before the injection."""
+    """Whether requests changed before and after the injection, but too little after it for the stricter test."""
 
     @property
     def is_latency_alone(self) -> bool:
-        """Whether only latencies moved; a host that is short of CPU has the same effect."""
+        """Whether only latencies changed; a busy host has the same effect."""
         return self.is_manifest and all(test.test == "latency" for test in self.tests if test.fires)
 
 
@@ -449,11 +449,11 @@ def client_impact(
     has_messages = messages is not None and not messages.empty
     tested = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
     before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
-    least = least_rise_ns(before)
+    rise_ns = compute_min_rise_ns(before)
     seen = as_seen_at(tested, windows.end_ns)
-    tests = sli_tests(seen, windows, least_rise_ns=least)
+    tests = sli_tests(seen, windows, min_rise_ns=rise_ns)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(tested, windows, least_rise_ns=least) if is_manifest else None
+    since_ns = first_manifest_ns(tested, windows, min_rise_ns=rise_ns) if is_manifest else None
     is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 

@@ -1,4 +1,4 @@
-"""Decide whether the target's telemetry moved although no client noticed.
+"""Decide whether the target's telemetry changed although no client noticed the fault.
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
@@ -35,7 +35,7 @@ ROLLOUT = "rollout"
 
 
 def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
-    """Return when (ns) a harmless change last replaced the pods of each service, which moves its telemetry."""
+    """Return when (ns) a harmless change last replaced the pods of each service, which changes its telemetry."""
     rows = evidence[evidence["check"] == ROLLOUT]
     times_ns = pd.to_datetime(rows["time"], utc=True).astype("int64")
     return {
@@ -50,7 +50,7 @@ _STEADY = 0.98
 
 @dataclass(frozen=True, kw_only=True)
 class LatentScore:
-    """How far a service's telemetry moved, and the series that moved most."""
+    """How much a service's telemetry changed, and the series that changed most."""
 
     service: str
     score: float
@@ -108,14 +108,14 @@ def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool
 
 
 def _is_considered(metric: str) -> bool:
-    """Return whether a metric shows health rather than any change of an object."""
+    """Return whether a metric may indicate health; metrics that count changes of an object, for example, do not."""
     return is_health_metric(metric, role_of(metric))
 
 
 VERSION = 2
 QUANTILE = 0.99
-LEAST_WINDOWS = 300
-LEAST_FOR_QUANTILE = 99
+MIN_WINDOWS = 300
+MIN_FOR_QUANTILE = 99
 """Minimum number of windows at which a new window exceeds all of them with a probability of at most 1 %."""
 
 
@@ -143,7 +143,7 @@ class Calibration:
     """Seconds between samples."""
     windows: tuple[Window, ...]
     load: str = CONSTANT
-    """Name of the clients' traffic; varying load moves telemetry without a fault."""
+    """Name of the clients' traffic; varying load changes telemetry without a fault."""
 
     @property
     def episodes(self) -> int:
@@ -152,11 +152,11 @@ class Calibration:
 
     @property
     def threshold(self) -> float | None:
-        """Score above which a service's telemetry counts as moved; None with too few windows."""
+        """Score above which a service's telemetry counts as changed; None with too few windows."""
         return compute_limit([window.score for window in self.windows])
 
     @property
-    def unseen(self) -> tuple[int, int]:
+    def false_alarms(self) -> tuple[int, int]:
         """Number of windows above the limit of all other episodes, and number of windows tested."""
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:
@@ -164,20 +164,20 @@ class Calibration:
         return cross_validate_limit(by_episode)
 
 
-def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
+def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, minimum: int = MIN_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
     exceeding = tested = 0
     for name, values in scores.items():
-        limit = compute_limit([score for other in scores if other != name for score in scores[other]], least=least)
+        limit = compute_limit([score for other in scores if other != name for score in scores[other]], minimum=minimum)
         if limit is not None:
             exceeding += sum(score > limit for score in values)
             tested += len(values)
     return exceeding, tested
 
 
-def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> float | None:
-    """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `least`."""
-    if len(scores) < least:
+def compute_limit(scores: Sequence[float], *, minimum: int = MIN_WINDOWS) -> float | None:
+    """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `minimum`."""
+    if len(scores) < minimum:
         return None
     return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
 
@@ -185,9 +185,9 @@ def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> flo
 def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score the services of all plain episodes at the onset that their plans drew.
 
-    Disturbed and sham episodes do not count, because the telemetry of their services moves. Episodes in which the SLI
-    test fired do not count, because their host was too busy, and neither do services that got a new build. An episode
-    in two datasets counts once.
+    Disturbed and sham episodes do not count, because the telemetry of their services changes. Episodes in which the
+    SLI test fired do not count, because their host was too busy, and neither do services that got a new build. An
+    episode in two datasets counts once.
     """
     scored: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:

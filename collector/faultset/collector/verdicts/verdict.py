@@ -28,7 +28,7 @@ from faultset.datasets.views import EpisodeView
 
 SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
 """Columns of the table `spans` that `find_deliveries` needs."""
-LEAST_PROCESSED = 0.9
+MIN_PROCESSED = 0.9
 """Smallest share of messages that a healthy service processes; otherwise its spans are incomplete."""
 
 
@@ -50,15 +50,15 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
     -------
     DataFrame
         `scheduled` (when the message was published), `endpoint` (such as "orders to accounting"),
-        `outcome` ("ok", "http_error" where the consumer's span failed, "unfinished"), `status` (missing),
-        `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
-        `untimed` (true: only whether a message is processed is tested, not how long it takes).
+        `outcome` ("ok", "http_error" if the consumer's span failed, or "unfinished"), `status` (always missing),
+        `latency_ns` (from the publication until the message was processed; missing if it was not), and `untimed`
+        (always true, because the tests check whether messages are processed, not how long that takes).
     """
     expected = _list_expected_deliveries(spans)
     unprocessed = expected["end"].isna()
     healthy = expected["scheduled"] < healthy_until_ns
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
-    complete = expected["endpoint"].isin(shares.index[shares >= LEAST_PROCESSED])
+    complete = expected["endpoint"].isin(shares.index[shares >= MIN_PROCESSED])
     outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
     rows = pd.DataFrame(
         {
@@ -121,11 +121,14 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
     if reason or not faulty:
         return reason
     if impact.is_doubtful:
-        return f"client requests had moved before the injection, and little more after it: {impact.earlier_changes[0]}"
-    moved = [test for test in impact.tests if test.fires]
-    if not moved or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in moved):
+        return (
+            "client requests had changed before the injection, and changed little after it: "
+            f"{impact.earlier_changes[0]}"
+        )
+    changes = [test for test in impact.tests if test.fires]
+    if not changes or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in changes):
         return ""
-    return f"client requests moved that cannot reach {' or '.join(faulty)}: {moved[0]}"
+    return f"client requests changed, but none of them can reach {' or '.join(faulty)}: {changes[0]}"
 
 
 LATENT = "latent"
@@ -187,7 +190,7 @@ def judge_episode(
     onset_ns
         Time of the injection, or of the change in an episode without a fault.
     limit
-        Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
+        Score above which a service's telemetry counts as changed; None if the latent test is not calibrated.
     rolled_out
         When (ns) a harmless change last replaced the pods of each service. Telemetry of a target whose pods were
         replaced after the onset is not judged.
@@ -242,7 +245,7 @@ def judge(
     targets
         Services whose telemetry decides between latent and silent; in an episode without a fault, all services.
     limit
-        Score above which a service's telemetry counts as moved; None if the latent test does not apply.
+        Score above which a service's telemetry counts as changed; None if the latent test does not apply.
     missing_limit
         Why `limit` is None.
     load_varies
@@ -251,9 +254,10 @@ def judge(
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
     scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
-    moved = select_scores(targets, scores)
-    rows += [latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}") for score in moved]
-    latent_fires = limit is not None and any(score.score > limit for score in moved)
+    target_scores = select_scores(targets, scores)
+    rule = missing_limit if limit is None else f"limit {limit:.1f}"
+    rows += [latent_evidence(score, limit, rule) for score in target_scores]
+    latent_fires = limit is not None and any(score.score > limit for score in target_scores)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
         verdict="manifest" if impact.is_manifest else otherwise,
@@ -278,7 +282,7 @@ def latent_evidence(
     Parameters
     ----------
     limit
-        Score above which its telemetry counts as moved; None if the test does not apply.
+        Score above which its telemetry counts as changed; None if the test does not apply.
     rule
         Text about the limit, or why it is None.
     """
@@ -289,5 +293,5 @@ def latent_evidence(
         "passed": limit is not None and score.score > limit,
         "statistic": score.score,
         "p_value": p_value,
-        "detail": f"largest robust |z| kept for three samples {score.score:.1f}, {rule}",
+        "detail": f"largest robust |z| that lasted for three samples: {score.score:.1f}, {rule}",
     }

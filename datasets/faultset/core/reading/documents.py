@@ -56,7 +56,7 @@ def _repeated_key(content: bytes | str) -> str | None:
             repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
 
     text = content if isinstance(content, str) else content.decode()
-    # Numbers do not matter here, and int() refuses those with thousands of digits.
+    # Numbers do not matter here, and int() refuses numbers with thousands of digits.
     json.loads(text, object_pairs_hook=remember, parse_int=len, parse_float=len)
     return repeated[0] if repeated else None
 

@@ -91,9 +91,9 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
 def compact(dataset: Path, out: Path, traces: float, version: str | None, as_json: bool) -> None:
     """Write a smaller copy of DATASET to the new folder OUT.
 
-    Random ids of traces and spans become numbers that are unique in OUT, in spans and in log lines alike. --traces
-    keeps the spans of a share of the traces; the ids of the other traces begin with f in log lines. Nothing else
-    changes.
+    Numbers that are unique in OUT replace the random ids of traces and spans, both in spans and in log lines. With
+    --traces, only the spans of a share of the traces are kept; in log lines, the ids of the other traces begin with f.
+    Nothing else changes.
 
     \b
     Example:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from faultset.datasets.recordings.recording import Recording
 
 
-def recording_rows(opened: Dataset) -> list[dict[str, Any]]:
+def recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
     """Return length, chunks and incidents of each recording."""
     return [
         {
@@ -24,11 +24,11 @@ def recording_rows(opened: Dataset) -> list[dict[str, Any]]:
             "incidents": len(recording.truth.incidents),
             "void_min": round(sum(void.length_s for void in recording.truth.void_stretches) / 60, 1),
         }
-        for recording in opened.recordings()
+        for recording in dataset.recordings()
     ]
 
 
-def split_rows(opened: Dataset) -> list[dict[str, Any]]:
+def split_rows(dataset: Dataset) -> list[dict[str, Any]]:
     """Return the hours on each side of the splits of recordings."""
     return [
         {"split": name, "key": split.key}
@@ -36,19 +36,19 @@ def split_rows(opened: Dataset) -> list[dict[str, Any]]:
             side: f"{sum(stretch.length_s for stretch in getattr(split, side)) / 3600:.2f} h"
             for side in ("train", "validation", "test")
         }
-        for name, split in opened.recording_splits.items()
+        for name, split in dataset.recording_splits.items()
     ]
 
 
 def incident_records(
-    opened: Dataset, selected: Sequence[str], conditions: Mapping[str, Sequence[str]]
+    dataset: Dataset, selected: Sequence[str], conditions: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Return a row for each incident of the selected recordings that meets the conditions on faults and verdicts."""
     return [
         row
         for name in selected
-        if name in opened.recording_files
-        for row in _incident_rows(opened.recording(name))
+        if name in dataset.recording_files
+        for row in _incident_rows(dataset.recording(name))
         if all(not conditions.get(key) or row[key[:-1]] in conditions[key] for key in ("faults", "verdicts"))
     ]
 

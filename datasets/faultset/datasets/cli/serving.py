@@ -94,7 +94,10 @@ def serve(
 def find_views(
     dataset: Path, version: str | None, start: str | None = None, end: str | None = None
 ) -> Callable[[str | None], EpisodeView]:
-    """Return a function that opens an episode's view, or one of a part of a recording; None names the only episode."""
+    """Return a function that opens the view of an episode or of a part of a recording.
+
+    The function takes an id; with None, it opens the only episode.
+    """
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset
     from faultset.datasets.format.stretches import Stretch
     from faultset.datasets.recordings import WindowView

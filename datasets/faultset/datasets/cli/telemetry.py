@@ -125,7 +125,7 @@ def show_report(report: TelemetryReport) -> None:
         _echo(f"Refused: {refusal}.")
     _echo_rest(len(refused))
     if copies > 1:
-        _echo(f"Refused: {copies:,} files with the content of others.")
+        _echo(f"Refused: {copies:,} files that are copies of others.")
 
 
 def _echo(text: str) -> None:

@@ -21,7 +21,7 @@ _SHOWN_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read the answers of an evaluation by episode and recording, only those of each method's first seed.
+    """Read the answers of an evaluation by episode and recording; only the first seed of each method is read.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ from faultset.datasets.explorer.recordings import recording_content, recording_r
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.recordings.validation import check_recording_files
 
-LARGEST_FILE = 48 << 20
-"""Maximum characters of data; browsers open a page of this size quickly, even on a phone."""
+MAX_CHARACTERS = 48 << 20
+"""Maximum length of the data; browsers open a page of this size quickly, even on a phone."""
 _SCRIPTS = tuple(
     f"{name}.js"
     for name in (
@@ -94,9 +94,9 @@ def write_page(
     for name, content in units:
         blocks.append(_build_block(name, pack_content(content)))
         size += len(blocks[-1])
-        if size > LARGEST_FILE:
+        if size > MAX_CHARACTERS:
             raise UsageError(
-                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {len(blocks) - 1} of "
+                f"the page must have at most {MAX_CHARACTERS >> 20} MB, but is larger after {len(blocks) - 1} of "
                 f"{len(names)} episodes and recordings; choose fewer with --episodes, or use --serve"
             )
         steps.add()
@@ -104,7 +104,7 @@ def write_page(
 
 
 def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any], answers: Answers) -> int:
-    """Write a page about one episode without its truth, which opens at an incident; return its size in bytes.
+    """Write a page that shows one episode, without its truth, at an incident; return its size in bytes.
 
     Parameters
     ----------

@@ -19,15 +19,15 @@ from faultset.datasets.views import EpisodeView
 
 MAX_TEMPLATES = 150
 EXAMPLES = 3
-LONGEST_LINE = 600
-"""Characters of an example to show."""
+MAX_LINE_CHARACTERS = 600
+"""Longer templates and example lines are cut."""
 _BAD = ("error", "fatal")
 
 
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Count lines by level and template; None without lines.
 
-    If there are many templates, keep those of errors, new ones, and those whose rate changed most.
+    If there are many templates, keep templates of errors, new templates, and templates whose rate changed most.
     """
     table = read_table(view, "logs", ("time", "service", "level", "message"))
     if not len(table):
@@ -79,7 +79,7 @@ def _select_templates(
             {
                 "service": row["service"],
                 "level": row["level"],
-                "text": row["template"][:LONGEST_LINE],
+                "text": row["template"][:MAX_LINE_CHARACTERS],
                 "lines": int(row["lines"]),
                 "before": int(row["before"]),
                 "first": grid.seconds(int(row["first"])),
@@ -95,7 +95,7 @@ def _select_templates(
 
 
 def _read_line(messages: pa.ChunkedArray, row: int) -> str:
-    return messages[row].as_py()[:LONGEST_LINE]
+    return messages[row].as_py()[:MAX_LINE_CHARACTERS]
 
 
 MAX_ROWS = 1_000
@@ -168,7 +168,7 @@ def _format_value(value: Any) -> str:
 
 
 MAX_TRACES = 30
-"""Maximum number of failing traces, and of slow ones."""
+"""Maximum number of failing traces; the same limit applies to slow traces."""
 MAX_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",

@@ -142,7 +142,7 @@ class Sampling:
     traces: TraceShare = 1.0
     """Share of the ordinary traces that is kept, chosen by their ids."""
     slow_traces_s: Annotated[float, Field(gt=0)] | None = None
-    """Duration from which all traces are kept, as are those with an error; None if these are sampled like others."""
+    """Keep all traces of at least this duration and all with an error; None samples them like others."""
     log_levels: tuple[Name, ...] = ()
     """Levels of the log lines that are kept; empty for all."""
 
@@ -202,7 +202,7 @@ def read_recording_context(recording_path: Path) -> RecordingContext:
 
 
 def check_schema_version(version: object, origin: str) -> None:
-    """Raise DataError unless a schema version is that of this release."""
+    """Raise DataError unless this release uses the same schema version."""
     if type(version) is int and version == SCHEMA_VERSION:
         return
     raise DataError(

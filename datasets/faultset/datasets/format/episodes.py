@@ -62,9 +62,9 @@ class EpisodeWriter(TableFolderWriter):
     episode_id
         Opaque name: letters, digits and `-`.
     quick
-        Write faster; files are slightly larger.
+        Write faster, but slightly larger files.
     smallest
-        Write slower; files are smaller.
+        Write the smallest files, which takes longer.
     added_tables
         Tables in addition to the standard ones; the context must declare them as well.
     """

@@ -145,7 +145,7 @@ class GroundTruth:
     inject_done_ns: TimeNs | None
     """Time when all changes of the injection were complete."""
     effective_ns: TimeNs | None
-    """Time of the first confirmed effect; with several faults, of the last one confirmed."""
+    """Time of the first confirmed effect; with several faults, the latest of these times."""
     recover_start_ns: TimeNs | None
     """Time just before the first change was undone."""
     recover_done_ns: TimeNs | None
@@ -224,7 +224,7 @@ class Label(GroundTruth):
     reference_end_ns: TimeNs
     """End of the healthy reference."""
     profile: Name
-    """Lengths of the phases: quick, standard or custom."""
+    """Lengths of the phases: quick, standard, long or custom."""
     workload: Mapping[str, Any]
     """Rate and mix of the load."""
     host: Mapping[str, Any]
@@ -320,9 +320,9 @@ def _times_of(*kinds: type) -> frozenset[str]:
 TRUTH_TIMES = _times_of(GroundTruth, Label)
 """Time columns of labels and incidents; their fields end in `_ns`."""
 FAULT_TIMES = _times_of(LabelledFault)
-"""Time columns of their faults."""
+"""Time columns of a label's faults."""
 INTERVAL_TIMES = _times_of(LabelledInterval)
-"""Time columns of the faults' intervals."""
+"""Time columns of the intervals of a fault."""
 
 
 def read_label(episode_path: Path | str) -> Label:

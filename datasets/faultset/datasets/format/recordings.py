@@ -58,9 +58,9 @@ class Chunk:
     segment: Annotated[int, Field(ge=1, le=MAX_CHUNKS)]
     """Number of the segment: consecutive chunks of one deployment, without a gap."""
     start_ns: TimeNs
-    """Start of its telemetry."""
+    """Start of the telemetry."""
     end_ns: TimeNs
-    """End of its telemetry, half-open."""
+    """End of the telemetry, exclusive."""
 
     def __post_init__(self) -> None:
         if not 0 < self.end_ns - self.start_ns <= LONGEST_VIEW_NS:
@@ -71,7 +71,7 @@ class Chunk:
 
     @property
     def folder(self) -> str:
-        """Path of its folder below that of the recording."""
+        """Path of its folder, relative to the recording's folder."""
         return chunk_folder(self.number)
 
     def to_json(self) -> str:
@@ -80,7 +80,7 @@ class Chunk:
 
 
 def chunk_folder(number: int) -> str:
-    """Return the path of a chunk's folder below that of its recording."""
+    """Return the path of a chunk's folder, relative to the recording's folder."""
     return f"{CHUNKS}/{number:04d}"
 
 
@@ -194,7 +194,7 @@ class RecordingWriter:
     context
         Facts about the system.
     smallest
-        Write slower; files are smaller.
+        Write the smallest files, which takes longer.
 
     Raises
     ------
@@ -204,7 +204,7 @@ class RecordingWriter:
     Examples
     --------
     >>> writer = RecordingWriter(root, context)  # doctest: +SKIP
-    >>> writer.append(start_ns, end_ns, {"metrics": [table]}, incidents=[incident.as_row()])  # doctest: +SKIP
+    >>> writer.append(start_ns, end_ns, {"metrics": [table]}, truth={"incidents": [row]})  # doctest: +SKIP
     """
 
     def __init__(self, root: Path | str, context: RecordingContext, *, smallest: bool = False) -> None:

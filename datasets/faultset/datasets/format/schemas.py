@@ -215,7 +215,12 @@ LABEL = pa.schema([
     _field("fault_type", pa.string(), "the AIOpsLab fault type, several joined; null in a no-fault episode"),
     _field("paper_number", pa.int32(), "row of Table 2 in the AIOpsLab paper"),
     _field("category", pa.string(), "functional or symptomatic"),
-    _field("parameters", pa.string(), "of the fault (by target if several) or of the harmless change", nullable=False),
+    _field(
+        "parameters",
+        pa.string(),
+        "parameters of the fault (by target if several) or of the harmless change",
+        nullable=False,
+    ),
     _field("inject_start", TIME, "when the first change of the injection began"),
     _field("inject_done", TIME, "when the platform had accepted the last change of the injection"),
     _field("effective", TIME, "first confirmed effect of the fault on an object, a process or client requests"),
@@ -258,7 +263,9 @@ TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 """Truth tables of an episode."""
 
 _INCIDENT = _field("incident", pa.string(), "opaque id of the incident; null for checks of the recording")
-_PARAMETERS = _field("parameters", pa.string(), "of the fault or of the decoy, as canonical JSON", nullable=False)
+_PARAMETERS = _field(
+    "parameters", pa.string(), "parameters of the fault or of the decoy, as canonical JSON", nullable=False
+)
 _START = _field("start", TIME, "start of the interval", nullable=False)
 _END = _field("end", TIME, "end of the interval, half-open", nullable=False)
 

@@ -222,7 +222,9 @@ def schema_differences(expected: pa.Schema, actual: pa.Schema) -> Iterator[str]:
         missing = sorted(set(expected.names) - set(actual.names))
         extra = sorted(printable(name[:60]) for name in set(actual.names) - set(expected.names))
         if missing or extra:
-            yield f"its columns must be {expected.names}, but {missing} are missing and {extra} are unknown"
+            problems = [f"missing: {', '.join(missing)}"] if missing else []
+            problems += [f"unknown: {', '.join(extra)}"] if extra else []
+            yield f"its columns must be {expected.names} ({'; '.join(problems)})"
         else:
             yield f"its columns must be {expected.names} in this order, got {actual.names}"
         return

@@ -55,9 +55,9 @@ class TableFolderWriter:
     schemas
         Schemas of the telemetry tables by name.
     quick
-        Write faster; files are slightly larger.
+        Write faster, but slightly larger files.
     smallest
-        Write slower; files are smaller.
+        Write the smallest files, which takes longer.
     """
 
     required: ClassVar[tuple[str, ...]] = ()

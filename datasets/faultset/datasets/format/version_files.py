@@ -61,11 +61,11 @@ class RecordingSplit:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     key: Name
-    """Property whose values are never on two sides."""
+    """Property whose values are never in two subsets."""
     train: tuple[Stretch, ...]
     """Stretches for training: recording, start and end, UTC nanoseconds."""
     validation: tuple[Stretch, ...] = ()
-    """Stretches to choose settings with."""
+    """Stretches for choosing settings."""
     test: tuple[Stretch, ...]
     """Stretches for testing."""
 
@@ -87,13 +87,13 @@ class VersionFile:
     episodes: Mapping[EpisodeId, Mapping[EpisodeFile, FileRecord]]
     """Episode -> path in its folder -> record of the file."""
     splits: Mapping[Name, Split]
-    """Name of a published split -> its two sides."""
+    """Name of a published split -> the split."""
     recordings: Mapping[EpisodeId, Mapping[RecordingFile, FileRecord]] = field(
         default_factory=dict[str, Mapping[str, FileRecord]]
     )
     """Recording -> path in its folder -> record of the file."""
     recording_splits: Mapping[Name, RecordingSplit] = field(default_factory=dict[str, RecordingSplit])
-    """Name of a published split of the recordings -> its sides."""
+    """Name of a published split of the recordings -> the split."""
 
     def units(self) -> dict[str, Mapping[str, FileRecord]]:
         """Return the files of each episode and recording by its path below the dataset's folder."""
@@ -162,7 +162,7 @@ def _check_recording_split(name: str, split: RecordingSplit, version_file: Versi
                 f"{title} names the recording {stretch.recording}, which the version lacks; restore the file"
             )
         if stretch.start_ns >= stretch.end_ns:
-            raise DataError(f"{title} has a stretch of {stretch.recording} without a length; restore the file")
+            raise DataError(f"{title} has an empty stretch of {stretch.recording}; restore the file")
     for first, second in pairwise(stretches):
         if first.recording == second.recording and first.end_ns > second.start_ns:
             raise DataError(f"{title} has two stretches of {first.recording} that overlap; restore the file")
@@ -219,7 +219,7 @@ def _alternate(names: Sequence[str], seed: int, first: str = "test") -> dict[str
 
 
 def _deal_strata(strata: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Divide each stratum evenly between training and test; the extra episodes of odd strata go to each in turn."""
+    """Divide each stratum evenly; the extra names of odd strata go alternately to test and training."""
     subsets: dict[str, str] = {}
     first = "test"
     for stratum in sorted(set(strata.values())):

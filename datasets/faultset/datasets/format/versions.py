@@ -195,7 +195,7 @@ def write_version_file(root: Path, version_file: VersionFile) -> Path:
     text = version_file.to_json()
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of "
+            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but the file for "
             f"{len(version_file.episodes)} episodes and {len(version_file.recordings)} recordings has "
             f"{len(text) / 2**20:.0f}; divide them among several datasets"
         )

@@ -288,7 +288,7 @@ def encode_series(column: pd.Series) -> pa.DictionaryArray:
 
 
 def rename_words(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
-    """Return a text column with some words replaced; None replaces a word by null."""
+    """Return a text column with some words replaced; None makes it null."""
     chunks = []
     for chunk in encode_words(column).chunks:
         words = [names.get(word, word) if word is not None else None for word in chunk.dictionary.to_pylist()]

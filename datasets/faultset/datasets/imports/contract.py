@@ -52,7 +52,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class DataIssue:
-    """An issue with foreign data that users should know.
+    """An issue with foreign data that users should know about.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def report_issues(find: Callable[[], Iterable[DataIssue]]) -> None:
     Parameters
     ----------
     find
-        Finds the issues. It is called only within `collect_issues`, so that imports do not pay for it.
+        Finds the issues. It is called only within `collect_issues`, because the search takes time.
     """
     issues = _collected.get()
     if issues is not None:
@@ -101,7 +101,7 @@ def collect_issues() -> Iterator[list[DataIssue]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignEpisode:
-    """A foreign case in the terms of our format.
+    """An episode that was read from foreign data.
 
     Formats must leave out rows outside the view. Times are UTC nanoseconds, windows half-open.
 
@@ -117,7 +117,7 @@ class ForeignEpisode:
         All candidates; must contain every target and root cause.
     tables : Mapping
         Name of a table -> function that yields its rows in pieces, called once when the table is written. Missing
-        tables are empty. Columns are those of `faultset.datasets.format.schemas.TABLES` without `episode`. Trace and
+        tables are empty. `faultset.datasets.format.schemas.TABLES` defines the columns; leave out `episode`. Trace and
         span ids are converted to lower-case hex digits without dashes.
     label : Mapping
         Fields of the label without `episode` and the windows. A case with a fault needs `fault`, `targets`,
@@ -328,7 +328,7 @@ def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
     """Yield an issue for each case with alternative input files."""
     for case in cases:
         if len(case.candidates) > 1:
-            problem = f"It has several input files: {', '.join(sorted(case.candidates))}."
+            problem = f"The case has several input files: {', '.join(sorted(case.candidates))}."
             yield DataIssue(
                 "warning", case.key, problem, f"{case.candidates[0]} is read; --input FILE chooses another."
             )

@@ -58,9 +58,9 @@ class ImportCost:
     def __str__(self) -> str:
         unknown = self.cases - self.faulty - self.healthy
         counts = f"{self.faulty} with a fault, {self.healthy} without" + (f", {unknown} unknown" if unknown else "")
-        already = "" if self.waiting == self.cases else f", {self.waiting} of them to import"
+        waiting = "" if self.waiting == self.cases else f", {self.waiting} not yet imported"
         return (
-            f"{count_text(self.cases, 'case')} ({counts}){already}: about {duration_text(self.seconds)} and "
+            f"{count_text(self.cases, 'case')} ({counts}){waiting}: about {duration_text(self.seconds)} and "
             f"{size_text(self.disk_bytes)}, {self.workers} at a time"
         )
 
@@ -283,7 +283,7 @@ def _record_source(importer: ImportFormat, source: ImportSource, out: Path, case
     with translate_disk_full(out):
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise DataError(f"{folder} must be a folder, not a link; replace the link by the folder")
+            raise DataError(f"{folder} must be a folder, not a link; replace the link with the folder")
         for other in sorted(folder.glob("*.json")):
             record = read_document(other, ImportRecord, limit_bytes=_RECORD_BYTES, below=out)
             for episode in sorted(cases.keys() & record.cases.keys()):

@@ -1,4 +1,4 @@
-"""State of a cluster for kubectl; recordings and live platforms implement it."""
+"""The interface through which kubectl reads a cluster; recordings and live platforms implement it."""
 
 from __future__ import annotations
 

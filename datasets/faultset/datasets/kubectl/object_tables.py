@@ -22,7 +22,7 @@ def object_tables(
     wide: bool = False,
     namespaces: bool = False,
     labels: bool = False,
-    headed: bool = True,
+    header: bool = True,
     show_kind: bool = False,
     unknown: str = "<none>",
 ) -> str:
@@ -34,7 +34,7 @@ def object_tables(
         Cells of the objects of each kind.
     wide, namespaces, labels
         Whether to add the columns of `-o wide`, `-A` and `--show-labels`.
-    headed
+    header
         Whether to print the names of the columns.
     show_kind
         Whether the kind precedes every name; with several kinds, it always does.
@@ -44,15 +44,14 @@ def object_tables(
     tables = []
     for kind, objects in rows.items():
         columns, more = _COLUMNS.get(kind, (("NAME", "AGE"), ()))
-        header = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
-        header += ["LABELS"] if labels else []
+        names = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
+        names += ["LABELS"] if labels else []
         prefix = f"{type_name(kind)}/" if show_kind or len(rows) > 1 else ""
         cells = [
-            [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in header]
-            for row in objects
+            [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in names] for row in objects
         ]
         if cells:
-            tables.append(in_columns(header if headed else (), cells))
+            tables.append(in_columns(names if header else (), cells))
     return "\n\n".join(tables)
 
 
@@ -90,7 +89,7 @@ def pod_status(pod: Mapping[str, Any]) -> str:
 
 
 def is_terminating(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is being deleted; recordings state this as the pod's reason."""
+    """Return whether a pod is being deleted; in datasets, the reason in its status says so."""
     return bool(pod["metadata"].get("deletionTimestamp")) or (pod.get("status") or {}).get("reason") == "Terminating"
 
 
@@ -181,7 +180,7 @@ def _service(body: Mapping[str, Any]) -> Cells:
 
 
 def endpoint_texts(endpoints: Mapping[str, Any]) -> list[str]:
-    """Return the ready addresses with their ports; recordings have only their number."""
+    """Return the ready addresses with their ports; datasets record only how many addresses there are."""
     return [
         f"{address.get('ip', UNRECORDED)}:{port['port']}"
         for subset in endpoints.get("subsets") or []

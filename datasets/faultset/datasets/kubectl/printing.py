@@ -124,7 +124,7 @@ def event_cells(event: Event, now_ns: int) -> list[str]:
 
 
 def event_lines(events: Sequence[Event], now_ns: int) -> list[str]:
-    """Return the events of an object for its description."""
+    """Return the lines on events in an object's description."""
     if not events:
         return [field_line("Events", "<none>")]
     rows = [(event["type"], event["reason"], _last_seen(event, now_ns), event["message"]) for event in events]
@@ -137,7 +137,7 @@ def _last_seen(event: Event, now_ns: int) -> str:
 
 
 def field_line(label: str, value: object) -> str:
-    """Return a line of a description with a field.
+    """Return a `LABEL: VALUE` line with aligned values.
 
     >>> field_line("Name", "geo")
     'Name:             geo'

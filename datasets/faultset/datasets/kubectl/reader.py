@@ -192,7 +192,7 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
                 wide=output == "wide",
                 namespaces="--all-namespaces" in command.flags,
                 labels="--show-labels" in command.flags,
-                headed="--no-headers" not in command.flags,
+                header="--no-headers" not in command.flags,
                 show_kind="--show-kind" in command.flags,
                 unknown=UNRECORDED if state.is_partial else "<none>",
             )

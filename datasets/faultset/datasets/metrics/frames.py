@@ -32,7 +32,7 @@ Key = tuple[str, str]
 _OUTCOME_LABELS = {name.replace(".", "_"): name for name in OUTCOME_ATTRIBUTES}
 """Metric labels with the outcome of requests -> the attributes that they are derived from."""
 _MAX_GAP = 4.0
-"""Longest distance between samples to fill, in units of the series' average distance."""
+"""Longest gap that is filled, in units of the average distance between samples of the series."""
 
 
 def wide_frame(
@@ -161,7 +161,10 @@ def _average_gaps(values: Array, sampled: Array) -> Array:
 
 
 def _find_sampled_steps(sampled: Array, side: Literal["last", "next"]) -> Array:
-    """Return, for each step, the step of the last sample up to it or of the next one from it on; -1 without one."""
+    """Return, for each step, the nearest step with a sample: at or before it ("last"), or at or after it ("next").
+
+    The result is -1 if there is no such step.
+    """
     steps = np.arange(sampled.shape[1])
     if side == "last":
         return np.maximum.accumulate(np.where(sampled, steps, -1), axis=1)

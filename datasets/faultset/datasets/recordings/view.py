@@ -91,7 +91,7 @@ class RecordingView:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """All services; a faulty one is among them."""
+        """All services, including faulty ones."""
         return self.context.services
 
     @property

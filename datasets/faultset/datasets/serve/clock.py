@@ -21,8 +21,8 @@ class ServedClock:
     now_s
         Current time in seconds from the start of the view; its end by default.
     live_since_ns
-        Time on the clock of this machine that corresponds to `now_s`. All time stamps are shifted accordingly, and time
-        passes. None to stop the clock at `now_s` and serve recorded time stamps.
+        Time on this machine's clock that corresponds to `now_s`; the served clock then runs, and all time stamps are
+        shifted. With None, the served clock stands still at `now_s`, and time stamps are served as recorded.
     wall_ns
         Clock of this machine.
 

@@ -26,7 +26,7 @@ _PATHS = "this server has paths below /api/v1 (Prometheus), /api (Jaeger) and /l
 """Also the answer at the root, which clients request to test the server."""
 _READY = ("-/ready", "-/healthy", "ready")
 OpenEpisode = Callable[[str], tuple[EpisodeView, ServedClock]]
-"""Return view and clock of an episode; "" is the only episode of a server. DataError if it does not exist."""
+"""Return the view and clock of an episode, or raise DataError if it does not exist; "" names the only episode."""
 Answer = Callable[[str, Mapping[str, list[str]]], tuple[int, Any]]
 
 

@@ -1,4 +1,4 @@
-"""The telemetry of one episode in the terms of monitoring systems, without its truth."""
+"""The telemetry of one episode, with the names and labels of monitoring systems and without the truth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPANS = (
     "duration_ns", "status", "status_code", "attributes",
 )  # fmt: skip
 _LOGS = ("time", "service", "pod", "container", "level", "message", "trace_id", "span_id")
-_SCRAPED_ELSEWHERE = ("container_", "kube_")
+_CLUSTER_PREFIXES = ("container_", "kube_")
 """Prefixes of metrics that are scraped from kubelets and kube-state-metrics rather than from the pods."""
 
 
@@ -60,7 +60,7 @@ class ServedTelemetry:
     def _build_series(self, key: Mapping[str, Any], times_ms: Any, values: Any) -> SampledSeries:
         row = {name: value if isinstance(value, str) else "" for name, value in key.items()}
         labels = series_labels(row["service"], row["pod"], row["container"], row["labels"])
-        if row["pod"] and not row["metric"].startswith(_SCRAPED_ELSEWHERE):
+        if row["pod"] and not row["metric"].startswith(_CLUSTER_PREFIXES):
             labels = {"job": row["service"], "instance": row["pod"]} | labels
         labels = {"namespace": self.namespace} | labels | {NAME: row["metric"]}
         return build_series(labels, times_ms, values, self.interval_s)

@@ -1,4 +1,4 @@
-"""Recorded fields of Kubernetes objects, and quantities and times in their notation."""
+"""Recorded fields of Kubernetes objects, and Kubernetes' notation of quantities and times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[
 def render_texts(config_map: Mapping[str, Any]) -> str | None:
     """Return the texts of a ConfigMap as canonical JSON; None if they are too long.
 
-    Texts whose key looks like that of a secret are hidden.
+    Texts are hidden if their key looks like a secret's.
     """
     texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
     rendered = canonical_json(texts)
@@ -166,7 +166,7 @@ WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
 
 
 RECORDED_KINDS = frozenset(WHITELISTS)
-"""Kinds of objects whose state is recorded; custom resources also are."""
+"""Kinds of objects whose state is recorded, in addition to custom resources."""
 
 
 def record_state(resource: Object, kind: str) -> str:
@@ -182,7 +182,7 @@ def parse_rfc3339_ns(text: str) -> int:
 
 
 def event_time(event: Mapping[str, Any]) -> str | None:
-    """Return the time when an event last happened, as precise as the event states it; None without a time."""
+    """Return the most precise time at which an event last happened; None without a time."""
     series = event.get("series")
     precise = (series.get("lastObservedTime") if isinstance(series, Mapping) else None) or event.get("eventTime")
     if precise and "." in precise:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from faultset.core.json_text import canonical_json
 
 KIND_MARK = "faultset.kind="
-"""Start of a help text in our OpenMetrics exports; the kind of the metric follows, which OpenMetrics lacks."""
+"""Prefix of help texts in our OpenMetrics exports, followed by the metric's kind, which OpenMetrics cannot express."""
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
 """Labels that differ between runs of the same application and do not identify a series."""
 
@@ -56,7 +56,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9:]+")
 def prometheus_name(name: str, unit: str, kind: str) -> str:
     """Return the name under which Prometheus stores a metric of OpenTelemetry.
 
-    The rules are those of OpenTelemetry's specification of the compatibility with Prometheus.
+    The rules follow OpenTelemetry's specification of compatibility with Prometheus.
 
     >>> prometheus_name("http.server.request.duration", "s", "histogram")
     'http_server_request_duration_seconds'

@@ -48,7 +48,10 @@ def _check_result(name: str, dataset: Path, folder: Path) -> None:
     result = export_dataset(name, dataset, first)
     export_dataset(name, dataset, second)
     expected = len(open_dataset(dataset).episodes)
-    assert result.episodes + len(result.left_out) == expected, f"{name} neither writes nor leaves out some episodes"
+    assert result.episodes + len(result.left_out) == expected, (
+        f"{name} must write or leave out each of {expected} episodes, but writes {result.episodes} and leaves out "
+        f"{len(result.left_out)}"
+    )
     assert all(result.left_out.values()), f"{name} leaves out episodes without a reason"
     files = hashes_below(first)
     assert files, f"{name} writes no files"
@@ -70,13 +73,13 @@ def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
 
 
 def _check_location(name: str, dataset: Path, folder: Path) -> None:
-    opened, around = open_dataset(dataset), folder / "around"
-    out = around / "out"
+    content, parent = open_dataset(dataset), folder / "parent"
+    out = parent / "out"
     out.mkdir(parents=True)
-    layout = load_layout(name)(opened, ExportOptions(), out)
-    before = _list_outside(around, out)
-    write_episodes(layout, [episode for episode in opened.episodes if layout.unavailable_reason(episode) is None])
-    assert before == _list_outside(around, out), f"{name} writes outside its folder"
+    layout = load_layout(name)(content, ExportOptions(), out)
+    before = _list_outside(parent, out)
+    write_episodes(layout, [episode for episode in content.episodes if layout.unavailable_reason(episode) is None])
+    assert before == _list_outside(parent, out), f"{name} writes outside its folder"
 
 
 def _list_outside(folder: Path, out: Path) -> set[Path]:

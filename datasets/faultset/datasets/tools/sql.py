@@ -41,7 +41,7 @@ _CLOCKS = {
     "TIME": ("get_current_time", "current_localtime"),
 }
 """Functions that return the current time; DuckDB maps `current_timestamp` and `localtimestamp` to them."""
-_BOX: dict[str, Any] = {
+_SANDBOX: dict[str, Any] = {
     "threads": 1,
     "memory_limit": "256MB",
     "temp_directory": "",
@@ -73,7 +73,7 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
     for name in used:
         if not recording.has(name):
             return answer_not_recorded(f"the table {name}")
-    connection = duckdb.connect(":memory:", config=_BOX)
+    connection = duckdb.connect(":memory:", config=_SANDBOX)
     try:
         return _answer(connection, recording, sql, used, tables)
     except duckdb.Error as error:

@@ -43,9 +43,13 @@ class LogTools:
     def get_logs(
         self,
         service: ServiceFilter = None,
-        pod: Annotated[str | None, Field(description="Only of this pod.")] = None,
-        level: Annotated[str | None, Field(description=f"Only of this level or above: {', '.join(LEVELS)}.")] = None,
-        pattern: Annotated[str | None, Field(max_length=200, description="Only lines that contain this text.")] = None,
+        pod: Annotated[str | None, Field(description="Show only lines of this pod.")] = None,
+        level: Annotated[
+            str | None, Field(description=f"Show only lines of this level or above: {', '.join(LEVELS)}.")
+        ] = None,
+        pattern: Annotated[
+            str | None, Field(max_length=200, description="Show only lines that contain this text.")
+        ] = None,
         since_s: SinceS = None,
         limit: Limit = 100,
         cursor: Cursor = 0,
@@ -156,7 +160,9 @@ class MetricTools:
     def get_metric(
         self,
         metric: Annotated[str, Field(description="Name from list_metrics.")],
-        service: Annotated[str | None, Field(description="Only of this service; needed if many have it.")] = None,
+        service: Annotated[
+            str | None, Field(description="Show only data of this service; needed if many services have the metric.")
+        ] = None,
         step_s: Annotated[float, Field(gt=0, le=3600, description="Length of a step in seconds.")] = 10.0,
         stat: Annotated[Statistic, Field(description="Aggregation of the samples in a step.")] = "mean",
         since_s: SinceS = None,
@@ -283,10 +289,10 @@ class TraceTools:
         self,
         service: ServiceFilter = None,
         operation: Annotated[
-            str | None, Field(max_length=200, description="Only operations that contain this text.")
+            str | None, Field(max_length=200, description="Show only operations that contain this text.")
         ] = None,
-        errors_only: Annotated[bool, Field(description="Only failed spans.")] = False,
-        slower_than_ms: Annotated[float | None, Field(ge=0, description="Only spans that took longer.")] = None,
+        errors_only: Annotated[bool, Field(description="Show only failed spans.")] = False,
+        slower_than_ms: Annotated[float | None, Field(ge=0, description="Show only spans that took longer.")] = None,
         since_s: SinceS = None,
         limit: Limit = 50,
         cursor: Cursor = 0,

@@ -26,13 +26,13 @@ from faultset.datasets.tools.state_tools import StateTools
 from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools
 from faultset.datasets.views import EpisodeView
 
-TOOLS_VERSION = "4"
+TOOLS_VERSION = "5"
 """Increment it when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
 """Tools that compute a part of a diagnosis."""
-CALLS_AT_ONCE = 4
-"""Maximum number of calls that a process computes at once, which limits the memory for many agents."""
+MAX_CONCURRENT_CALLS = 4
+"""Maximum number of calls that a process computes concurrently, which limits the memory for many agents."""
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +77,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         Number of calls that repeat an earlier one with the same arguments and current time.
     """
 
-    computing: AbstractContextManager[Any] = threading.BoundedSemaphore(CALLS_AT_ONCE)
+    call_slots: AbstractContextManager[Any] = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
     """Held while a call is computed; shared by all sessions of a process."""
 
     def __init__(self, view: EpisodeView, clock: ViewClock | None = None, *, algorithms: bool = True) -> None:
@@ -160,7 +160,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         except (ValueError, TypeError, RecursionError):
             return answer_invalid(f"the arguments of {name} are not JSON.")
         try:
-            with self.computing:
+            with self.call_slots:
                 return tool.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
         except FaultsetError as error:
             return answer_invalid(str(error))

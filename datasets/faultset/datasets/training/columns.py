@@ -223,7 +223,7 @@ class FeatureColumns:
 
 
 class ColumnFinder:
-    """Find the columns of episodes one at a time; parameters are those of `FeatureColumns.of`."""
+    """Find the columns of episodes one at a time; `FeatureColumns.of` describes the parameters."""
 
     def __init__(
         self,

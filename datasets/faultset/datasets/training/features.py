@@ -82,7 +82,7 @@ def _all_series(
 
 
 def _deviation(series: Series, healthy: Mask) -> Series:
-    """Return the distance of a series from the mean of its healthy steps in their standard deviations."""
+    """Return the distance of a series from the mean of its healthy steps, in standard deviations of these steps."""
     if not healthy.any():
         return np.zeros(len(series))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -152,7 +152,7 @@ def step_count(view: EpisodeView, step_s: float) -> int:
 def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
     """Compute the features of an episode.
 
-    Metrics are those of `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
+    Metrics are as in `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
     which they were logged, calls in the step in which they ended. In steps without calls, counts are 0 and the latency
     is masked.
 

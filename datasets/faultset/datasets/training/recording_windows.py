@@ -32,7 +32,7 @@ class RecordingWindows:
     recordings
         Recordings, for instance `dataset.recordings()`.
     columns
-        The features, for instance `FeatureColumns.of(window_views(...))`; not those per service.
+        The features, for instance `FeatureColumns.of(window_views(...))`. Features per service are not supported.
     stretches
         Stretches to use, for instance `dataset.recording_splits["by-time"].train`; by default all.
     length, stride

@@ -1,4 +1,4 @@
-"""Trajectory files in ATIF, and the rules that find the answer in one, since ATIF has no field for it.
+"""Trajectory files in ATIF, and the rules that find the answer in them, since ATIF has no field for it.
 
 The rules in order: the answer written by faultset; the call in the step named by Stratus; the last call of a submit
 tool; the last non-empty solution that a shell command sent to `/submit`; the agent's last message. Agents that diagnose
@@ -69,7 +69,7 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
 
 
 def _get_first_argument(call: ToolCall) -> Any:
-    """Return the first argument of a call, which is the answer under any name."""
+    """Return the first argument of a call; tools differ in its name."""
     return next(iter(call.arguments.values()), "")
 
 
@@ -97,7 +97,7 @@ def _list_bodies(command: str) -> list[str]:
     return [after for word, after in itertools.pairwise(words) if word in _DATA]
 
 
-_KNOWN_TASKS = ("detection", "localization", "diagnosis", "mitigation")
+_STRUCTURED_TASKS = ("detection", "localization", "diagnosis", "mitigation")
 
 
 class ATIFTrajectories:
@@ -115,21 +115,21 @@ class ATIFTrajectories:
         """Read one trajectory."""
         trajectory = _add_model_name(read_trajectory(file), options)
         extra = (trajectory.extra or {}).get("faultset")
-        stated = extra if isinstance(extra, dict) else {}
-        task = stated["task"] if stated.get("task") in TASKS else "root_cause"
+        recorded = extra if isinstance(extra, dict) else {}
+        task = recorded["task"] if recorded.get("task") in TASKS else "root_cause"
         submitted = find_submitted_answer(trajectory)
-        answer = _apply_stated_status(decide_status(trajectory, _answer(submitted, str(task), options)), stated)
+        answer = _apply_recorded_status(decide_status(trajectory, _answer(submitted, str(task), options)), recorded)
         times = _list_times(trajectory)
         run = build_run(
             self.name,
             trajectory,
             answer,
-            dataset=_get_text(stated, "dataset"),
-            version=_get_text(stated, "dataset_version"),
-            episode=_get_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
+            dataset=_get_text(recorded, "dataset"),
+            version=_get_text(recorded, "dataset_version"),
+            episode=_get_text(recorded, "episode") or (trajectory.session_id or "")[:500] or None,
             task=task,
-            protocol=_get_text(stated, "protocol"),
-            seed=_get_seed(stated),
+            protocol=_get_text(recorded, "protocol"),
+            seed=_get_seed(recorded),
             stop_reason=submitted.rule if submitted else None,
             model_calls=_count_model_calls(trajectory),
             started_ns=int(times[0].timestamp() * 1e9) if times else None,
@@ -143,7 +143,7 @@ class ATIFTrajectories:
         return None
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Return nothing, because the format has no results."""
+        """Return an empty text, because the format has no results."""
         return ""
 
 
@@ -160,27 +160,27 @@ def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions
         return None
     if submitted.rule == _WRITTEN and isinstance(submitted.value, dict):
         return ReadAnswer(status="ok", answer=submitted.value)
-    if task in _KNOWN_TASKS:
+    if task in _STRUCTURED_TASKS:
         return interpret_answer(task, submitted.value, options.candidates)
     return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
 
 
-def _apply_stated_status(answer: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
+def _apply_recorded_status(answer: ReadAnswer, recorded: Mapping[str, Any]) -> ReadAnswer:
     """Keep the status that faultset recorded with the run."""
     for status in STATUSES:
-        if stated.get("status") == status and (status != "ok" or answer.answer is not None):
-            reason = answer.reason if answer.status == status else "stated by faultset"
+        if recorded.get("status") == status and (status != "ok" or answer.answer is not None):
+            reason = answer.reason if answer.status == status else "recorded by faultset"
             return replace(answer, status=status, reason=reason)
     return answer
 
 
-def _get_text(stated: Mapping[str, Any], name: str) -> str | None:
-    value = stated.get(name)
+def _get_text(recorded: Mapping[str, Any], name: str) -> str | None:
+    value = recorded.get(name)
     return value[:500] if isinstance(value, str) else None
 
 
-def _get_seed(stated: Mapping[str, Any]) -> int | None:
-    value = stated.get("seed")
+def _get_seed(recorded: Mapping[str, Any]) -> int | None:
+    value = recorded.get("seed")
     return value if type(value) is int and abs(value) < 2**63 else None
 
 

@@ -1,8 +1,8 @@
 """Read Inspect logs with Inspect's library: one run per sample and epoch.
 
 Samples of faultset tasks contain their question and the session's report; `evaluate --agents` scores them. For other
-samples, the score says whether the answer equals one of the sample's targets, ignoring case. The result of the log's
-scorers is the recorded result.
+samples, the score says whether the answer equals one of the sample's targets, ignoring case. Scores in the log are
+kept as the recorded result.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class InspectLogs:
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Compare the answer with the targets."""
-        right = _normalise((run.answer or {}).get("text", "")) in {_normalise(target) for target in truth["targets"]}
-        return SourceScore(success=right, value=float(right))
+        success = _normalise((run.answer or {}).get("text", "")) in {_normalise(target) for target in truth["targets"]}
+        return SourceScore(success=success, value=float(success))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
         """Name the log's scorer, whose rule differs from equality with a target."""

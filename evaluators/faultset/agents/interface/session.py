@@ -32,7 +32,7 @@ _QUESTIONS: dict[RecordedTask, str] = {
     "all": "Is there a fault, which service is its root cause, and what are its system level and type?",
 }
 _RETRIES = 1
-ANSWER_TAKEN = "The answer is accepted."
+ANSWER_ACCEPTED = "The answer is accepted."
 """Reply to a submission that ends the session."""
 
 Fault = Annotated[bool, Field(description="Whether there is a fault.")]
@@ -144,7 +144,7 @@ class AgentSession:
 
     def _finish(self, answer: dict[str, Any]) -> ToolAnswer:
         self.answer, self.answered_ns = answer, self.tools.clock.now_ns
-        return answer_ok(ANSWER_TAKEN)
+        return answer_ok(ANSWER_ACCEPTED)
 
     def _reject_unknown_services(self, services: list[str]) -> ToolAnswer | None:
         unknown = [name for name in services if name not in self.candidates]
@@ -192,7 +192,7 @@ def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
     """Return why an answer cannot be scored; empty if it can."""
     services = answer.get("services", ())
     if services and not any(name in candidates for name in services):
-        return f"{len(services)} of {len(services)} names are not candidates"
+        return "no service in the answer is a candidate"
     for key, words in (("system_level", SYSTEM_LEVELS), ("fault_type", FAULT_TYPES)):
         word = answer.get(key)
         if word is not None and word.strip().lower() not in words:

@@ -15,7 +15,7 @@ from faultset.core.printable import printable
 from faultset.datasets.kubectl.commands import CommandError, Token, tokens
 
 SUBMISSION = "submit"
-_LONGEST = 200_000
+_MAX_SEARCHED = 200_000
 """Characters of an observation that are searched."""
 
 
@@ -37,7 +37,8 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
     Parameters
     ----------
     candidates
-        Services of the system. An observation that names all of them, such as that of `describe_system`, is ignored.
+        Services of the system. An observation that names all of them, such as an answer of `describe_system`, is
+        ignored.
     """
     calls: Counter[str] = Counter()
     requested: set[str] = set()
@@ -49,7 +50,7 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
                 calls[call.function_name] += 1
                 requested |= _find_names(json.dumps(call.arguments, ensure_ascii=False), pattern)
         for result in step.observation.results if step.observation else ():
-            named = _find_names(text_of(result.content)[:_LONGEST], pattern)
+            named = _find_names(text_of(result.content)[:_MAX_SEARCHED], pattern)
             observed |= named if named < {*candidates} else set()
     return InspectedServices(calls=dict(calls), requested=frozenset(requested), observed=frozenset(observed))
 
@@ -70,7 +71,7 @@ CHANGES = frozenset({
 """kubectl verbs that change a system, act inside it, or wait for it."""
 _READING = frozenset({("rollout", "history"), ("rollout", "status")})
 _SEPARATORS = frozenset({"&&", ";", "||"})
-_MOST = 5000
+_MAX_COMMANDS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,7 @@ def recorded_commands(trajectory: Trajectory, namespace: str | None = None) -> l
             for value in call.arguments.values():
                 if isinstance(value, str) and ("kubectl" in value or value.lstrip().startswith("sleep ")):
                     commands += _parse_commands(step.step_id, value, namespace)
-    return commands[:_MOST]
+    return commands[:_MAX_COMMANDS]
 
 
 def _parse_commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedCommand]:
@@ -202,7 +203,7 @@ def _join_lines(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
-_NARROWEST = 40
+_MIN_WIDTH = 40
 
 
 def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int, length: int | None) -> str:
@@ -211,7 +212,7 @@ def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int,
     Parameters
     ----------
     run
-        Its record, if available.
+        Record of the run, if available.
     width
         Columns of the terminal.
     length
@@ -220,7 +221,7 @@ def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int,
     lines = [*_describe_run(trajectory, run)]
     for step in trajectory.steps:
         lines += ["", *_describe_step(step, length)]
-    return "\n".join(_wrap_lines(lines, max(width, _NARROWEST))) + "\n"
+    return "\n".join(_wrap_lines(lines, max(width, _MIN_WIDTH))) + "\n"
 
 
 def _describe_run(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:

@@ -192,7 +192,7 @@ split
 protocol
     detected: start from the alarm of a detector; oracle: start from the true onset. Not for detection.
 alarm
-    Detector for "detected"; the default is that of `evaluate`. Not for detection.
+    Detector for "detected"; by default the one that `evaluate` uses. Not for detection.
 complaint
     Give agents the vague complaint of a user instead of the alarm or the onset. Not for detection.
 """
@@ -211,8 +211,8 @@ def _cut_episodes(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has only recordings, and none has an incident that names one of several services and has "
-            "enough telemetry around it; choose other data"
+            f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services and "
+            "an incident with a known root cause and enough telemetry around it; choose other data"
         )
     return cuts
 

@@ -39,9 +39,9 @@ _COLUMNS = {
 def score_agents(folder: Path, as_json: bool) -> None:
     """Score the runs in FOLDER, a result of "faultset agents import", with one table per source.
 
-    Shows the result recorded by the source and the one by its current labels, with 95 % intervals over problems. Runs
-    with a harness error count as misses in one column and are left out in the next. Results of different sources are
-    not comparable.
+    Shows the result that the source recorded and the result by the source's current labels, with 95 % intervals over
+    problems. Runs with a harness error count as misses in one column and are left out in the next. Results of different
+    sources are not comparable.
 
     \b
     Example:

@@ -88,12 +88,12 @@ def _open_folder(
 ) -> Path:
     """Return the folder of the episode; the part of a recording around a time is written to a temporary folder."""
     from faultset.datasets.dataset import episode_folder
-    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_incident
+    from faultset.evaluators.diagnosis.sources import IncidentSource, open_incident
 
     if at_text is None:
         return episode_folder(dataset, episode, version)
     source = IncidentSource(paths=(str(dataset),), episode=episode, version=version, at=at_text)
-    opened, _ = stack.enter_context(opened_incident(source))
+    opened, _ = stack.enter_context(open_incident(source))
     return opened.path
 
 

@@ -29,13 +29,13 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--since", "since_s", type=DURATION, help="Like --at, as a duration before the end of the telemetry.")
 @list_option(
     "--methods",
-    help="Localizers to ask instead of the default panel.",
+    help="Localizers to run instead of the default panel.",
     shell_complete=complete_names("faultset.baselines"),
 )
 @click.option("--html", type=OUTPUT_FILE, help="Also write a page that shows suspects and telemetry on one time axis.")
 @json_option
 def diagnose(methods: tuple[str, ...], html: Path | None, as_json: bool, **options: Any) -> None:
-    """Ask detectors and a panel of localizers about one incident, and show what changed for each suspect.
+    """Run detectors and a panel of localizers on one incident, and show what changed for each suspect.
 
     SOURCE is a dataset (folder, name or URL), the folder of one episode, or any mix of files and folders of telemetry
     as in "dataset import telemetry". No label is needed, and none is read. Without --at or --since, detectors decide
@@ -49,13 +49,13 @@ def diagnose(methods: tuple[str, ...], html: Path | None, as_json: bool, **optio
     """
     from faultset.core.command_line.progress import report_progress
     from faultset.evaluators.diagnosis.analysis import diagnose as analyse
-    from faultset.evaluators.diagnosis.sources import IncidentSource, opened_incident
+    from faultset.evaluators.diagnosis.sources import IncidentSource, open_incident
     from faultset.evaluators.diagnosis.text import analysis_text
 
     source = IncidentSource(**options)
     if source.at is not None and source.since_s is not None:
-        raise UsageError("--at and --since both say when the incident began; leave out one of them")
-    with report_progress("MB read") as progress, opened_incident(source, progress) as (episode, moment_ns):
+        raise UsageError("--at and --since cannot be combined, because both set the time of the incident; give one")
+    with report_progress("MB read") as progress, open_incident(source, progress) as (episode, moment_ns):
         analysis = analyse(episode, at_ns=moment_ns, methods=methods)
         size = None if html is None else _write_page(episode, html, analysis)
     if as_json:

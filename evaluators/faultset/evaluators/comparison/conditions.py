@@ -35,7 +35,7 @@ class Condition:
         Raises
         ------
         UsageError
-            It does not follow `GRAMMAR`.
+            The text does not follow `GRAMMAR`.
         """
         match = _CONDITION.fullmatch(text.strip())
         if match is None:

@@ -179,7 +179,7 @@ def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
 
 
 def _compute_values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequence[Metric]) -> Values:
-    """Return the values of a method on headline episodes and on those without a fault."""
+    """Return the values of a method on headline episodes and on episodes without a fault."""
     compared = {
         e: case
         for e, case in scores.cases[setting].get(name, {}).items()

@@ -57,7 +57,7 @@ def load_run(source: Run | Evaluation | str | Path, name: str) -> Run:
     Parameters
     ----------
     name
-        Folder name of an evaluation.
+        Folder to show in reports if `source` is an evaluation.
     """
     if isinstance(source, Run):
         return source
@@ -112,7 +112,7 @@ _FACTS = (
     ("seeds", "setting"),
 )
 _WITHOUT_EFFECT = ("reused_fits",)
-"""Settings that no answer depends on."""
+"""Settings that do not affect answers."""
 _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "code": "code version"}
 
 

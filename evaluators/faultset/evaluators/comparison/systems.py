@@ -37,19 +37,19 @@ class SystemRow:
     baseline: str
     kind: str
     values: Mapping[str, Estimate]
-    """System -> first metric of its table, if the method was run."""
+    """System -> first metric of its table, for systems on which the method was run."""
     ranks: Mapping[str, float]
     """System -> rank in its table; equal methods share their mean rank."""
     mean_rank: float
     near_best: int
-    """Number of systems in which its value is within the interval of the best method."""
+    """Number of systems in which the method's value is within the interval of the best method."""
     beats_control: frozenset[str]
-    """Systems in which it is significantly better than the strongest control, by the paired test of their tables."""
+    """Systems in which the method is significantly better than the strongest control."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemsTable:
-    """Methods sorted by mean rank; those not run on all systems come last."""
+    """Methods sorted by mean rank; methods that were not run on all systems come last."""
 
     task: str
     protocol: str
@@ -117,7 +117,7 @@ class _Standing:
 
     estimates: Mapping[str, Estimate]
     scores: Mapping[str, float]
-    """Only of methods with a known score."""
+    """Method -> score, for methods with a known score."""
     best: str
     beats_control: frozenset[str]
     """Methods that are significantly better than the strongest control."""

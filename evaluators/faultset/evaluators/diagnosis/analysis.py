@@ -22,7 +22,7 @@ from faultset.evaluators.diagnosis.records import (
 )
 from faultset.evaluators.diagnosis.times import check_moment
 
-MOST_SUSPECTS = 3
+MAX_SUSPECTS = 3
 
 
 def diagnose(
@@ -69,7 +69,7 @@ def diagnose(
         moment_ns, moment_from = _choose_moment(view, alarms, reported_ns)
         answers = tuple(panel.answer(spec, moment_ns) for spec in specs)
         control = panel.answer(get_baseline(CONTROL), moment_ns)
-        ranked = rank_suspects(answers)[:MOST_SUSPECTS]
+        ranked = rank_suspects(answers)[:MAX_SUSPECTS]
         strength = measure_strength(answers)
         if calibration is not None and strength <= calibration.limit:
             ranked = []
@@ -96,8 +96,8 @@ def diagnose(
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
     """Return services with their mean of 1/rank; the first suspect of the leading method is first.
 
-    The first answer is that of the leading method. Methods without an answer do not count; a service that a method does
-    not name gets 0 from it.
+    The leading method is the method of `answers[0]`. Methods without an answer do not count; a service that a method
+    does not name gets 0 from it.
     """
     answered = [answer for answer in answers if answer.status == "ok"]
     scores: dict[str, float] = {}

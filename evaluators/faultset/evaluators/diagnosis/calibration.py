@@ -21,21 +21,26 @@ class MeasuredData:
     """Results of the panel on one collection of labelled episodes."""
 
     data: str
+    """Name of the collection."""
     incidents: int
+    """Episodes with a fault."""
     named: int
     """Incidents with a suspect."""
     right: int
+    """Incidents whose first suspect is a root cause."""
     right_in_three: int
+    """Incidents with a root cause among the first three suspects."""
     control_right: float
     """Expected hits of the control, which may give several services the same score."""
     healthy: int = 0
     """Episodes without a fault."""
     healthy_named: int = 0
+    """Episodes without a fault, but with a suspect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PanelCalibration:
-    """The measured panel, its limit and its hit rates."""
+    """The panel that was measured, its limit and its hit rates."""
 
     panel: tuple[str, ...]
     control: str
@@ -49,7 +54,7 @@ class PanelCalibration:
     """Protocol -> results by collection."""
 
     def hit_rate(self, agreeing: int, *, oracle: bool) -> HitRate:
-        """Return the hit rate for a number of agreeing methods; all counts are zero if no labelled incident had it."""
+        """Return the hit rate for a number of agreeing methods; all counts are zero if it was never observed."""
         rates = self.oracle if oracle else self.detected
         empty = HitRate(agreeing=agreeing, incidents=0, right=0, right_in_three=0, healthy=0)
         return next((rate for rate in rates if rate.agreeing == agreeing), empty)

@@ -1,7 +1,7 @@
-"""Ask detectors and localizers about one episode.
+"""Run detectors and localizers on one episode.
 
-Methods of faultset run in this process, because a fork server takes longer to start than they need to answer. Others
-run as in an evaluation: in a separate process, confined and limited.
+Built-in methods run in this process, because a fork server takes longer to start than they take to answer. Other
+methods run as in an evaluation: in a separate, confined process with limits.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from faultset.evaluators.results.provenance import method_code, method_paths
 DETECTORS = ("trace-errors", "baro-change-point", "log-rate")
 """Detectors on spans, metrics and log lines. The first with an alarm sets the time of the incident."""
 PANEL = ("combined-evidence", "nezha-patterns", "nsigma", "tracerca", "event-log")
-"""The localizers with the best mean rank over ten systems (docs/results/comparisons.md), and one on log lines."""
+"""The localizers with the best mean rank over ten systems (docs/results/comparisons.md), and one that reads logs."""
 CONTROL = "loudest-log"
-"""The control that is right most often on the labelled incidents of the calibration."""
+"""The control with the most correct answers on the labelled incidents from which `calibration.json` is computed."""
 
 
 def choose_panel(methods: Iterable[str]) -> tuple[BaselineSpec, ...]:
@@ -82,13 +82,13 @@ class Panel:
         return SharedView(self._folder, self._worker.cache, tables=frozenset(tables))
 
     def alarm(self, name: str) -> DetectorAlarm:
-        """Return the alarm of a detector that was fitted without other episodes."""
+        """Return the alarm of a detector, which is fitted without training episodes."""
         outcome = self._ask(get_baseline(name), "detect", 0)
         time_ns = None if outcome.answer is None else outcome.answer.alarm_ns
         return DetectorAlarm(detector=name, time_ns=time_ns, status=outcome.status, reason=outcome.reason)
 
     def answer(self, spec: BaselineSpec, moment_ns: int) -> PanelAnswer:
-        """Return the answer of a localizer that was fitted without other episodes."""
+        """Return the answer of a localizer, which is fitted without training episodes."""
         outcome = self._ask(spec, "localize", moment_ns)
         scores: dict[str, float] = {}
         evidence: list[dict[str, Any]] = []

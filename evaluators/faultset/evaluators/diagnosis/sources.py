@@ -53,7 +53,7 @@ class IncidentSource:
 
 
 @contextmanager
-def opened_incident(source: IncidentSource, progress: Progress | None = None) -> Iterator[tuple[Episode, int | None]]:
+def open_incident(source: IncidentSource, progress: Progress | None = None) -> Iterator[tuple[Episode, int | None]]:
     """Yield the episode of an incident, and when it began in UTC nanoseconds; None for detectors to decide.
 
     Telemetry files are imported, and parts of recordings written, into a temporary folder.

@@ -27,9 +27,9 @@ def read_moment(text: str, start_ns: int) -> int:
     Parameters
     ----------
     text
-        ISO 8601, UTC without an offset, or a time of day such as "14:03" or "14:03:20".
+        A time in ISO 8601 (UTC if it has no offset), or a time of day such as "14:03" or "14:03:20".
     start_ns
-        Start of the telemetry; a time of day is the first after it.
+        Start of the telemetry; a time of day means its first occurrence after the start.
 
     Raises
     ------

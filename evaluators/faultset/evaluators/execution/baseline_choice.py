@@ -17,7 +17,7 @@ STRONGEST = frozenset({
     "combined-evidence", "boosted-ranker", "epsilon-diagnosis", "kubernetes-state", "tracerca",
     "nearest-signature", "rca-tree", "rca-forest",
 })  # fmt: skip
-"""The five best methods of each task on core-2, without extras, clients' requests or the location of the alarm."""
+"""The best methods of each task on core-2 that need no extra, no client requests and no location of the alarm."""
 _KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 

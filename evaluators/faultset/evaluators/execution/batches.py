@@ -1,4 +1,4 @@
-"""Batches of answers for dask workers: several baselines on one episode, each input computed once."""
+"""Batches of work for dask: several baselines on one episode, which share computed inputs."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class EpisodeBatch:
     calibration: bool = False
     """Whether detectors run on a training episode, to calibrate thresholds."""
     inner: int | None = None
-    """Inner fold whose models are used: those not fitted on the episode."""
+    """Inner fold whose models are used, because they were not fitted on the episode."""
 
     def expected(self, run: BaselineRun, context: RunContext) -> list[ExpectedAnswer]:
         """List the answers that a run must give."""
@@ -327,9 +327,9 @@ class EpisodeEvaluator:
         self._detections: dict[tuple[str, int], RunnerOutcome] = {}
 
     def evaluate(self, runs: Sequence[BaselineRun]) -> Iterator[ResultRow]:
-        """Yield the rows of all runs: first those on the whole view, then those on each truncated copy.
+        """Yield the rows of all runs, first on the whole view, then on each truncated copy.
 
-        In this order each copy's frames are computed once for all methods that share a process.
+        In this order, the frames of a copy are computed once for all methods that share a process.
         """
         inputs: list[tuple[BaselineRun, ResultRow, _Input]] = []
         for run in runs:

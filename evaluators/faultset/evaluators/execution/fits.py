@@ -124,7 +124,7 @@ class FitBatch:
     faulty: tuple[EpisodeLocation, ...]
     """Training episodes with a fault, for baselines that need labels."""
     labels: tuple[TrainingLabel, ...]
-    """Labels of all of them, healthy ones first."""
+    """Labels of `healthy`, then of `faulty`."""
     runs: tuple[int, ...]
     """Indices of the baseline runs in the context."""
     inner: int | None = None
@@ -148,7 +148,7 @@ class FitBatch:
     def _fit(
         self, chosen: Mapping[BaselineRun, str], cache: FitCache, context: RunContext
     ) -> dict[ModelKey, FittedModel]:
-        """Fit baselines, and cache those with a key."""
+        """Fit baselines; fits of baselines with a key are cached."""
         locations = self.healthy if any(run.learns for run in chosen) else ()
         uses_references = any(run.learns_from_references for run in chosen)
         if uses_references or any("labels" in run.needs for run in chosen):

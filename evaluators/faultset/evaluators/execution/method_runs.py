@@ -33,7 +33,7 @@ class EvaluationStart:
     faulty: int
     """Number of tested episodes with a fault."""
     answers: int
-    """Number of missing answers."""
+    """Number of answers to compute."""
     workers: int
     """Number of methods that run at a time."""
     expected_s: float
@@ -72,7 +72,7 @@ class MethodAnswers:
     specs: tuple[BaselineSpec, ...]
     """The methods that were run."""
     damage: Mapping[str, DataError]
-    """Episode -> why it could not be evaluated."""
+    """Damaged episode -> the error."""
     isolation: str
     """How methods were isolated."""
     reused_fits: str

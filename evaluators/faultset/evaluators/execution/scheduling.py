@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ANY_LOOPBACK_PORT = "127.0.0.1:0"
 _ADDRESS_SPACE_BYTES = 1_900_000_000
-_ADDRESS_SPACE_OF_A_WORKER = 300_000_000
+_WORKER_ADDRESS_SPACE_BYTES = 300_000_000
 """Measured on the sample: 2.07 GB with one worker, 2.42 GB with two. With less, libraries abort without a message."""
 
 
@@ -39,7 +39,7 @@ def default_workers() -> int:
 def check_address_space(workers: int) -> None:
     """Raise PlatformError if the address space limit (`ulimit -v`) is too low for that many workers."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    needed = _ADDRESS_SPACE_BYTES + workers * _ADDRESS_SPACE_OF_A_WORKER
+    needed = _ADDRESS_SPACE_BYTES + workers * _WORKER_ADDRESS_SPACE_BYTES
     if resource.RLIM_INFINITY != limit < needed:
         raise PlatformError(
             f"an evaluation with --workers {workers} reserves about {needed / 1e9:.1f} GB of address space, and the "
@@ -96,7 +96,7 @@ class MethodEngine:
 def local_client(workers: int) -> Iterator[Client]:
     """Run on this machine with `workers` baselines at a time.
 
-    The dask worker lives in this process. Its threads only supervise the runner processes, which compute.
+    The dask worker runs in this process; its threads only start and await separate processes, which run the baselines.
     """
     from dask import config
     from distributed import Client, LocalCluster

@@ -145,12 +145,12 @@ def _convert_times(batch: pa.RecordBatch) -> list[pa.Array]:
 ALARM_DETECTOR = "trace-errors"
 """Default detector.
 
-Of those with fewer than 5 % false positives, it finds the most faults; see `benchmarks/alarm_sources.py`.
+It finds the most faults among detectors with fewer than 5 % false positives; see `benchmarks/alarm_sources.py`.
 """
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 """Default detector for datasets without spans; it reads only metrics, which every dataset has."""
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""Values of "auto"; from 5 s each is twice the one before, because the first seconds matter most."""
+"""Values of "auto"; from 5 s on, each is twice the previous one, because the first seconds matter most."""
 LARGEST_SEED = 2**30
 """Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
 
@@ -163,7 +163,7 @@ class EvaluationOptions(TypedDict, total=False):
     tasks: Sequence[str]
     """Tasks to score: detection, localization, rca; all by default."""
     protocol: Literal["detected", "oracle", "both"]
-    """Alarm passed to localizers and diagnosers: that of a detector ("detected") or the true onset ("oracle")."""
+    """Alarm passed to localizers and diagnosers: a detector's alarm ("detected") or the true onset ("oracle")."""
     alarm: str | None
     """Detector for "detected"; by default `trace-errors`, and `spot` in episodes without spans."""
     split: str | None

@@ -65,7 +65,7 @@ def _is_agent(episodes: ByEpisode) -> bool:
 
 
 def _select_counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
-    """Return the episodes that count: headline faults, and for detection those without a fault."""
+    """Return the episodes that count: with a headline fault and, for detection, without a fault."""
     return {e: rows for e, rows in sorted(episodes.items()) if _is_counted(rows[0].truth, task)}
 
 

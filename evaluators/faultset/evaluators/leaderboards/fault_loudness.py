@@ -2,7 +2,7 @@
 
 A gray fault leaves all pods of its target running and reachable. A loud one replaces, stops, restarts or cuts off pods.
 Labels do not record this, and evaluators do not import the collector, so the declarations of its fault catalogue are
-repeated here. A test keeps both equal.
+repeated here. A test checks that both are equal.
 """
 
 from __future__ import annotations

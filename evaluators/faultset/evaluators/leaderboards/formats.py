@@ -115,9 +115,9 @@ def summary_lines(board: Leaderboard) -> list[str]:
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.several_causes:
         sentences.append(
-            f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
-            "min(k, causes), hit@k accepts any of them, and joint the level and type of any; exact set, set F1, "
-            "Jaccard, exact diagnosis and diagnosis F1 compare with all of them"
+            f"episodes with several root causes: {board.several_causes}; AC@k is the number of causes among "
+            "the first k, divided by min(k, causes); hit@k accepts any cause, and joint the level and type of any "
+            "fault; exact set, set F1, Jaccard, exact diagnosis and diagnosis F1 require all of them"
         )
     return sentences
 
@@ -144,7 +144,7 @@ def head_lines(board: Leaderboard) -> list[str]:
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
         f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
-        + (" and those without a verdict" if counts.get("unknown") else "")
+        + (" and episodes without a verdict" if counts.get("unknown") else "")
         + (f"; {unlabelled} without a label left out" if (unlabelled := board.settings.get("unlabelled")) else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]

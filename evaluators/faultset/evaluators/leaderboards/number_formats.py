@@ -11,7 +11,7 @@ NONE = "\u2013"
 
 
 def number(value: float, metric: Metric) -> str:
-    """Format a value."""
+    """Format a number in the unit of its metric; a dash for NaN."""
     if math.isnan(value):
         return NONE
     if math.isinf(value):
@@ -24,12 +24,12 @@ def number(value: float, metric: Metric) -> str:
 
 
 def value(estimate: Estimate, metric: Metric) -> str:
-    """Format the value of an estimate, or that there are too few episodes."""
+    """Format the value of an estimate; `TOO_FEW` if there are too few episodes."""
     return TOO_FEW if estimate.reason.startswith(TOO_FEW) and not estimate.known else number(estimate.value, metric)
 
 
 def interval(estimate: Estimate, metric: Metric) -> str:
-    """Format the interval in brackets; empty without one."""
+    """Format the interval in brackets; empty if there is none."""
     if not estimate.interval_known:
         return ""
     return f"[{number(estimate.low, metric)}, {number(estimate.high, metric)}]"

@@ -62,7 +62,7 @@ def render_table(
     Parameters
     ----------
     metrics
-        Metrics to show; by default those of `choose_columns`.
+        Metrics to show; by default, from `choose_columns`.
     kinds
         Whether there is a column for the kind of each method.
     costs
@@ -183,6 +183,6 @@ def render_failures(failures: Iterable[Failure]) -> TextTable:
 
 
 def count_unnoticed(counts: Mapping[str, int]) -> str:
-    """Return the numbers of episodes without a full verdict as text; empty without any."""
+    """Return as text how many faults clients did not notice, and how many have an unknown verdict."""
     names = {"unnoticed": "unnoticed by clients (latent or silent)", "unknown": "of unknown verdict"}
     return "".join(f"{counts[verdict]} {name}, " for verdict, name in names.items() if counts.get(verdict))

@@ -31,7 +31,7 @@ FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "m
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 GROUPS = (TELEMETRY, "sli", "alarm_location")
 _RIGHT = 0.5
-"""Share above which an episode counts as answered; ties and seeds make fractions."""
+"""Score above which an answer counts as right; scores can be fractions because of ties or several seeds."""
 
 
 class Setting(NamedTuple):
@@ -103,19 +103,19 @@ class EpisodeScores:
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> score by the metric that compares methods."""
-        metric = TASK_METRICS[setting.task].right
+        """Return baseline -> episode -> value of the metric by which methods are compared."""
+        metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
             for name, cases in self.list_scored(setting).items()
         }
 
     def compute_ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return the scores of `compute_right` for methods that see only telemetry; the others are ranked apart."""
+        """Return the values of `compute_right` for methods that see only telemetry."""
         return {name: values for name, values in self.compute_right(setting).items() if self.groups[name] == TELEMETRY}
 
     def frame(self, task: str) -> pd.DataFrame:
-        """Return one row per method, protocol, episode and metric of a task that has a value."""
+        """Return a row for each known value of a metric of a task, by method, protocol and episode."""
         import pandas as pd
 
         metrics = [metric for metric in self.list_metrics(task) if metric.of_case or metric.compute]
@@ -144,7 +144,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, on request those of threshold policies, then installed ones."""
+        """Return the metrics of a task: built-in ones, on request one per threshold policy, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
         of_policies = (metric for policy in policies for metric in build_policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)
@@ -165,7 +165,7 @@ def kind_rank(kind: str) -> int:
 
 
 def group_of(row: ResultRow) -> str:
-    """Return the group in which a method is ranked: apart if it sees more than telemetry.
+    """Return the group in which a method is ranked; methods that see more than telemetry have their own groups.
 
     "sli" is for methods that see the requests of clients, because verdicts are computed from the same data.
     "alarm_location" is for methods that get the service of the alarm.
@@ -174,7 +174,10 @@ def group_of(row: ResultRow) -> str:
 
 
 def is_scored(case: ScoredCase) -> bool:
-    """Return whether a fault episode is scored: its truth suffices, and a method that learns from labels had some."""
+    """Return whether a fault episode can be scored for a method.
+
+    Its truth must suffice, and a method that learns from labels must have had training labels.
+    """
     row = case.rows[0]
     return _is_scorable(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 
@@ -301,7 +304,7 @@ def _select_headline(scores: EpisodeScores, task: str, protocol: str) -> dict[st
 
 
 def _link_budgets(scores: EpisodeScores) -> None:
-    """Link cases with the whole view to those with less evidence, and set `seen_s`."""
+    """Link cases with the whole view to cases with less evidence, and set `seen_s`."""
     for axis in _AXES:
         if axis.over != "evidence":
             continue
@@ -312,7 +315,7 @@ def _link_budgets(scores: EpisodeScores) -> None:
                     wholes[name][episode].by_budget[setting.at_s] = cases[episode]
         for case in (case for cases in wholes.values() for case in cases.values()):
             if case.by_budget and is_headline(case.truth) and _is_scorable(case.rows[0]):
-                case.seen_s = _find_shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
+                case.seen_s = _find_shortest_right_s(case.by_budget, TASK_METRICS[axis.task].correctness)
 
 
 def _find_shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
@@ -341,8 +344,8 @@ def _measure_seen_s(row: ResultRow) -> float:
 def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     """Return a curve for each method, axis and application, and over all applications if there are several.
 
-    Only headline episodes count. Later points have fewer episodes: those whose view is long enough. Each point also has
-    the score on the same episodes with the alarm at the onset, or with the whole view.
+    Only headline episodes count. Later points have fewer episodes, because the view must be long enough. Each point
+    also has the score on the same episodes with the alarm at the onset, or with the whole view.
     """
     apps = sorted({row.truth.app for row in scores.judged})
     curves = []
@@ -354,7 +357,7 @@ def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
                 at_onset = by_seconds.get(0.0, {}) if axis.over == "delay" else {}
                 whole = wholes.get(baseline, {}).get(-1.0, at_onset)
                 points = [
-                    _build_point(at_s, chosen, whole, TASK_METRICS[axis.task].right)
+                    _build_point(at_s, chosen, whole, TASK_METRICS[axis.task].correctness)
                     for at_s, cases in by_seconds.items()
                     if (chosen := {e: case for e, case in cases.items() if app in (ALL_APPS, case.truth.app)})
                 ]

@@ -137,7 +137,7 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
 def _compute_estimates(
     selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]
 ) -> dict[str, Estimate]:
-    """Compute all metrics of a method; fault episodes come before those without a fault."""
+    """Compute all metrics of a method; episodes with a fault come before episodes without one."""
     halves = (selection.faulty, selection.healthy)
     faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in halves)
     if selection.setting.task == "rca":
@@ -317,7 +317,10 @@ def _build_sort_key(
 def _compare(
     first: Mapping[str, float], second: Mapping[str, float], scores: EpisodeScores, selection: _Selection
 ) -> PairedDifference:
-    """Compare two methods by the metric that ranks; a balanced one weighs both kinds of episodes equally."""
+    """Compare two methods by the task's main metric.
+
+    If this metric is a balanced one, fault episodes and no-fault episodes have the same weight.
+    """
     common = sorted(first.keys() & second.keys() & selection.episodes)
     truths = [scores.truths[e] for e in common]
     return paired_difference(
@@ -325,5 +328,7 @@ def _compare(
         [second[e] for e in common],
         [truth.cluster for truth in truths],
         selection.seed,
-        strata=[truth.faulty for truth in truths] if TASK_METRICS[selection.setting.task].right.balanced else None,
+        strata=[truth.faulty for truth in truths]
+        if TASK_METRICS[selection.setting.task].correctness.balanced
+        else None,
     )

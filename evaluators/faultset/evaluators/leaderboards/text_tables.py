@@ -1,4 +1,4 @@
-"""Tables of text: rendered as Markdown, on the terminal and in HTML pages."""
+"""Tables of text, for Markdown, the terminal and HTML pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TextTable:
     columns: tuple[TextColumn, ...]
     rows: tuple[tuple[TextCell, ...], ...]
     kinds: tuple[str, ...] = ()
-    """Kind of each row: that of its method, or "floor"; pages and the terminal use it as a style."""
+    """Kind of each row, which sets its style: the kind of the method, or "floor"."""
     title: str = ""
 
     @classmethod

@@ -1,9 +1,8 @@
 """Divide recordings into detection windows, in which a detector scores every step after a healthy reference.
 
-A detector answers about a view with a healthy reference at its start, and its score of a step depends on earlier steps
-only. A recording is therefore divided into consecutive views. Each keeps its reference until a new one is available:
-after an incident, as soon as the system was healthy for the length of a reference; without incidents, every five
-lengths.
+A detector gets a view with a healthy reference at its start and scores each step from earlier steps only. A recording
+is therefore divided into consecutive views. A view ends when a new reference is available: after an incident, once the
+system has been healthy for the length of a reference; otherwise after five such lengths.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from faultset.datasets.recordings.cuts import Cut
 from faultset.datasets.recordings.recording import Recording
 
 MIN_REFERENCE_S, MIN_REFERENCE_STEPS = 120.0, 24
-"""A reference has at least this length and at least this many sampling steps."""
+"""Minimum length of a reference, in seconds and in sampling steps; both hold."""
 WINDOW_REFERENCES = 5
 """A window of a healthy system lasts this many lengths of its reference."""
 
@@ -48,7 +47,7 @@ class DetectionWindow:
 
     @property
     def episode(self) -> str:
-        """Id of that episode."""
+        """Id of the view as an episode."""
         return self.cut.episode_id(self.recording)
 
 
@@ -80,7 +79,7 @@ def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretc
 def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
     """Yield healthy views of training stretches, from which detectors learn.
 
-    A view has at least the length of a reference; half of it is the reference, or the usual length.
+    A view is at least as long as a reference. Its reference has the usual length, but at most half of the view's.
     """
     length_ns = choose_reference_ns(recording)
     for training in _divide_at_gaps(recording, stretches):

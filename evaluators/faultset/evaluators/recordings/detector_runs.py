@@ -37,8 +37,15 @@ GAP_STEPS = 3
 HEADLINE_VERDICTS = ("manifest", "unknown")
 """Verdicts of incidents in headlines: noticed by clients, or imported without a verdict."""
 Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
-"""true: the first alarm in a headline incident · repeated: a further one · other: in another incident · decoy: at a
-harmless change · false: at other times · void: in time that does not count."""
+"""Where an alarm begins.
+
+- true: in a headline incident, as its first alarm
+- repeated: in a headline incident, as a later alarm
+- other: in an incident that is not in headlines
+- decoy: during a harmless change or shortly after it
+- void: in time or an incident that is not scored
+- false: anywhere else
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,9 @@ def build_recording_tables(
     threshold_rule: str,
     by_policy: Mapping[str, Mapping[str, Sequence[DetectorRun]]],
 ) -> list[Table]:
-    """Build a table for each application, then one for all together, each by the inputs of methods.
+    """Build a table for each application and each group of methods with the same inputs.
+
+    With several applications, tables for all of them together follow.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ def build_recording_tables(
     threshold_rule
         Threshold policy of all detectors.
     by_policy
-        Other threshold policy -> detector -> its runs with those thresholds.
+        Other threshold policy -> detector -> runs with the thresholds of that policy.
     """
     apps = sorted({run.facts.app for detector_runs in runs.values() for run in detector_runs})
     tables = []

@@ -62,8 +62,9 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has only recordings, and none has an incident that names one of several services and has "
-            "enough time around it; choose another --train, or --tasks detection"
+            f"{train.root} has only recordings, and no episode can be cut from them: that takes several services and "
+            "an incident with a known root cause and enough time around it; choose another --train, or --tasks "
+            "detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:
         yield lambda: cuts.restore_identity(read_source())
@@ -73,9 +74,9 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
 def train_elsewhere(
     train: str | Dataset, scope: EvaluationScope, workers: int, progress: Progress | None = None
 ) -> Iterator[EvaluationScope]:
-    """Yield the scope of detectors on recordings that learn from another dataset.
+    """Yield the scope of an evaluation on recordings whose detectors learn from another dataset.
 
-    They learn from the healthy stretches of its recordings; without recordings, from its episodes.
+    They learn from the healthy stretches of its recordings, or from its episodes if it has no recordings.
     """
     if isinstance(train, Dataset) and train.recording_files:
         train.check_files(workers)

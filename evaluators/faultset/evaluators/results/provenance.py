@@ -113,7 +113,7 @@ def library_versions() -> str:
 
 
 def find_changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
-    """Return "the code of NAME" for each baseline whose code differs from that in a results file."""
+    """Return "the code of NAME" for each baseline whose code differs from the code in a results file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

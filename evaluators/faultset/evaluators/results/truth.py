@@ -56,13 +56,13 @@ class Truth:
     fault_type: str | None
     """Type of the fault; None without a fault."""
     faults: tuple[FaultTruth, ...] = ()
-    """The faults of an episode with several, if the label describes each."""
+    """The faults, if there are several and the label describes each."""
     pauses: tuple[tuple[int, int], ...] = ()
     """Intervals (start, end) after the onset without an active fault, UTC nanoseconds."""
     verdict: str
     """manifest, latent, silent, unnoticed, unknown or none."""
     profile: str
-    """Phase lengths: quick, standard or custom."""
+    """Phase lengths: quick, standard, long or custom."""
     view_start_ns: int
     """Start of the view, UTC nanoseconds like all times here."""
     view_end_ns: int
@@ -93,7 +93,7 @@ class Truth:
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Return (application, fault, target) of every fault, or the cluster if only their union is known."""
+        """Return (application, fault, target) of every fault; the cluster if the label does not describe each fault."""
         if self.faults:
             return list_problems(self.app, [(fault.fault, fault.target) for fault in self.faults])
         return () if self.fault is None else (self.cluster,)

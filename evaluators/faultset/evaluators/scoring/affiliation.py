@@ -31,7 +31,7 @@ class Affiliation(NamedTuple):
     precision: float
     """Over the zones with an alarm."""
     recall: float
-    """Over all zones; 0 in those without an alarm."""
+    """Over all zones; a zone without an alarm counts as 0."""
 
     @property
     def f1(self) -> float:

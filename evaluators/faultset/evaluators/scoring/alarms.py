@@ -17,7 +17,7 @@ from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 
 GAP_S = 30
-"""Alarms closer than this are one alarm."""
+"""Alarms that are at most this many seconds apart are merged."""
 Range = tuple[int, int]
 
 
@@ -46,7 +46,7 @@ def merge_runs(runs: Sequence[Range], gap: int) -> list[Range]:
 
 
 def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
-    """Let runs that start in a pause of the fault start at its end; drop runs that end within it.
+    """Move the start of runs that begin in a pause to the end of the pause; drop runs that end within it.
 
     Examples
     --------
@@ -162,9 +162,9 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
 def list_alarms(row: ResultRow, threshold: float | None = None) -> list[Range]:
     """Return all alarms of a row: runs of flags that are long enough, joined across short gaps.
 
-    An alarm begins at the last flag that the detector needs to raise it. With a threshold, scores above it are the
-    flags. If an alarm begins in a pause of an intermittent fault, it counts from the end of the pause, or not at all if
-    it ends earlier.
+    An alarm begins at the last flag that the detector needs to raise it. With a threshold, samples with a score above
+    it are flagged. An alarm that begins in a pause of an intermittent fault counts from the end of the pause; if it
+    ends within the pause, it does not count.
     """
     answer = row.answer
     if row.alarm_ns is None and threshold is None:

@@ -423,8 +423,8 @@ DETECTION_METRICS = (
         unit="s",
         better="lower",
         shown_second="if known",
-        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
-        "longer views give a true alarm, so later telemetry cannot help; a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest view of --evidence for which, as for all "
+        "longer views, the alarm is true; a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",

@@ -174,8 +174,8 @@ DIAGNOSIS_METRICS = (
         task="rca",
         headline=False,
         shown_second="if known",
-        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
-        "longer views give the right level and type; without computing time, a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest view of --evidence for which, as for all "
+        "longer views, level and type are right; computing time is not included, and a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",
@@ -212,6 +212,6 @@ DIAGNOSIS_METRICS = (
         "exact_diagnosis",
         "exact diagnosis",
         lambda score: float(score.exact),
-        "the answered level and type are those of every fault",
+        "the answered level and type are correct for every fault",
     ),
 )

@@ -92,7 +92,7 @@ AC1 = declare_share(
     "ac1",
     "AC@1",
     lambda score: score.ac(1),
-    "expected share of episodes in which the first service named is a cause",
+    "expected share of episodes in which the first-ranked service is a cause",
     headline=True,
 )
 AVG5 = declare_share("avg5", "Avg@5", lambda score: score.avg5, "mean of AC@1 to AC@5", headline=True)
@@ -257,8 +257,8 @@ LOCALIZATION_METRICS = (
         task="localization",
         headline=False,
         shown_second="if known",
-        meaning="median seconds from the onset to the end of the shortest view of --evidence for which this and all "
-        "longer views rank a cause first; without computing time, a miss is infinite",
+        meaning="median seconds from the onset until the method ranks a cause first for good, over the views of "
+        "--evidence; without computing time, a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",

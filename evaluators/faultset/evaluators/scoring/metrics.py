@@ -1,8 +1,8 @@
 """Metrics and the cases that they are computed on.
 
-A case holds the answers of one method to one question about one episode. A metric has a value for each case, an
-aggregate over the cases of a table, and the score of guessing there. Built-in and third-party metrics are declared in
-the same way.
+A case holds the answers of one method to one question about one episode. A metric has a value for each case, and an
+aggregate and a score of guessing for the cases of a table. Built-in and third-party metrics are declared in the same
+way.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Metric:
     installed: bool = False
     """Whether another distribution declares it."""
     policy: str = ""
-    """Threshold policy that it is computed with, if not that of its table."""
+    """Threshold policy that it is computed with, if it differs from its table's."""
 
     def with_policy(self, policy: str) -> Metric:
         """Return the metric with the thresholds of a policy, named like `event_recall[train-quantile(0.995)]`."""

@@ -147,7 +147,7 @@ def find_leaders(scores: Mapping[str, float], candidates: Sequence[str]) -> froz
 
 
 def canonicalise(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
-    """Replace all accepted names of a cause by the same one, so that sets can be compared."""
+    """Replace all accepted names of a cause with the same one, so that sets can be compared."""
     canonical_names = {name: min(cause) for cause in causes for name in cause}
     return frozenset(canonical_names.get(name, name) for name in names)
 

@@ -1,4 +1,4 @@
-"""The metrics of each task: built-in ones, and scorers of other distributions."""
+"""The metrics of each task: built-in ones, and scorers from installed packages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class TaskMetrics:
 
     metrics: tuple[Metric, ...]
     """All metrics in the order of columns; the first one ranks tables."""
-    right: Metric
-    """The metric of a single episode by which methods are compared."""
+    correctness: Metric
+    """Metric that says of a single answer whether it is right; paired comparisons use it."""
     compared: tuple[Metric, ...]
-    """Metrics of comparisons."""
+    """Metrics that `faultset compare` shows."""
     is_scorable: Callable[[Truth], bool]
     """Whether the task can be scored on a fault episode."""
 
@@ -40,22 +40,28 @@ class TaskMetrics:
 TASK_METRICS: dict[str, TaskMetrics] = {
     "detection": TaskMetrics(
         metrics=DETECTION_METRICS,
-        right=CORRECT,
+        correctness=CORRECT,
         compared=COMPARED,
         is_scorable=lambda truth: truth.onset_ns is not None,
     ),
     "localization": TaskMetrics(
-        metrics=LOCALIZATION_METRICS, right=AC1, compared=(AC1, AVG5), is_scorable=lambda truth: bool(truth.causes)
+        metrics=LOCALIZATION_METRICS,
+        correctness=AC1,
+        compared=(AC1, AVG5),
+        is_scorable=lambda truth: bool(truth.causes),
     ),
     "rca": TaskMetrics(
-        metrics=DIAGNOSIS_METRICS, right=JOINT, compared=(JOINT, PARTS), is_scorable=lambda truth: bool(truth.diagnoses)
+        metrics=DIAGNOSIS_METRICS,
+        correctness=JOINT,
+        compared=(JOINT, PARTS),
+        is_scorable=lambda truth: bool(truth.diagnoses),
     ),
 }
 
 
 def score_correctness(row: ResultRow) -> float:
     """Return the correctness of an answer by the metric that compares methods."""
-    return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].right)
+    return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].correctness)
 
 
 def load_scorers() -> tuple[Metric, ...]:

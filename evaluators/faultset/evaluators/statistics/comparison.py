@@ -1,4 +1,4 @@
-"""Paired comparison of two methods, balanced statistics over two halves, and predictions for one more system."""
+"""Paired comparisons, balanced accuracy and Matthews correlation with intervals, and prediction intervals."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def paired_difference(
     better = sum(a == 1.0 and b == 0.0 for a, b in zip(first, second, strict=True))
     worse = sum(a == 0.0 and b == 1.0 for a, b in zip(first, second, strict=True))
     if any(value not in (0.0, 1.0) for value in (*first, *second)):
-        mcnemar = PairedTest(p=math.nan, reason="ties or seeds make fractions")
+        mcnemar = PairedTest(p=math.nan, reason="some scores are fractions, because of ties or several seeds")
     elif len(set(keys)) < len(keys):
-        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the test over clusters applies")
+        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; use the test over clusters")
     else:
         mcnemar = mcnemar_exact(better, worse)
     difference = mean_difference(differences, keys, strata)
@@ -233,7 +233,7 @@ def _combine(
     return estimate.with_interval(max(low, statistic(0, 0)), min(high, statistic(1, 1)), method=method)
 
 
-FEWEST_SYSTEMS = 3
+MIN_SYSTEMS = 3
 
 
 def prediction_interval(values: Sequence[float]) -> Estimate:
@@ -248,8 +248,8 @@ def prediction_interval(values: Sequence[float]) -> Estimate:
     if not finite:
         return unknown("no system was scored")
     count, mean = len(finite), float(np.mean(finite))
-    if count < FEWEST_SYSTEMS:
-        return Estimate(value=mean, n=count, reason=f"{count} systems; a prediction needs {FEWEST_SYSTEMS} or more")
+    if count < MIN_SYSTEMS:
+        return Estimate(value=mean, n=count, reason=f"{count} systems; a prediction needs {MIN_SYSTEMS} or more")
     half = stdtrit(count - 1, (1 + LEVEL) / 2) * np.std(finite, ddof=1) * math.sqrt(1 + 1 / count)
     return Estimate(value=mean, n=count).with_interval(
         mean - half, mean + half, method=f"prediction interval over {count} systems"

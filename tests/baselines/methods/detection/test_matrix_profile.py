@@ -23,7 +23,7 @@ def test_the_profile_is_that_of_brute_force() -> None:
 def test_a_subsequence_does_not_match_itself_or_its_neighbours() -> None:
     series = np.cumsum(RNG.normal(size=(30, 1)), axis=0)
     pieces = subsequences(series, 5)
-    result = nearest_distances(pieces, pieces, apart=3)[0]
+    result = nearest_distances(pieces, pieces, min_distance=3)[0]
     cut = [series[start : start + 5, 0] for start in range(26)]
     slow = [min(np.linalg.norm(cut[i] - cut[j]) for j in range(26) if abs(i - j) >= 3) for i in range(26)]
     assert result == pytest.approx(slow)

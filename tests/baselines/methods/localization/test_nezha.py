@@ -193,7 +193,7 @@ def test_a_service_that_does_not_answer_is_blamed_though_it_sends_nothing(acted)
 
     ranking = asked("nezha-patterns", acted(usual, lost))
     assert ranking.ordered == ("geo",)
-    assert "answer of geo geo.work with an error" in ranking.evidence[0].subject
+    assert "response from geo geo.work with an error" in ranking.evidence[0].subject
 
 
 @pytest.mark.parametrize("slow", ["geo", "search", "profile"])
@@ -244,7 +244,7 @@ def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> N
     events = build_code_events(spans, logs, clients)
     texts = {events.text(int(row)) for row in np.flatnonzero(np.isin(events.kind, (CALL, RETURN)))}
     assert "call geo geo.work" in texts
-    assert "answer of search search.work" in texts
+    assert "response from search search.work" in texts
     assert not any(" to " in text for text in texts)
 
 

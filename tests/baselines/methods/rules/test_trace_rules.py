@@ -8,7 +8,7 @@ import pytest
 
 from faultset.baselines.features.role_streams import Steps, count_silent_steps, idle_share
 from faultset.baselines.methods.rules.trace_rules import (
-    CLASS,
+    CLASS_WIDTH,
     MissingEdgeDetector,
     TraceErrorsDetector,
     TraceP95Detector,
@@ -59,7 +59,7 @@ def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() 
             assert result[step] == 0.0
         else:
             exact = np.log(np.quantile(window, 0.95, method="inverted_cdf") / usual[0])
-            assert result[step] == pytest.approx(exact, abs=CLASS / 2 + 1e-9)
+            assert result[step] == pytest.approx(exact, abs=CLASS_WIDTH / 2 + 1e-9)
 
 
 def test_one_slow_span_in_twenty_is_not_a_change() -> None:

@@ -8,7 +8,7 @@ import pytest
 from span_receiver import Receiver
 from stage import Process, Stage
 
-from faultset.collector.runtime.builds import LEAKING, MISDIALLING, draw_builds
+from faultset.collector.runtime.builds import LEAKS, WRONG_PORTS, draw_builds
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.collector.runtime.stores.server import admin_command
 
@@ -159,7 +159,7 @@ def test_an_address_in_use_ends_a_service_with_exit_code_1(stage: Stage) -> None
 @pytest.mark.slow
 def test_an_unreachable_database_is_told_after_ten_silent_seconds(stage: Stage) -> None:
     stage.start_all("consul", "mongodb-geo")
-    defective = stage.start("geo", build=draw_builds(0).tag_with(MISDIALLING[0]))
+    defective = stage.start("geo", build=draw_builds(0).tag_with(WRONG_PORTS[0]))
     assert ended(stage, defective, "the bad build") == 2
     assert "Read database URL: mongodb-geo:27017" in defective.log
     assert "> no reachable servers" in defective.log
@@ -172,7 +172,7 @@ def test_a_leaking_build_grows(stage: Stage) -> None:
             return int(file.read().split()[1]) * 4096 / 2**20
 
     stage.start_all("consul", "frontend")
-    search = stage.start("search", build=draw_builds(0).tag_with(LEAKING[-1]))
+    search = stage.start("search", build=draw_builds(0).tag_with(LEAKS[-1]))
     stage.wait(lambda: stage.listens("search"), "search listens")
     before = resident_mib()
     stage.search()

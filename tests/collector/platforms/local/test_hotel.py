@@ -20,7 +20,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.platforms.local.routing import AddressBlock
-from faultset.collector.runtime.builds import LEAKING, draw_builds
+from faultset.collector.runtime.builds import LEAKS, draw_builds
 from faultset.datasets.format.schemas import TABLES
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_cpu_limit_below_the_need_shows_in_the_throttling_counters(hotel):
 
 def test_a_leaking_build_is_killed_for_its_memory(hotel):
     containers = hotel.platform.get("Deployment", "geo")["spec"]["template"]["spec"]["containers"]
-    tag = draw_builds(hotel.platform.app.variation.seed).tag_with(LEAKING[-1])
+    tag = draw_builds(hotel.platform.app.variation.seed).tag_with(LEAKS[-1])
     containers[0]["image"] = f"faultset/app:{tag}"
     containers[0]["resources"]["limits"]["memory"] = "120Mi"
     hotel.platform.patch("Deployment", "geo", {"spec": {"template": {"spec": {"containers": containers}}}})

@@ -138,7 +138,7 @@ def test_repeated_and_reversed_times_are_sorted_and_reported(tmp_path: Path) -> 
 
     assert recording.wide(step_s=300).iloc[:, 0].tolist()[:6] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     problems = [issue.problem for issue in examine(tmp_path / "source").data_issues]
-    assert problems == ["1 of 41 times repeat.", "Its times are not in order."]
+    assert problems == ["1 of 41 times repeat.", "The times are not in order."]
 
 
 def test_a_series_of_tsb_ad_and_its_export_have_the_same_values_and_labels(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def find_unexpected_lines(
 ) -> Flags:
     """Return which lines are not among the likely successors of the previous lines.
 
-    The result equals that of `logs.scores.NextTemplate` on the sequence of each group, for all groups at once. The
+    `logs.scores.NextTemplate` gives the same result for one sequence; this function handles all groups at once. The
     longest context that occurs in healthy lines is used. The likely successors are the `top` most frequent ones, but at
     most half of the group's healthy templates.
 
@@ -196,7 +196,8 @@ _WIDTH = 16
 _UNKNOWN, _PADDING = 0, 1
 """Codes of unknown templates and of positions before a service's first line."""
 _SHARED = (
-    "One layer instead of two, on learned template vectors; one model for all services, with a sequence per service.",
+    "The network has one layer instead of two, and learned template vectors as input.",
+    "One model is shared by all services, and each service has its own sequence of lines.",
     "Parameter values are ignored.",
     "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
     "Templates that are not in the training data are unexpected in the reference as well.",

@@ -1,4 +1,4 @@
-"""Matrix profile: the distance of each subsequence to the nearest healthy one."""
+"""Matrix profile: the distance of each subsequence to the nearest healthy subsequence."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
 
 
-def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0) -> Matrix:
-    """Return the Euclidean distance of each subsequence to the nearest healthy one of its series.
+def nearest_distances(tested: Pieces, healthy: Pieces, *, min_distance: int = 0) -> Matrix:
+    """Return the Euclidean distance of each subsequence to the nearest healthy subsequence of the same series.
 
     Values are not normalised, because that would hide a shift of the level.
 
     Parameters
     ----------
-    apart
-        If positive, both arguments are the same subsequences, and two that are fewer samples apart do not match.
+    min_distance
+        Subsequences that start fewer samples apart do not match; needs equal `tested` and `healthy` if positive.
 
     Returns
     -------
     ndarray
-        [S, number of subsequences in the test window]
+        [S, number of tested subsequences]
     """
     squared = (
-        (in_test_window**2).sum(axis=-1)[:, :, None]
+        (tested**2).sum(axis=-1)[:, :, None]
         + (healthy**2).sum(axis=-1)[:, None, :]
-        - 2 * (in_test_window @ healthy.swapaxes(1, 2))
+        - 2 * (tested @ healthy.swapaxes(1, 2))
     )
-    if apart:
-        position = np.arange(in_test_window.shape[1])
-        squared[:, np.abs(position[:, None] - position) < apart] = np.inf
+    if min_distance:
+        position = np.arange(tested.shape[1])
+        squared[:, np.abs(position[:, None] - position) < min_distance] = np.inf
     return np.sqrt(np.maximum(squared.min(axis=-1), 0.0)).astype(float)
 
 
@@ -99,7 +99,7 @@ class MatrixProfileDetector(TrainingFreeBaseline):
             return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
-        within = nearest_distances(pieces[:, :first], pieces[:, :first], apart=max(1, length // 2))
+        within = nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
         across = nearest_distances(pieces[:, first:], pieces[:, :first])
         # Ignore distances below half a sigma over the whole length.
         ratios, limit = divide_by_limits(within.T, across.T, 0.5 * np.sqrt(length))

@@ -329,7 +329,7 @@ class PooledPCA(PooledDetector):
     complexity="O(S·T + V·T·R·h), h hidden units; a fit O(updates·R·h)",
     departures=(
         *DEPARTURES,
-        "Trained by Adam for a fixed number of updates, without early stopping.",
+        "The network is trained by Adam for a fixed number of updates, without early stopping.",
     ),
     learns_from_references=True,
     developed_on=(SAMPLE,),

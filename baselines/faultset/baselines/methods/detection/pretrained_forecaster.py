@@ -1,4 +1,4 @@
-"""A detector on the forecasts of a pre-trained model of the Chronos family."""
+"""A detector that compares samples with the forecasts of a pre-trained model of the Chronos family."""
 
 from __future__ import annotations
 

@@ -69,13 +69,15 @@ def run_lengths(
     beta = np.full((count, longest + 1), prior_samples / 2)
     belief = np.zeros((len(starts), longest + 1))
     belief[:, 0] = 1.0
-    moved = np.maximum.accumulate(streams != 0, axis=0)
+    has_changed = np.maximum.accumulate(streams != 0, axis=0)
     posterior = np.empty((steps, len(starts), longest + 1))
     for step, values in enumerate(streams):
         off = values[:, None] - mean
         variance = beta * widening
         density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
-        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
+        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(
+            density * has_changed[step][:, None], starts, axis=0
+        )
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
         growth = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
         belief[:, 0] = hazard
@@ -151,8 +153,8 @@ class BOCPDDetector(TrainingFreeBaseline):
         posterior = run_lengths(
             (streams.both - center) / spread, starts, expected_run=self.expected_run, prior_samples=len(streams.normal)
         )
-        moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
-        odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
+        has_changed = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
+        odds = np.where(has_changed, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
         healthy = len(streams.normal)
         # Skip the first samples, because every run is recent there.
         limit = reference_limit(odds[2 * RECENT : healthy])
@@ -165,7 +167,7 @@ _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
     "A single series has too few samples for a tail, so held-out deviations of all varying series are pooled.",
     "The level of a sample is divided by the number of series.",
-    "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
+    "The tail probability uses the smaller of two consecutive deviations of a series, so single spikes are ignored.",
     "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
 )
 _DETAIL = "sigmas for two samples"
@@ -227,12 +229,15 @@ class SPOTDetector(TrainingFreeBaseline):
         return detect_extremes(held_out, self.level)
 
 
-AVERAGED = 3
-COMPARED = 21
-AHEAD = 5
+AVERAGE_WIDTH = 3
+"""Number of frequencies in the moving average of the spectrum."""
+COMPARISON_SAMPLES = 21
+"""Number of earlier samples with whose saliency a sample is compared."""
+EXTRAPOLATED_SAMPLES = 5
 LIMIT = 3.0
 MIN_WINDOW = 8
-STILL = 0.05
+MIN_STD = 0.05
+"""Streams with a smaller standard deviation count as constant."""
 _TINY = 1e-8
 
 
@@ -251,14 +256,14 @@ def saliency(streams: Matrix) -> Matrix:
     amplitude = np.abs(spectrum)
     # Absent frequencies have no phase, and their logarithm must stay finite.
     log_amplitude = np.log(np.maximum(amplitude, _TINY))
-    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED // 2, AVERAGED // 2)]
+    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGE_WIDTH // 2, AVERAGE_WIDTH // 2)]
     padded = np.pad(log_amplitude, padding, mode="edge")
-    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGED, axis=-1).mean(axis=-1)
+    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGE_WIDTH, axis=-1).mean(axis=-1)
     phase = spectrum / np.maximum(amplitude, _TINY)
     return np.abs(np.fft.ifft(np.exp(log_amplitude - smooth) * phase, axis=-1))
 
 
-def extrapolate(streams: Matrix, ahead: int = AHEAD) -> Matrix:
+def extrapolate(streams: Matrix, ahead: int = EXTRAPOLATED_SAMPLES) -> Matrix:
     """Append expected values to each stream, so that the last sample is not at the edge.
 
     The last sample is excluded from the estimate, as in the published code. Otherwise the appended values would deviate
@@ -288,10 +293,10 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
     salience = saliency(extrapolate(pieces))
-    before = salience[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
+    before = salience[..., max(0, window - 1 - COMPARISON_SAMPLES) : window - 1].mean(axis=-1)
     scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
     # Saliency has no scale, so rounding errors of a constant stream would score high.
-    return np.where(pieces.std(axis=-1) > STILL, scores, 0.0)
+    return np.where(pieces.std(axis=-1) > MIN_STD, scores, 0.0)
 
 
 @baseline(

@@ -36,7 +36,7 @@ def follow_chains(
 ) -> dict[str, int]:
     """Return the last service of each chain of anomalous calls from `start`, with the last call of the chain.
 
-    A chain is extended by an anomalous call if its series is similar to that of the previous call. The first call of a
+    An anomalous call extends a chain if its series is similar to the series of the previous call. The first call of a
     chain may have any series.
 
     Parameters
@@ -93,7 +93,7 @@ def _correlate_columns(series: Matrix) -> Matrix:
         "A call is anomalous beyond 3 sigma for three steps; the paper uses a one-class SVM for durations and a random "
         "forest, trained on labels, for errors.",
         "The business metric is the mean duration, error share or number of the front end's own calls.",
-        "Chains of durations and errors lead to callees, those of traffic to callers.",
+        "Chains of durations and errors lead to callees, chains of traffic to callers.",
     ),
 )
 class MicroHECL(TrainingFreeBaseline):
@@ -236,7 +236,7 @@ def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matri
     speed="instant",
     complexity="O(N + E²·T + (E + services)²·steps)",
     departures=(
-        "Calls are those between services; the paper distinguishes methods, and services have the score of their most "
+        "Calls are between services; the paper distinguishes methods and gives a service the score of its most "
         "suspicious method.",
         "A call is anomalous beyond 3 sigma for three steps; one sample suffices in the published code.",
         "The share of visits in 50 steps is computed instead of simulated.",

@@ -75,7 +75,7 @@ def signal_parents(
 
 
 def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
-    """Replace unmeasured parents by their nearest measured ancestors."""
+    """Replace unmeasured parents with their nearest measured ancestors."""
     ancestors: dict[Node, tuple[Node, ...]] = {}
 
     def replace_unmeasured(node: Node) -> set[Node]:
@@ -155,9 +155,10 @@ def adjust_scores(
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
         "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
-        "suffice for a regression on many.",
+        "suffice for a regression on many series.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are clipped at 100 standard deviations; the number of deviating series breaks ties.",
+        "Deviations count in both directions and are clipped at 100 standard deviations; the mean deviation of a "
+        "service's series breaks ties.",
         "A residual's standard deviation is at least a tenth of the series'; calls that close a cycle are left out.",
     ),
 )

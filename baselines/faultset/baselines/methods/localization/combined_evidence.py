@@ -1,4 +1,4 @@
-"""Rank services by the evidence of all telemetry, without symptoms that called services explain."""
+"""Rank services by all evidence in the telemetry, except symptoms that the services they call explain."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5
-LEFT = 0.1
+CALLER_SHARE = 0.1
 """Share of an explained symptom that still counts against the caller."""
-CREDIT = 0.25
+CALLEE_SHARE = 0.25
 """Share of an explained symptom that counts against the callee."""
-STATE = 4.0
+STATE_FACTOR = 4.0
 """Factor for the scores of object states."""
 OBJECTS = "objects"
-_G_PER_TEN = 2 * float(np.log(10.0))
+_G_PER_DECADE = 2 * float(np.log(10.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def explain(
     symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
     reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= min_strength})
     if len(reached) > 1 and symptoms.get(front, 0.0) >= min_strength:
-        symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
+        symptoms = {name: value * (1.0 if name in reached else CALLER_SHARE) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
     scores = {name: local.get(name, 0.0) for name in names}
     for name in names:
@@ -113,9 +113,9 @@ def explain(
             scores[name] += symptom
             continue
         callee = max(sorted(below), key=lambda name: total[name])
-        edges[name] = (callee, LEFT * symptom)
-        scores[name] += LEFT * symptom
-        scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
+        edges[name] = (callee, CALLER_SHARE * symptom)
+        scores[name] += CALLER_SHARE * symptom
+        scores[callee] = scores.get(callee, 0.0) + CALLEE_SHARE * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
         unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= min_strength]
@@ -146,7 +146,7 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidence(TrainingFreeBaseline):
-    """Rank services by summed evidence, without symptoms that called services explain.
+    """Rank services by summed evidence, except symptoms that the services they call explain.
 
     The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
     Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns
@@ -250,25 +250,25 @@ def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Col
         for service in rollouts
     }
     scores = {service: score - metric_scores.get(service, 0.0) for service, score in ranking.scores.items()}
-    return _convert_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
+    return _convert_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_DECADE)
 
 
 def _collect_object_evidence(
     episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]
 ) -> list[ServiceEvidence]:
     """Return evidence from object states since the alarm, or since the end of a service's rollout."""
-    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE_FACTOR)
     evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
         # The method also uses earlier samples, so start late enough to exclude the rollout.
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE) if item.service == service]
+        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE_FACTOR) if item.service == service]
     return evidence
 
 
 def _convert_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
-    """Convert the scores of a localizer to evidence that called services cannot explain."""
+    """Convert the scores of a localizer to local evidence, which no other service can explain."""
     reasons = {item.service: f"{item.subject}: {item.detail}" for item in reversed(ranking.evidence)}
     return [
         ServiceEvidence(
@@ -329,7 +329,7 @@ def _select_reasons(evidence: Sequence[ServiceEvidence], explanation: Explanatio
         if count[item.service] > 3 or item.strength < 0.5:
             continue
         edge = explanation.edges.get(item.service)
-        because = "" if item.local or edge is None else f"; explained by its calls of {edge[0]}"
+        because = "" if item.local or edge is None else f"; explained by its calls to {edge[0]}"
         reasons.append(
             Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
         )

@@ -71,8 +71,8 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "Data are those since the end of the reference; on PetShop these are the published method's abnormal data.",
-        "A series is anomalous if any sample since the alarm is; the published method tests one sample.",
+        "Correlations use data after the end of the reference; on PetShop, the paper calls this data abnormal.",
+        "A series is anomalous if any sample after the alarm is anomalous; the published method tests one sample.",
         "If the metric of the alarm is a pattern, a service is ranked by its strongest correlation with any match.",
         "If the metric of the alarm is unknown, the front end's most deviating latency and error series replace it. "
         "In services without a metric of that name, metrics of its role are correlated.",
@@ -139,16 +139,16 @@ def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows,
     symptoms = [column for column in of_service if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
     center, spread = median_and_mad(windows.reference[:, symptoms])
     since = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
-    moved = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
-    furthest: dict[str, int] = {}
-    for index in np.argsort(-moved, kind="stable"):
+    z = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
+    column_of_role: dict[str, int] = {}
+    for index in np.argsort(-z, kind="stable"):
         column = symptoms[index]
-        furthest.setdefault(episode.catalogue.role_of(windows.series[column][1]), column)
-    return list(furthest.values())
+        column_of_role.setdefault(episode.catalogue.role_of(windows.series[column][1]), column)
+    return list(column_of_role.values())
 
 
 def _find_comparable(episode: EpisodeView, windows: Windows, target: int) -> list[int]:
-    """Return the columns with the target's metric, and those with its role in services without that metric."""
+    """Return the columns with the target's metric; for services without that metric, the columns with its role."""
     _, name = windows.series[target]
     with_name = {service for service, metric in windows.series if metric == name}
     role_of = episode.catalogue.role_of

@@ -41,7 +41,7 @@ SURE = 0.5
         "later data.",
         "The score is the probability that a regime began after the reference; the published code uses any jump of the "
         "most likely run length, even within the reference.",
-        "Deviations are clipped at two ranges; with more than 48 columns, each service has one.",
+        "Deviations are clipped at two ranges; if there are more than 48 columns, one per service is their mean.",
     ),
 )
 class BaroChangePoint(TrainingFreeBaseline):
@@ -145,7 +145,7 @@ LEVEL = 0.05
         "windows sample by sample and misses shifts of the level.",
         "Series are measured in healthy standard deviations, clipped at 100, so that units do not matter.",
         "Permutations assume exchangeable samples, which does not hold for autocorrelated series.",
-        "Healthy samples are those of the episode's reference.",
+        "Healthy samples come from the episode's reference.",
     ),
 )
 class EpsilonDiagnosis(TrainingFreeBaseline):

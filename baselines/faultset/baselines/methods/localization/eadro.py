@@ -33,13 +33,13 @@ _MASKED = -1e9
 _MAX_EVIDENCE = 5
 SOURCES = {
     "logs": [index for index, name in enumerate(NAMES) if name.startswith("error lines")],
-    "traces": [index for index, name in enumerate(NAMES) if name.startswith("calls to it")],
+    "traces": [index for index, name in enumerate(NAMES) if "calls to it" in name],
 }
 SOURCES["metrics"] = [index for index in range(len(NAMES)) if index not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
     "Node features are deviations from the reference by role, log severity and call. They replace raw windows, Hawkes "
     "intensities of log events and trace latencies, because convolutions need more than tens of samples.",
-    "One attention head over callers and callees, and only a localizer: the alarm comes from a detector.",
+    "The network has one attention head over callers and callees. It only localizes: the alarm comes from a detector.",
     "In training, the alarm is at the onset.",
 )
 
@@ -86,7 +86,7 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     stochastic=True,
     speed="fast",
     complexity="O(S·T + L + N + V²·h), and the same for each training episode; a fit O(updates·V²·h)",
-    departures=(*_SHARED, "Trained by Adam with weight decay for a fixed number of updates."),
+    departures=(*_SHARED, "The network is trained by Adam with weight decay for a fixed number of updates."),
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )

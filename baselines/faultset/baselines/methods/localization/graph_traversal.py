@@ -70,26 +70,26 @@ def measure_deviations(
     if not len(since):
         return {}
     never_absent = np.zeros(since.shape, dtype=bool)
-    moves = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
-    z = np.minimum(*(moves if upwards else np.abs(moves)))
+    signed = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
+    z = np.minimum(*(signed if upwards else np.abs(signed)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
     weight = np.ones(len(columns))
     for name, index in fronts.items():
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
-    moved = np.minimum(_average_pairs(z), MAX_Z) * weight
+    weighted = np.minimum(_average_pairs(z), MAX_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
-    moved[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
-    furthest: dict[str, float] = {}
-    for (owner, _), far in zip(series, moved.tolist(), strict=True):
-        furthest[owner] = max(furthest.get(owner, 0.0), far)
-    return furthest
+    weighted[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
+    largest: dict[str, float] = {}
+    for (owner, _), deviation in zip(series, weighted.tolist(), strict=True):
+        largest[owner] = max(largest.get(owner, 0.0), deviation)
+    return largest
 
 
 def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return the sum of log anomalies that each anomalous service explains: its own and those of its callers.
+    """Return the log anomalies that each anomalous service explains, summed over itself and its callers.
 
     Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
     logarithm keeps a single large deviation from outweighing many.
@@ -131,12 +131,12 @@ def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, fl
         "A deviation lasts for two samples, is measured from the reference and from shortly before the alarm (the "
         "smaller one counts), and is weighted by its correlation with the front end.",
         "A service whose metrics stopped is anomalous; the published method ignores it.",
-        "The score counts all anomalous callers, not only those on one path; services with an anomalous callee rank "
-        "lower.",
+        "The score counts all anomalous callers, not only the callers on one path; services with an anomalous callee "
+        "rank lower.",
     ),
 )
 class GraphTraversal(TrainingFreeBaseline):
-    """Rank anomalous services by the anomalies that they explain; those with an anomalous callee rank lower.
+    """Rank anomalous services by the anomalies that they explain; services with an anomalous callee rank lower.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class GraphTraversal(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         role = episode.catalogue.role_of
         front = episode.context.workload_entry
-        moved = {
+        deviations_by_symptom = {
             symptom: measure_deviations(
                 windows,
                 [i for i, (_, name) in enumerate(windows.series) if role(name) == symptom],
@@ -169,8 +169,12 @@ class GraphTraversal(TrainingFreeBaseline):
             )
             for symptom in SYMPTOMS
         }
-        symptom = max(SYMPTOMS, key=lambda name: _measure_symptom(moved[name], front))
-        anomalous = {name: z for name, z in moved[symptom].items() if z >= self.min_z and name in episode.services}
+        symptom = max(SYMPTOMS, key=lambda name: _measure_symptom(deviations_by_symptom[name], front))
+        anomalous = {
+            name: z
+            for name, z in deviations_by_symptom[symptom].items()
+            if z >= self.min_z and name in episode.services
+        }
         if not anomalous:
             return Ranking.abstain()
         calls = read_call_graph(episode)
@@ -188,9 +192,9 @@ class GraphTraversal(TrainingFreeBaseline):
         return Ranking.of(ranked, episode.services, evidence)
 
 
-def _measure_symptom(moved: Mapping[str, float], front: str) -> float:
+def _measure_symptom(by_service: Mapping[str, float], front: str) -> float:
     """Return the deviation of the front end, or the largest one if the front end has no series."""
-    return moved.get(front, max(moved.values(), default=0.0))
+    return by_service.get(front, max(by_service.values(), default=0.0))
 
 
 def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
@@ -296,14 +300,14 @@ class AlarmDescent(TrainingFreeBaseline):
             1, math.ceil((alarm_ns - episode.reference[1]) / (episode.context.resolution_s * SECOND_NS))
         )
         windows = localization_windows(episode, alarm_ns, before=since_reference)
-        moved: dict[str, float] = {}
+        by_service: dict[str, float] = {}
         symptom = ""
         for role in _choose_symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            moves = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
-            if not symptom or moves.get(alarm_location.service, 0.0) > moved.get(alarm_location.service, 0.0):
-                moved, symptom = moves, role
-        anomalous = {name: z for name, z in moved.items() if z >= self.min_z and name in episode.services}
+            of_role = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
+            if not symptom or of_role.get(alarm_location.service, 0.0) > by_service.get(alarm_location.service, 0.0):
+                by_service, symptom = of_role, role
+        anomalous = {name: z for name, z in by_service.items() if z >= self.min_z and name in episode.services}
         if not anomalous:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
@@ -317,7 +321,7 @@ class AlarmDescent(TrainingFreeBaseline):
             Evidence(
                 service=name,
                 subject=symptom,
-                score=moved.get(name, 0.0),
+                score=by_service.get(name, 0.0),
                 detail="robust sigmas from the healthy median",
             )
             for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]

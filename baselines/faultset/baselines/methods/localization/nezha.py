@@ -122,7 +122,8 @@ class Patterns:
         "A log statement is identified by its location in the code, or by its Drain template if the line has none.",
         "Metric alarms are deviations of CPU and memory by 6 sigma, not fixed limits for two applications; network "
         "latency is left out.",
-        "A service is ranked by its best pattern; the paper ranks patterns, and a hit needs events and service.",
+        "Services are ranked by their best pattern; the paper ranks patterns, and a hit must have the right events and "
+        "service.",
         "Patterns with equal score and depth are tied; the published code counts a tie as the better rank.",
     ),
 )
@@ -147,7 +148,7 @@ class Nezha(TrainingFreeBaseline):
         self.min_score = min_score
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best lost pattern; ties by depth."""
+        """Rank services by their best lost pattern; depth breaks ties."""
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
@@ -247,7 +248,7 @@ class _CountedChanges:
         "Log lines are linked with log lines and calls with calls, because logs and spans have different clocks.",
         "Evidence is a likelihood ratio on effective counts instead of a ratio of supports.",
         "Only changes without an earlier change in the same request count in full.",
-        "Exclusive time and the time until another service responds are events too: usual or slow.",
+        "A span with a long exclusive time, or a long wait for another service, is an event as well.",
     ),
 )
 class NezhaPatterns(TrainingFreeBaseline):

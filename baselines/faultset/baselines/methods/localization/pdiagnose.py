@@ -42,9 +42,9 @@ Counts = Mapping[str, float]
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference, because the paper's constants are unreadable.",
-    "Two-sided, and constant series raise no anomaly: standard deviations are at least 1 % of the level and a quarter "
-    "of the metric's over all services.",
-    "Counts become shares of their source before the vote, because otherwise the source with most rows would decide.",
+    "Deviations in both directions count. Constant series raise no anomaly, because a standard deviation is at least "
+    "1 % of the level, and at least a quarter of the metric's standard deviation over all services.",
+    "Each source votes with shares of its count, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",
     "Spans are judged by exclusive time; a call without an answer counts for the called service.",
@@ -126,8 +126,8 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             combine=self.combine,
             series=windows.series,
         )
-        moving = int(varies(windows.reference).sum())
-        features = queue_features(flags, windows.services, self.queue, moving=moving)
+        varying = int(varies(windows.reference).sum())
+        features = queue_features(flags, windows.services, self.queue, varying=varying)
         limit = reference_density(
             windows.reference,
             windows.services,
@@ -135,7 +135,7 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             queue=self.queue,
             share=self.share,
             series=windows.series,
-            moving=moving,
+            varying=varying,
         )
         dense = flag_dense_steps(features, limit)
         scores = np.where(dense, features.density, np.minimum(features.density, limit))

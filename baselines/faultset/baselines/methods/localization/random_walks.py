@@ -139,8 +139,8 @@ class MonitorRank(TrainingFreeBaseline):
     complexity="O(N + S·T + E·I)",
     departures=(
         *FROM_SPANS,
-        "A service is anomalous if its latency exceeds 3 sigma for three steps, instead of by BIRCH clusters.",
-        "Hosts are not nodes; resources are those of the service's containers.",
+        "A service is anomalous if its latency exceeds 3 sigma for three steps; the paper uses BIRCH clusters.",
+        "Hosts are not nodes; resource metrics come from the service's containers.",
         "The walk goes from callers to callees; the public implementation reverses the edges.",
     ),
 )

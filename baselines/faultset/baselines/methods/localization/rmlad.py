@@ -29,8 +29,8 @@ LONG_BIN = 4
 
 def candidate_series(z: Matrix, *, sigmas: float = 3.0, min_candidates: int = MIN_CANDIDATES) -> np.ndarray:
     """Return the columns that deviate at some time; if there are too few, all columns that vary."""
-    moved = np.abs(z).max(axis=0, initial=0.0) > sigmas
-    return moved if moved.sum() >= min_candidates else z.std(axis=0) > 0
+    deviates = np.abs(z).max(axis=0, initial=0.0) > sigmas
+    return deviates if deviates.sum() >= min_candidates else z.std(axis=0) > 0
 
 
 def measure_association(
@@ -52,7 +52,7 @@ def measure_association(
     score
         [n] one score for all series, or [n, d] one per series.
     noise
-        Standard deviation of the noise, relative to that of the series.
+        Standard deviation of the noise, as a multiple of the series' standard deviation.
     lag
         Largest shift in samples, in both directions; the shift with the most information counts.
     """

@@ -109,7 +109,7 @@ def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
     speed="instant",
     complexity="O(N·log N)",
     departures=(
-        "Only abnormal traces are used, classified like for `microrank`.",
+        "Only abnormal traces are used, classified as for `microrank`.",
         "Successive segments are not merged before delays are shared; merging keeps their sum and changes how parallel "
         "chains overlap.",
         "A kind of span without healthy spans has no delay; the published code counts its whole duration.",

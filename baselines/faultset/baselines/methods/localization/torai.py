@@ -89,7 +89,7 @@ def find_clusters(points: Matrix, *, seed: int, max_clusters: int = MAX_CLUSTERS
     departures=(
         "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
         "The kind of a log line is its beginning.",
-        "Deviations are clipped at 100 standard deviations; those of counts are at least Poisson's.",
+        "Deviations are clipped at 100 standard deviations; the standard deviation of a count is at least Poisson's.",
         "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
@@ -119,11 +119,11 @@ class TORAI(TrainingFreeBaseline):
             ("torai severity", alarm_ns), lambda: self._measure_severity(episode, alarm_ns, windows, services)
         )
         mean = severity.mean(axis=1)
-        moved = [index for index in range(len(services)) if mean[index] > 0]
-        if not moved:
+        affected = [index for index in range(len(services)) if mean[index] > 0]
+        if not affected:
             return Ranking.abstain()
-        labels = find_clusters(severity[moved], seed=self.seed, max_clusters=self.max_clusters)
-        members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+        labels = find_clusters(severity[affected], seed=self.seed, max_clusters=self.max_clusters)
+        members = [[affected[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []
         for group in members:

@@ -24,12 +24,12 @@ MAX_Z = 50.0
 TABLES_READ = ("metrics", "logs", "spans")
 _OWN = (
     *ROLES,
-    "series gone",
+    "stopped series",
     "error lines",
-    "calls to it failed",
-    "calls to it unanswered",
-    "calls to it slower",
-    "calls to it more",
+    "failed calls to it",
+    "unanswered calls to it",
+    "slower calls to it",
+    "more calls to it",
 )
 NAMES = (*_OWN, *(f"{name}, share of the largest" for name in _OWN))
 """Feature names: the features of a service, and their ratios to the largest over all services."""
@@ -72,7 +72,7 @@ def _fill_metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...]
     order = np.argsort(np.abs(level), kind="stable")
     features[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
     count = np.bincount(owner, minlength=len(services))
-    features[:, _OWN.index("series gone")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
+    features[:, _OWN.index("stopped series")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
     return True
 
 
@@ -96,9 +96,9 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
         return False
     times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
     measures = {
-        "calls to it failed": spans.error[calls.row].astype(float),
-        "calls to it unanswered": (spans.service[calls.row] != calls.callee).astype(float),
-        "calls to it slower": times,
+        "failed calls to it": spans.error[calls.row].astype(float),
+        "unanswered calls to it": (spans.service[calls.row] != calls.callee).astype(float),
+        "slower calls to it": times,
     }
     lengths = (healthy_end_ns - episode.window[0], max(1, episode.window[1] - alarm_ns))
     counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, since)]
@@ -107,7 +107,7 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
             continue
         row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        features[row, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
+        features[row, _OWN.index("more calls to it")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
             if (called & since).any():

@@ -46,8 +46,8 @@ class EventLog(TrainingFreeBaseline):
     """Rank services by new warning events, then by their share of the error lines.
 
     Each warning reason since the alarm that did not occur in the reference counts 1. Error lines beyond the usual rate
-    add at most 1 over all services. A line that names a service called by its writer counts for that service, any other
-    line for its writer.
+    add at most 1 over all services. A line counts for its writer, or for a service that the writer calls and the line
+    names.
 
     References
     ----------
@@ -82,9 +82,9 @@ class EventLog(TrainingFreeBaseline):
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Return per service the reasons of warnings in a time window that do not occur in its healthy part.
+    """Return service -> reason -> pods of the warnings since the alarm whose reason does not occur in the reference.
 
-    Each reason comes with its pods; there are none if the warning is about another kind of object.
+    The list of pods is empty if the warning is about another kind of object.
     """
     frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
@@ -129,7 +129,7 @@ def attributed_error_lines(
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
-    """Return the service that each line blames: a called service that it names, or else its writer.
+    """Return the service that each line blames: the called service that it names, otherwise its writer.
 
     >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
     ['geo', 'geo']
@@ -193,8 +193,8 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     speed="instant",
     complexity="O(L + K·T)",
     departures=(
-        "Counts are those of the last five steps, with a wider distribution than Poisson's if the reference varies "
-        "more.",
+        "Counts are taken over the last five steps; their distribution is wider than Poisson's if the reference "
+        "varies more.",
         "A new template counts as if the reference had half a line of it.",
         "Two-sided: templates that become rare or silent are reported too.",
     ),
@@ -262,7 +262,7 @@ def _build_evidence(
             service=service,
             subject=text or "(empty line)",
             score=abs(score),
-            detail=f"-log10 of the chance of {'more' if score > 0 else 'fewer'} such lines",
+            detail=f"-log10 of the probability of {'more' if score > 0 else 'fewer'} such lines",
         )
         for _, service, text, score in reported[:_MAX_EVIDENCE]
     )

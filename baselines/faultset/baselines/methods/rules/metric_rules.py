@@ -36,7 +36,8 @@ _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
     "Two-sided: the published code takes the signed maximum and misses decreases.",
     "Constant series are kept.",
-    "A series' standard deviation is at least 1 % of its level, and a quarter of the metric's over all services.",
+    "The standard deviation of a series is at least 1 % of its level, and at least a quarter of the metric's standard "
+    "deviation over all services.",
     "A series that stopped counts as a deviation of ten sigma.",
 )
 
@@ -51,7 +52,7 @@ def published_scores(
     Parameters
     ----------
     robust
-        Median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
+        Whether to use median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
     sign
         "both" also counts decreases, unlike the published code.
     keep_constant
@@ -231,9 +232,10 @@ class BaroTwoSided(_ByHighestSeries):
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "K is that of a prediction interval, given the number of reference samples.",
+        "K comes from a prediction interval for the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
-        "The standard deviation of a series is at least a quarter of the metric's over all services.",
+        "The standard deviation of a series is at least a quarter of the metric's standard deviation over all "
+        "services.",
         "A series that stopped counts as a deviation of ten sigma.",
     ),
 )
@@ -361,7 +363,8 @@ class MaxZDetector(TrainingFreeBaseline):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "The standard deviation of a series is at least a quarter of the metric's over all services.",
+        "The standard deviation of a series is at least a quarter of the metric's standard deviation over all "
+        "services.",
     ),
 )
 class MaxZ(TrainingFreeBaseline):
@@ -410,7 +413,7 @@ class MaxZWithoutRollouts(MaxZ):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their most deviating series since the alarm, and those with a rollout last."""
+        """Rank services by their most deviating series since the alarm; services with a rollout come last."""
         ranking, rollouts = super().localize(episode, alarm_ns), successful_rollouts(episode, alarm_ns)
         scores = {name: score * (_LAST if name in rollouts else 1.0) for name, score in ranking.scores.items()}
         return replace(ranking, scores=scores)

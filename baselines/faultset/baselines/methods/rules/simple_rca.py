@@ -33,9 +33,10 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
 
 def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
-    """Return series that, for three steps, deviate by 3 sigma and leave their usual range by a tenth of the mean.
+    """Return series that deviate by 3 sigma for three steps and leave their usual range.
 
-    The usual range is from the 5 % to the 95 % quantile of the reference.
+    The usual range is from the 5 % to the 95 % quantile of the reference, widened by a tenth of the mean or by
+    `MIN_CHANGE`, whichever is larger.
 
     Returns
     -------
@@ -47,8 +48,8 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
     low, high = np.quantile(np.where(np.isfinite(windows.reference), windows.reference, mean), (0.05, 0.95), axis=0)
-    least = np.array([MIN_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
-    margin = np.maximum(least, MIN_SHARE * np.abs(mean))
+    min_change = np.array([MIN_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
+    margin = np.maximum(min_change, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
     lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)

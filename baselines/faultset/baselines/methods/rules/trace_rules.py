@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 SLOWER = 3.0
 SHARE = 0.95
 MIN_SPANS = 20
-CLASS = float(np.log(1.1))
-FARTHEST = 60
+CLASS_WIDTH = float(np.log(1.1))
+MAX_CLASS = 60
+"""Log ratios of durations are counted in classes from -60 to 60 of this width."""
 EXPECTED_CALLS = 5.0
 ERROR_STEPS = 10
 BURST_S = 3.0
@@ -40,9 +41,9 @@ _MAX_EVIDENCE = 5
 
 
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
-    """Return a percentile of the durations of each kind; NaN for kinds without durations.
+    """Return the `share` quantile of the durations of each kind; NaN for kinds without durations.
 
-    It is the smallest duration that at least `share` of the durations do not exceed.
+    The quantile is the smallest duration with at least `share` of the durations at or below it.
 
     >>> high_percentiles(np.arange(1, 101), np.zeros(100, dtype=int), 2)
     array([95., nan])
@@ -68,8 +69,10 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     """
     kinds = len(spans.names)
     ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(reference, 1.0))[spans.operations]
-    classes = 2 * FARTHEST + 1
-    ratio_class = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
+    classes = 2 * MAX_CLASS + 1
+    ratio_class = (
+        np.clip(np.round(np.nan_to_num(ratio) / CLASS_WIDTH), -MAX_CLASS, MAX_CLASS).astype(np.int64) + MAX_CLASS
+    )
     keys = np.where(np.isfinite(ratio), spans.operations * classes + ratio_class, -1)
     counts = steps.counts(spans.ends_ns, keys, kinds * classes).reshape(steps.count, kinds, classes)
     so_far = np.cumsum(counts, axis=0, dtype=np.int32)
@@ -77,13 +80,13 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
         enough = np.flatnonzero(total[:, kind] >= MIN_SPANS)
-        # The last step before the 20 most recent spans.
+        # Last step before the steps with the 20 most recent spans.
         before = np.searchsorted(total[:, kind], total[enough, kind] - MIN_SPANS, side="right") - 1
         before = np.minimum(before, enough - 1)
         earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
         latest = np.cumsum(so_far[enough, kind] - earlier, axis=1)
-        change[enough, kind] = (latest < share * latest[:, -1:]).sum(axis=1) - FARTHEST
-    return change * CLASS
+        change[enough, kind] = (latest < share * latest[:, -1:]).sum(axis=1) - MAX_CLASS
+    return change * CLASS_WIDTH
 
 
 def _build_detection(
@@ -175,7 +178,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     Parameters
     ----------
     expected
-        A silence is reported if it is as unlikely as no call when this many are expected.
+        Number of calls: a silence is reported if it is as unlikely as no call when so many are expected.
 
     References
     ----------
@@ -215,12 +218,12 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     speed="instant",
     complexity="O(N + services·T)",
     departures=(
-        "Shares are those of the last ten steps.",
+        "Shares are computed over the last ten steps.",
         "Failures within three seconds or in neighbouring steps are ignored, because a restart also causes them.",
     ),
 )
 class TraceErrorsDetector(TrainingFreeBaseline):
-    """Detect when a service's share of failed spans is very unlikely at its healthy share.
+    """Detect when a service's share of failed spans is too high to be chance, given its healthy share.
 
     The rule is one-sided: fewer failures are not reported.
 
@@ -253,6 +256,6 @@ class TraceErrorsDetector(TrainingFreeBaseline):
         surprise[span_of_recent(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], minimum=float(np.log10(len(names) / LEVEL)))
-        detail = "-log10 of the chance of its share of failures"
+        detail = "-log10 of the probability of this failure share"
         subjects = [(name, "failed spans") for name in names]
         return _build_detection(steps, surprise[steps.healthy :], limit, subjects, detail)

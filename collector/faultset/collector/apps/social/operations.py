@@ -35,7 +35,7 @@ class ShortenUrls(Step):
 
 
 class ReplaceUrls(Step):
-    """Replace the long addresses of a text by the short ones."""
+    """Replace the long addresses in a text with the short ones."""
 
     keyword = "replace_urls"
     text: Any

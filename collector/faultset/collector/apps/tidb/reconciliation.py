@@ -154,7 +154,7 @@ class Reconciler:
                 current = self.cluster()
 
     def replicas(self, cluster: Manifest) -> dict[str, int]:
-        """Return the TidbCluster's number of pods of each component."""
+        """Return the number of pods that the TidbCluster specifies for each component."""
         spec = cluster["spec"]
         return {name: (spec.get(name) or {}).get("replicas", 0) for name in self._operator.components}
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from faultset.collector.apps.tidb.placement import physical_s
 
 LOCK_TTL_S = 10.0
-"""Seconds after the start of its transaction until a lock expires."""
+"""Lifetime of a lock in seconds, counted from the start of its transaction."""
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ class TransactionalRows:
         self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, keys: Sequence[str], version: int) -> list[Row | None]:
-        """Return rows as last committed; raise RowError if one is locked since before `version`."""
+        """Return rows as last committed; raise RowError if a transaction up to `version` has locked one."""
         rows = await self._find(keys)
         for key, row in zip(keys, rows, strict=True):
             lock = self._get_lock(row)

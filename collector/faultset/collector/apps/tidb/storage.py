@@ -1,4 +1,4 @@
-"""Steps of a store: its regions, and requests for rows in them."""
+"""Steps of the store services: send heartbeats, and read and change rows."""
 
 from __future__ import annotations
 

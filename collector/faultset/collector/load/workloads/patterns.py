@@ -141,8 +141,8 @@ class LoadPattern:
     Attributes
     ----------
     horizon_s
-        Length of the pattern in seconds from the start of the load: of one day, of the ramp, or of the time within
-        which the crowd arrives.
+        Seconds from the start of the load that the pattern covers: the length of a day or a ramp, the time within which
+        a crowd arrives, or the period of a wave before random scaling.
     rates
         For `replay`: pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair
         marks the end, where the pattern repeats.

@@ -57,7 +57,7 @@ def parse_regions(text: str) -> tuple[Region, ...]:
             raise UsageError(f"a region must be NAME=SHARE:TIME, for instance eu=0.6:20ms, but is {item!r}")
         name, share, round_trip = match.groups()
         if name in {region.name for region in regions}:
-            raise UsageError(f"region {name} was given twice; give it once")
+            raise UsageError(f"region {name} occurs twice; give each region once")
         max_ms = 1000 * LARGEST_ROUND_TRIP_S
         regions.append(
             Region(
@@ -76,7 +76,7 @@ class RegionalDriver:
     Parameters
     ----------
     seed
-        Decides from which region each request comes.
+        Seed for the region and delay of each request.
     """
 
     def __init__(self, driver: LoadDriver, regions: Sequence[Region], seed: int):
@@ -123,7 +123,7 @@ class Traffic:
         return f"{self.pattern.as_text()} from {regions}" if regions else self.pattern.as_text()
 
     def as_record(self) -> dict[str, Any]:
-        """Return the traffic as labels and contexts record it."""
+        """Return the traffic as stored in labels and contexts."""
         return {"load": self.pattern.as_record(), "regions": [asdict(region) for region in self.regions]}
 
 

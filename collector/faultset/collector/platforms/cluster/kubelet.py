@@ -55,7 +55,7 @@ class BackOff:
     Parameters
     ----------
     factor
-        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
+        Multiplies all delays. 1 gives the delays of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
         minutes without an event.
     """
 
@@ -246,7 +246,7 @@ class Kubelet:
         state.pod = self._context.store.find("Pod", state.name) or state.pod
 
     def _clear(self, state: PodState, commands: list[Command]) -> None:
-        """Kill the containers of a pod that was deleted without grace, then remove its state."""
+        """Kill the containers of a pod that was deleted without a grace period, then remove its state."""
         if not state.stopping:
             running = [container.name for container in state.containers.values() if container.running]
             for name in running:

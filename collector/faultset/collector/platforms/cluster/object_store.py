@@ -96,7 +96,7 @@ _CHANGEABLE += ("persistentVolumeClaimRetentionPolicy", "minReadySeconds")
 
 
 class InvalidObject(PlatformError):
-    """The API server rejects an object; the message is the one that Kubernetes gives."""
+    """The API server rejects an object, with the message of Kubernetes."""
 
 
 def check_object(resource: Object, before: Object | None = None) -> None:
@@ -231,7 +231,7 @@ class ObjectStore:
         self._listeners.append(listener)
 
     def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise ObjectNotFound."""
+        """Return a copy of one object; raise ObjectNotFound if it does not exist."""
         return deep_copy(self._require(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
@@ -297,7 +297,7 @@ class ObjectStore:
         return self._replace(current, resource)
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Apply a JSON merge patch (RFC 7386) and return the stored object; raise InvalidObject."""
+        """Apply a JSON merge patch (RFC 7386) and return the stored object; raise InvalidObject if it is invalid."""
         current = self._require(kind, name)
         return self._replace(current, with_defaults(merge(current, change)))
 

@@ -28,7 +28,7 @@ from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 CORES_PER_EPISODE = 1.5
-"""An episode uses half a core, but several cores for some seconds at its start; other episodes must stay healthy."""
+"""An episode uses half a core on average. At its start it uses several, which must not disturb other episodes."""
 MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
@@ -58,7 +58,7 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check; if the cluster cannot be reached, only that of the first.
+    """Return the result of every check; only the first one if the cluster cannot be reached.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def _check_capacity(api: Api) -> Requirement:
         count = episode_capacity(api)
         return count >= 1, f"for {count_text(count, 'concurrent episode')}"
 
-    return _run_check("capacity of the nodes", check_state, "add a node, or one with more memory or cores")
+    return _run_check("capacity of the nodes", check_state, "add a node, or use nodes with more memory or cores")
 
 
 def _run_check(check: str, check_state: Callable[[], tuple[bool, str]], remedy: str) -> Requirement:

@@ -100,9 +100,9 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         image = resolve_image(app.image, settings.image)
         self._image = image
         self._agents = NodeAgents(self.api, self.namespaces.control) if settings.privileged else None
-        inside = EphemeralImpairer(self.api, self.namespaces.app, image)
-        self._inside = None if settings.privileged else inside
-        self._impairer: Impairer = self._agents or inside
+        ephemeral = EphemeralImpairer(self.api, self.namespaces.app, image)
+        self._ephemeral = None if settings.privileged else ephemeral
+        self._impairer: Impairer = self._agents or ephemeral
         self.control_labels: dict[str, str] = {}
         self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
 
@@ -146,8 +146,8 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
         """Start the load on the application's entry service."""
         self._heartbeat.worst_delay_s = 0.0
-        if self._inside is not None:
-            self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
+        if self._ephemeral is not None:
+            self._ephemeral.prepare(pod for pod in self._objects.list("Pod") if self._belongs_to_app(pod))
         self._impairer.start()
         if self._agents is not None:
             self._agents.host_load(reset=True)
@@ -242,7 +242,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
     def teardown(self) -> None:
         """Delete the namespaces with their objects and volumes; may be called twice.
 
-        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits until it has.
+        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits for that.
         """
         self._heartbeat.stop()
         self._logs.stop()

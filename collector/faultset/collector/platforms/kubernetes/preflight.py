@@ -91,14 +91,14 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
         objects = Objects(api, name)
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle"}, "spec": spec}
         objects.create(pod)
-        inside = EphemeralImpairer(api, name, image)
+        impairer = EphemeralImpairer(api, name, image)
         try:
-            inside.prepare(objects.list("Pod"))
+            impairer.prepare(objects.list("Pod"))
         except PlatformError:
             if images := find_missing_images(objects.list("Pod")):
                 raise PlatformError(explain_missing_images(images)) from None
             raise
-        return inside.capabilities()
+        return impairer.capabilities()
 
 
 def installed_servers(api: Api, drivers: Collection[str], repository: str = REPOSITORY) -> dict[str, str]:

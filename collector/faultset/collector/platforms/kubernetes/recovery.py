@@ -87,7 +87,7 @@ class AppObjects(JournaledObjects):
         return self._objects.find(kind, name)
 
     def get(self, kind: str, name: str) -> Object:
-        """Return one object; raise NotFound."""
+        """Return one object; raise NotFound if it does not exist."""
         return self._objects.get(kind, name)
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
@@ -120,7 +120,7 @@ class AppObjects(JournaledObjects):
     def _lift(self, pod: str) -> None:
         """Do nothing, because the lease has expired."""
 
-    def _is_of_app(self, pod: Object) -> bool:
+    def _belongs_to_app(self, pod: Object) -> bool:
         return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
 
 

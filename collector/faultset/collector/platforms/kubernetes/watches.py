@@ -258,7 +258,7 @@ class LogStreams:
             for status in container_statuses(pod):
                 restart, state = status["restartCount"], status.get("state", {})
                 if status.get("lastState", {}).get("terminated"):
-                    # during a back-off, the restart count is still that of the run that has ended
+                    # during a back-off, the restart count does not include the next run yet
                     last_run = restart if "waiting" in state else restart - 1
                     self._follow(name, status["name"], max(last_run, 0), previous=True)
                 if "running" in state or "terminated" in state:

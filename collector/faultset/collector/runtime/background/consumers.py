@@ -56,26 +56,26 @@ class MessageConsumer:
         self._run_round = compile_round(name, consumer, service)
         labels, metrics = ("topic", "group"), service.metrics
         system = broker.driver.system
-        about = (consumer.topic, self._group)
+        label_values = (consumer.topic, self._group)
         self._lag = metrics.gauge(
             f"{system}_consumer_group_lag", labels, "Messages that the group has not acknowledged."
-        ).labels(*about)
+        ).labels(*label_values)
         self._consumed = metrics.counter(
-            "messaging_client_consumed_messages", ("messaging_system", "destination", "group"), "Messages taken."
-        ).labels(system, *about)
+            "messaging_client_consumed_messages", ("messaging_system", "destination", "group"), "Messages consumed."
+        ).labels(system, *label_values)
         self._duration = metrics.histogram(
             "messaging_process_duration_seconds",
             ("messaging_system", "destination", "group"),
             "Duration of the processing of messages.",
-        ).labels(system, *about)
+        ).labels(system, *label_values)
         self._claimed_at = self._measured_at = 0.0
         self._rebalances = rebalances
         self._rebalance_at = self._draw_rebalance()
 
     async def run(self) -> None:
-        """Take, process and acknowledge messages forever; wait a second after each failure of the broker.
+        """Take, process and acknowledge messages until cancelled; wait a second after each failure of the broker.
 
-        If the account may no longer take messages, the lag is still measured.
+        The lag is measured even if the account may no longer take messages.
         """
         joined, may_log = False, True
         while True:
@@ -113,13 +113,13 @@ class MessageConsumer:
             self._measured_at = time.monotonic()
 
     async def _next(self) -> list[BrokerMessage]:
-        consumer, about = self._consumer, (self._consumer.topic, self._group, self._member)
+        consumer, member = self._consumer, (self._consumer.topic, self._group, self._member)
         if time.monotonic() - self._claimed_at > consumer.redeliver_after_s / 2:
             self._claimed_at = time.monotonic()
-            messages = await self._broker.take_over(*about, count=consumer.batch, idle_s=consumer.redeliver_after_s)
+            messages = await self._broker.take_over(*member, count=consumer.batch, idle_s=consumer.redeliver_after_s)
             if messages:
                 return messages
-        return await self._broker.take(*about, count=consumer.batch, wait_s=_WAIT_S)
+        return await self._broker.take(*member, count=consumer.batch, wait_s=_WAIT_S)
 
     async def _process(self, message: BrokerMessage) -> None:
         values = _parse_content(message)

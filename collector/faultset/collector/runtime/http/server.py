@@ -1,6 +1,7 @@
 """An HTTP/1.1 server with low overhead.
 
-httptools parses, a task answers each request, and connections stay open. `client.py` states the gain over aiohttp.
+Requests are parsed by httptools and answered one after the other on connections that stay open. See `client.py` for
+the gain over aiohttp.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class HttpRequest:
 
     @property
     def query(self) -> dict[str, str]:
-        """The fields of the query; of repeated fields, the first."""
+        """The fields of the query; if a field is repeated, its first value."""
         pairs = parse_qsl(self.target.partition("?")[2], keep_blank_values=True)
         return dict(reversed(pairs))
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.environment import WatchedText, mounted
+from faultset.collector.runtime.environment import WatchedText, find_mount
 from faultset.collector.runtime.expressions import getter, number
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.step import Step, compile_steps
@@ -95,7 +95,7 @@ class OpenSpan(Step):
     name: str
     """Name of the span."""
     steps: Steps
-    """The steps inside the span; later steps see the values that they save."""
+    """The steps inside the span; later steps can use the values that they save."""
 
     def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
         """Yield the steps inside the span."""
@@ -172,7 +172,7 @@ Read = Callable[[], Any]
 
 
 class ReadSetting(Step):
-    """Read an environment variable, as of the container's start, or the current content of a mounted file.
+    """Read an environment variable, as set when the container started, or the current content of a mounted file.
 
     Without a required variable, the service does not start. Without a required file, or if the text is not valid JSON,
     the request fails.
@@ -231,7 +231,7 @@ def _read_variable(name: str | None, is_json: bool) -> Read:
 
 
 def _read_file(path: str, is_json: bool) -> Read:
-    file = WatchedText(mounted(path))
+    file = WatchedText(find_mount(path))
     if not is_json:
         return file.read
     cache: list[Any] = [None, None]

@@ -22,7 +22,7 @@ from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 class Parallel(Step):
     """Run several branches of steps concurrently, and continue when all have ended.
 
-    A branch sees earlier values and those it saves; later steps see the values of all branches.
+    A branch can use earlier values and the values that it saves; later steps can use the values of all branches.
     """
 
     keyword = "parallel"
@@ -137,7 +137,7 @@ class ForEach(Step):
 
 
 def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
-    """Yield the names that steps save for later steps, without those of a loop's rounds."""
+    """Yield the names that steps save for later steps; names saved inside a loop are left out."""
     for step in steps:
         yield from step.names_saved()
         if not isinstance(step, ForEach):

@@ -193,7 +193,7 @@ class _Reader:
 
 
 class FindDocuments(StoreStep):
-    """Find one document by key, several by their keys, or all documents of a key of an appended collection."""
+    """Find one document by key, several by their keys, or all documents of a key of an append-only collection."""
 
     keyword = "find_documents"
     collection: str
@@ -203,9 +203,9 @@ class FindDocuments(StoreStep):
     keys: Any = None
     """Keys of several documents, instead of `key`; the list of existing documents is saved."""
     appended: bool = False
-    """Whether the collection is an appended one; the list of the documents of `key` is saved, newest first."""
+    """Whether the collection is append-only; if so, the list of the documents of `key` is saved, newest first."""
     newest: int | None = Field(default=None, ge=1)
-    """Maximum number of documents from an appended collection; by default all."""
+    """Maximum number of documents from an append-only collection; by default all."""
     save: str
     """Name under which the result is saved for later steps."""
 
@@ -214,7 +214,7 @@ class FindDocuments(StoreStep):
         if (self.key is None) == (self.keys is None):
             raise ValueError("find_documents must have either key or keys; name one of them")
         if self.appended and self.key is None:
-            raise ValueError("an appended collection must be read with key, not keys")
+            raise ValueError("an append-only collection must be read with key, not keys")
         return self
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
@@ -252,8 +252,8 @@ class WriteDocuments(StoreStep):
     key: str
     """Name of the field whose value is a document's key."""
     how: Literal["insert", "append", "update"] = "insert"
-    """`insert` replaces a document with the same key. `append`, for appended collections, adds to the documents of the
-    key. `update` sets fields of an existing document and ignores keys without one."""
+    """`insert` replaces a document with the same key. `append`, for append-only collections, adds to the documents of
+    the key. `update` sets fields of an existing document and ignores keys without one."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""
@@ -294,7 +294,7 @@ class PushSorted(StoreStep):
     members: Any
     """A list of mappings with `member` and a number `score`; if it or `keys` is empty, nothing is written."""
     at_most: int | None = Field(default=None, ge=1)
-    """Maximum number of members of a set; those with the highest scores stay. By default all stay."""
+    """Maximum number of members of a set; the members with the highest scores stay. By default all stay."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""

@@ -22,7 +22,7 @@ from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
-    """A store is unreachable, refuses or does not answer; the text is that of the imitated client.
+    """A store is unreachable, refuses or does not answer; the text is what the imitated client would report.
 
     Attributes
     ----------
@@ -303,7 +303,7 @@ class StoreClient(ABC, Generic[Connection]):
         await self.append_all(collection, [(key, document)])
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Append pairs of key and document to an appended collection."""
+        """Append pairs of key and document to an append-only collection."""
         self._cannot("collections")
 
     async def find(self, collection: str, key: str) -> str | None:
@@ -320,7 +320,7 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents of a key of an appended collection, or only the `newest`, oldest first."""
+        """Return the documents of a key of an append-only collection, or only the `newest`, oldest first."""
         self._cannot("collections")
 
     # sorted sets

@@ -25,7 +25,7 @@ from faultset.collector.runtime.stores.driver import (
     StoreError,
 )
 
-KEPT_MESSAGES = 50_000
+MIN_TOPIC_MESSAGES = 50_000
 """Minimum number of messages that a topic keeps; older ones may be deleted."""
 _REDIAL_S = 0.1
 _VERBS = {"HGET": "find", "HMGET": "find", "HVALS": "find", "LRANGE": "find", "HLEN": "count", "EXISTS": "count"}
@@ -88,9 +88,9 @@ class _Link(Connection):
 class RedisClient(StoreClient[_Link]):
     """See `StoreClient`.
 
-    A collection is a hash `database.collection` from key to document; an appended collection is a list for each key. A
-    topic is a stream with counters of the messages that were published, and that each group has acknowledged. Their
-    difference is the lag of the group.
+    A collection is a hash `database.collection` from key to document; an append-only collection is a list for each key.
+    A topic is a stream with a counter of published messages and, for each group, a counter of acknowledged messages.
+    The group's lag is the difference.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RedisClient(StoreClient[_Link]):
         return not await self.run("HLEN", self._key(collection))
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether a key of an appended collection has documents."""
+        """Return whether a key of an append-only collection has documents."""
         return bool(await self.run("EXISTS", self._key(collection, key)))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
@@ -168,7 +168,15 @@ class RedisClient(StoreClient[_Link]):
         """Add messages to a topic, in one request."""
         stream = self._key(topic)
         commands: list[tuple[Any, ...]] = [
-            ("XADD", stream, "MAXLEN", "~", KEPT_MESSAGES, "*", *(word for field in message.items() for word in field))
+            (
+                "XADD",
+                stream,
+                "MAXLEN",
+                "~",
+                MIN_TOPIC_MESSAGES,
+                "*",
+                *(word for field in message.items() for word in field),
+            )
             for message in messages
         ]
         if commands:

@@ -87,7 +87,7 @@ class CircuitBreaker(FrozenModel):
     open_s
         Seconds after which an open breaker becomes half-open and allows trial calls.
     trials
-        Maximum concurrent trial calls. As many successes close the breaker; one failure opens it again.
+        Maximum number of concurrent trial calls. That many successes close the breaker; one failure opens it again.
     """
 
     failures: int = Field(default=5, ge=1, le=10_000)

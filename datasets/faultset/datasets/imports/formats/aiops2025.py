@@ -106,7 +106,7 @@ class AIOps2025Import(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return the faults of the days that exist."""
+        """Return the faults on days with telemetry."""
         root = unpack(path)
         faults = [fault for file in sorted(root.rglob("groundtruth.jsonl")) for fault in _read_faults(file)]
         folders = _find_days(root)
@@ -156,7 +156,7 @@ class AIOps2025Import(ImportFormat):
 
 def _find_issues(faults: Sequence[_Fault], left_out: int) -> Iterator[DataIssue]:
     if left_out:
-        problem = f"{count_text(left_out, 'fault')} on days without telemetry."
+        problem = f"There is no telemetry for the days of {count_text(left_out, 'fault')}."
         yield DataIssue("note", "groundtruth.jsonl", problem, "They are left out.")
     early = sum(any(_overlaps(fault, other) for other in faults) for fault in faults)
     if early:
@@ -206,7 +206,7 @@ def _local(time_ns: int) -> datetime:
 
 
 def _list_days(fault: _Fault) -> set[str]:
-    """Return the one or two days of the source that the view of a fault touches."""
+    """Return the source's days that overlap the view of a fault: one or two."""
     return {f"{_local(time):%Y-%m-%d}" for time in (fault.start_ns - BEFORE_NS, fault.end_ns - 1)}
 
 
@@ -221,7 +221,7 @@ def _find_days(root: Path) -> Mapping[str, list[Path]]:
 
 
 def _list_files(folders: Sequence[Path], kind: str, start_ns: int, end_ns: int) -> list[Path]:
-    """Return the files of a kind, without those for hours outside the view."""
+    """Return the files of a kind; files for hours outside the view are left out."""
     files = [
         path for folder in folders if folder.name == f"{kind}-parquet" for path in sorted(folder.rglob("*.parquet"))
     ]

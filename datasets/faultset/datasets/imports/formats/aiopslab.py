@@ -319,7 +319,7 @@ def _read_text(path: Path) -> pd.DataFrame:
 SLICE_NS = 300 * SECOND_NS
 SLICE_LINES = 7500
 """The observer exports at most this many log lines per slice of five minutes."""
-FUSED = ("container_threads_max", "container_network_receive_errors_total")
+NEVER_EXPORTED = ("container_threads_max", "container_network_receive_errors_total")
 """Metrics that are never exported, because a comma is missing between their names in the exporter."""
 
 
@@ -426,7 +426,7 @@ def _find_issues(export: Export) -> Iterator[DataIssue]:
             f"There is no {LABEL_FILE}, so the fault is unknown.",
             "The episode is unlabelled, and an evaluation leaves it out.",
         )
-    missing = [name for name in FUSED if not any(path.stem == f"kpi_{name}" for path in export.metric_files)]
+    missing = [name for name in NEVER_EXPORTED if not any(path.stem == f"kpi_{name}" for path in export.metric_files)]
     if export.metric_files and missing:
         yield DataIssue(
             "note", export.name, f"{' and '.join(missing)} are missing.", "The exporter never queries them."

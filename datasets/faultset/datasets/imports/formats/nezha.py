@@ -1,4 +1,4 @@
-"""Import Nezha: Online Boutique and Train Ticket, days of many short faults, one file per sampled minute."""
+"""Import Nezha: days with many short faults in Online Boutique and Train Ticket; each sampled minute is a file."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def processes_of_code(path: str, processes: Collection[str]) -> tuple[str, ...]:
 
 
 def caller_of_code(paths: Collection[str], processes: Collection[str]) -> str | None:
-    """Return the only process that may run a source file of a call stack; the nearest such file decides."""
+    """Return the process of the nearest source file in a call stack that only one process may run."""
     for path in paths:
         callers = processes_of_code(path, processes)
         if len(callers) == 1:

@@ -146,7 +146,7 @@ def find_invalid(pack: Path) -> Iterator[DataIssue]:
     """Yield an issue for a datapack that its authors marked invalid."""
     if (pack / INVALID).exists():
         lines = (pack / INVALID).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        problem = f"It is marked invalid: {lines[0] if lines else 'no reason given'}."
+        problem = f"The datapack is marked invalid: {lines[0] if lines else 'no reason given'}."
         yield DataIssue("warning", case_key(pack), problem, "It is left out.")
 
 
@@ -156,18 +156,20 @@ def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) 
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
         yield DataIssue(
-            "warning", key, f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved."
+            "warning", key, f"The windows are {hours:+g} h away from the telemetry.", "The windows are moved."
         )
     if windows.outside:
-        yield DataIssue("note", key, f"{windows.outside} rows are outside its windows.", "They are left out.")
+        yield DataIssue("note", key, f"{windows.outside} rows are outside the windows.", "They are left out.")
     start = read_json(pack / INJECTION).get("start_time")
     if start is not None and onset_of({"start_time": start}, windows) == windows.onset_ns:
         problem = "The injection begins outside the windows, or exactly at the start of the abnormal window."
         yield DataIssue("note", key, problem, "The onset is the start of the abnormal window.")
     if label["verdict"] == "unknown":
-        yield DataIssue("note", key, "No conclusion confirms that clients felt the fault.", 'The verdict is "unknown".')
+        yield DataIssue(
+            "note", key, "No conclusion confirms that clients noticed the fault.", 'The verdict is "unknown".'
+        )
     if len(label["targets"]) > 1:
-        yield DataIssue("note", key, "It names several faulty services.", "Each becomes a root cause.")
+        yield DataIssue("note", key, "The label names several faulty services.", "Each becomes a root cause.")
     for kind in KINDS:
         files = stage_files(pack, kind)
         if len(files) == 1:

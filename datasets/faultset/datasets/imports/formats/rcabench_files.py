@@ -69,7 +69,7 @@ def datapacks(path: Path) -> Iterator[Path]:
 
 
 def is_datapack(files: Collection[str]) -> bool:
-    """Return whether file names are those of a datapack."""
+    """Return whether a folder with these files is a datapack."""
     return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
 
 
@@ -96,12 +96,12 @@ def read_json(path: Path) -> Any:
 
 
 def windows_of(pack: Path) -> DatapackWindows:
-    """Return the windows of a datapack's environment, corrected for a missing time zone.
+    """Return the windows in a datapack's `env.json`, corrected for a wrong time zone.
 
     Raises
     ------
     DataError
-        The environment cannot be read, or the telemetry is outside the windows.
+        `env.json` cannot be read, or the telemetry is outside the windows.
     """
     normal, abnormal = _stage_times(pack, "normal"), _stage_times(pack, "abnormal")
     if not len(normal) and not len(abnormal):
@@ -375,7 +375,7 @@ def _level(fault: str) -> tuple[str | None, str]:
 
 
 def _was_noticed(pack: Path) -> bool:
-    """Return whether the datapack's detector found issues of clients."""
+    """Return whether rcabench's detector found issues that clients noticed."""
     path = pack / CONCLUSION
     if not path.is_file():
         return False

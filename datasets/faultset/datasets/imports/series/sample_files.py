@@ -183,4 +183,4 @@ def _find_issues(times_ns: Ints, location: str) -> Iterator[DataIssue]:
         problem = f"{repeated} of {len(times_ns)} times repeat."
         yield DataIssue("warning", location, problem, "The first sample of each time is imported.")
     if (np.diff(times_ns) < 0).any():
-        yield DataIssue("warning", location, "Its times are not in order.", "The samples are sorted by time.")
+        yield DataIssue("warning", location, "The times are not in order.", "The samples are sorted by time.")

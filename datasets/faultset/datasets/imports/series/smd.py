@@ -57,7 +57,7 @@ class SMDImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every machine that has a file."""
+        """Return a case for each machine that has a file."""
         root = unpack(path)
         machines: dict[tuple[Path, ...], str] = {}
         for file in sorted(root.rglob("*.pkl")):
@@ -72,7 +72,7 @@ class SMDImport(ImportFormat):
         return [Case(key=machine, paths=files) for files, machine in sorted(machines.items())]
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read a machine."""
+        """Read the series and labels of a machine."""
         machine = case.key
         train, test, label = case.paths
         for file in case.paths:

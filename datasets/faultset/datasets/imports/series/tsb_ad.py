@@ -31,7 +31,7 @@ class TSBADImport(ImportFormat):
     weakness = "Series have no times; the import counts steps of a minute from 2020. Anomalies have no cause."
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every file with such a name."""
+        """Return every file whose name follows TSB-AD's scheme."""
         root = unpack(path)
         files = [file for file in sorted(root.rglob("*.csv")) if re.fullmatch(_NAME, file.name)]
         if not files:
@@ -39,7 +39,7 @@ class TSBADImport(ImportFormat):
         return [Case(key=file.stem, paths=(file,)) for file in files]
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read a series."""
+        """Read the series of a file."""
         (file,) = case.paths
         match = re.fullmatch(_NAME, file.name)
         assert match is not None  # `cases` returns only such files

@@ -51,20 +51,20 @@ RECORDING = "recording"
 
 @dataclass(frozen=True, kw_only=True)
 class AssemblyPlan:
-    """The episodes or the recording of a staging folder, and the names, kinds and roles for them.
+    """How to turn the staged rows of a folder into episodes or into a recording.
 
     Attributes
     ----------
     app
         Name of the application.
     windows
-        Episodes.
+        Time windows of the episodes; empty for a recording.
     recording
-        The recording, in place of episodes.
+        The recording; None for episodes.
     folders
         Table -> folders of the staged files with rows of it, and their first and last times.
     services
-        Text of an origin -> its service.
+        `Origin` as text -> its service.
     names
         Name of a called service in the data -> its service.
     kinds
@@ -147,7 +147,7 @@ class TelemetryImport:
         tables = {table: _window_rows(stage, plan, table, bounds) for table in STAGED}
         tables = {table: rows for table, rows in tables.items() if len(rows)}
         if not tables:
-            raise DataError(f"no telemetry is within {window.key}; correct its times, or leave it out")
+            raise DataError(f"{window.key} contains no telemetry; correct its times or leave it out")
         spans = tables.get("spans")
         metrics = tables.get("metrics")
         services = _services(tables, window)
@@ -274,7 +274,7 @@ def _window_rows(
 
 
 def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
-    """Replace the origin by service, pod, container and reported name."""
+    """Replace the column `origin` with the service, pod, container and reported name."""
     column = encode_words(rows["origin"]).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     texts = column.dictionary.to_pylist()

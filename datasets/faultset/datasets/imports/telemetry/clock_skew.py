@@ -42,7 +42,7 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     facts
         Facts about each file.
     services
-        Text of an origin -> its service.
+        `Origin` as text -> its service.
     """
     files = [file for file in facts if file.rows.get("spans")]
     if not files:
@@ -97,8 +97,9 @@ def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None
         side, relation = ("behind", "start before") if is_behind else ("ahead of", "end after")
         doubt = "" if is_behind else f", unless {parent} does not wait for them"
         return (
-            f"the clock of {child} is {side} that of {parent} by {_format_ms(median)} or more: {shifted.sum():,} of "
-            f"{len(shifts_ns):,} calls {relation} their caller ({_format_ms(low)} to {_format_ms(high)}){doubt}; "
+            f"the clock of {child} is {side} the clock of {parent} by {_format_ms(median)} or more: "
+            f"{shifted.sum():,} of {len(shifts_ns):,} calls {relation} their caller "
+            f"({_format_ms(low)} to {_format_ms(high)}){doubt}; "
             "times are not corrected"
         )
     return None

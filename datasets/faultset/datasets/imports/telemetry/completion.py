@@ -1,4 +1,4 @@
-"""Complete the rows of a window: kinds, deltas and copies of metrics; shared ids, peers and calls of spans."""
+"""Complete the rows of a window: add kinds, counts and peers, separate shared span ids, and drop duplicates."""
 
 from __future__ import annotations
 

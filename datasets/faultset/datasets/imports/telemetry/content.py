@@ -32,8 +32,8 @@ _OTHERS = (
     (b"\xff\x06\x00\x00sNaPpY", "is compressed with framed Snappy; decompress it"),
     (b"PK\x03\x04", "is a zip archive or an office document; unpack it, or export it as CSV"),
     (b"7z\xbc\xaf\x27\x1c", "is a 7z archive; unpack it"),
-    (b"%PDF", "is a PDF document; export the data themselves"),
-    (b"\x89PNG", "is an image; export the data themselves"),
+    (b"%PDF", "is a PDF document; export the data instead"),
+    (b"\x89PNG", "is an image; export the data instead"),
     (b"SQLite format 3", "is a SQLite database; export its tables as CSV"),
     (b"\x7fELF", "is a program; give the telemetry that it writes"),
 )

@@ -46,7 +46,7 @@ def json_units(content: Content, stream: IO[bytes], broken: dict[str, int]) -> I
     if len(text) < _SMALL_BYTES:
         yield from _documents(text.decode("utf-8", "replace"), content, broken)
     else:
-        yield from _items(content, _Joined(text, stream), broken)
+        yield from _items(content, _JoinedStream(text, stream), broken)
 
 
 def is_json_lines(content: Content) -> bool:
@@ -101,7 +101,7 @@ def _documents(text: str, content: Content, broken: dict[str, int]) -> Iterator[
             value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             broken[NOT_JSON] = broken.get(NOT_JSON, 0) + 1
-            yield from _items(content, _Joined(text[position:].encode("utf-8", "replace"), None), {})
+            yield from _items(content, _JoinedStream(text[position:].encode("utf-8", "replace"), None), {})
             return
         yield value
 
@@ -134,7 +134,7 @@ def find_prefix(head: bytes) -> str | None:
     import ijson
 
     try:
-        for prefix, event, _ in ijson.parse(_Joined(head, None), buf_size=4096):
+        for prefix, event, _ in ijson.parse(_JoinedStream(head, None), buf_size=4096):
             keys = prefix.split(".") if prefix else []
             if event == "start_array" and all(key in CONTAINERS for key in keys):
                 return ".".join([*keys, "item"])
@@ -143,7 +143,7 @@ def find_prefix(head: bytes) -> str | None:
     return None
 
 
-class _Joined:
+class _JoinedStream:
     """A file object that joins bytes already read and the rest of their stream."""
 
     def __init__(self, first: bytes, rest: IO[bytes] | None) -> None:

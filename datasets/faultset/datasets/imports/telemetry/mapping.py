@@ -24,7 +24,7 @@ from faultset.datasets.metrics.roles import KINDS, ROLES
 
 Signal = Literal["metrics", "spans", "logs", "events"]
 MODIFIED = "modified"
-"""Value of `time` for the time at which a file was last changed."""
+"""Value of `FileRule.time`: use the time at which the file was last changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class FileRule:
     separator: Name = ""
     """Text between service and metric in the column names of a wide table; `/` by default."""
     kind: Literal["gauge", "counter"] = "gauge"
-    """Kind of the columns of a wide table."""
+    """Kind of all metrics in a wide table."""
 
 
 @dataclass(frozen=True, kw_only=True)

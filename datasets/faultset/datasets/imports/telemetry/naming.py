@@ -30,7 +30,7 @@ class ServiceNames:
     Attributes
     ----------
     of_origin
-        Text of an origin -> its service; None if its rows belong to no service.
+        `Origin` as text -> its service; None if its rows belong to no service.
     of_name
         Name in the data -> its service.
     aliases

@@ -106,7 +106,12 @@ def plan_recording(
         chunk_ns=chunk_ns,
         incidents=[_incident_row(window) for window in incidents],
         voids=[
-            {"start": start_ns, "end": end_ns, "reason": "unlabelled", "detail": "neither an incident nor healthy time"}
+            {
+                "start": start_ns,
+                "end": end_ns,
+                "reason": "unlabelled",
+                "detail": "labelled neither as incident nor as healthy",
+            }
             for _, start_ns, end_ns in rest
         ],
     )

@@ -25,14 +25,14 @@ _PATTERNS = (
     r"\bxox[abprs]-[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,16384}?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""Hidden texts: values of keys that name a secret, and tokens of known forms."""
+"""Texts to hide: values whose key names a secret, and tokens with a known form."""
 _HINT = re.compile(rf"{_KEYS}|bearer|://|eyJ|AKIA|ASIA|gh[pousr]_|glpat-|xox|PRIVATE KEY", re.IGNORECASE)
 SECRET_KEY = re.compile(rf"(?:^|[._-])(?:{_KEYS})$", re.IGNORECASE)
 """Name of an attribute whose value is a secret."""
 
 
 class Redactor:
-    """Replaces secrets by a mark, and counts changed texts.
+    """Replaces secrets with a mark, and counts changed texts.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Redactor:
     def __init__(self, enabled: bool = True, patterns: Sequence[str] = ()) -> None:
         self.changed = 0
         self.key = [enabled, *patterns]
-        """Settings, as part of the key of a staged file."""
+        """Settings that the key of a staged file includes."""
         self._enabled = enabled
         self._builtin = re.compile("|".join(_PATTERNS), re.IGNORECASE)
         try:

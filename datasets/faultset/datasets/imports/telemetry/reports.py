@@ -19,7 +19,7 @@ from faultset.datasets.imports.telemetry.staging import FileFacts
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryReport:
-    """Recognised files and services of an import.
+    """The files, services and issues of an import.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class TelemetryReport:
     start_ns, end_ns
         Time that the telemetry covers.
     issues
-        Sentences about data that need attention.
+        One sentence per issue.
     """
 
     files: tuple[FileFacts, ...]
@@ -41,7 +41,7 @@ class TelemetryReport:
 
 
 def build_report(folder: Path, facts: Sequence[FileFacts], mapping: TelemetryMapping) -> TelemetryReport:
-    """Name the services of staged files and look for issues of all files together."""
+    """Find the services of staged files, and the issues that show only when files are compared."""
     origins: dict[str, Counter[str]] = {}
     for file in facts:
         for table, counts in file.origins.items():
@@ -67,7 +67,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
                 gap_s = (begin - last if last < begin else first - end) / 1e9
                 yield (
                     f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
-                    f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
+                    f"{rfc3339(end)}) do not overlap, they are {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
         yield f"{count_text(count, 'row')} of {table} without a service"

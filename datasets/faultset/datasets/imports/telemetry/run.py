@@ -265,7 +265,7 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
 
 
 def _name_causes(windows: Sequence[EpisodeWindow], names: ServiceNames) -> list[EpisodeWindow]:
-    """Replace the causes of windows by the services of the telemetry that they name."""
+    """Replace the causes of windows with the services of the telemetry that they name."""
     return [replace(window, causes=_find_causes(window, names)) for window in windows]
 
 

@@ -71,7 +71,7 @@ def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
 
 
 def _factor(magnitude: int) -> int:
-    return next(factor for least, factor, _ in EPOCH_UNITS if magnitude >= least)
+    return next(factor for minimum, factor, _ in EPOCH_UNITS if magnitude >= minimum)
 
 
 def _parse_float(value: float) -> int | None:

@@ -80,7 +80,10 @@ def _quantile_of(level: float, bounds: Floats, counts: Floats) -> float:
 
 
 def replace_label(vector: Vector, target: str, replacement: str, source: str, pattern: str) -> Vector:
-    """Set the label `target` of rows whose label `source` matches a regular expression, from its groups."""
+    """Set the label `target` of rows whose label `source` matches a regular expression.
+
+    The replacement may refer to the groups of the expression, as in `$1`.
+    """
     try:
         compiled = re.compile(pattern, re.DOTALL)
     except re.error as error:

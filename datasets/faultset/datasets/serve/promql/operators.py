@@ -65,7 +65,7 @@ class Matching:
 
 
 def combine(symbol: str, left: Value, right: Value, matching: Matching) -> Value:
-    """Apply a binary operator that suits its operands; raise QueryError if rows cannot be matched."""
+    """Apply a binary operator; its operands must have suitable types. Raise QueryError if rows cannot be matched."""
     with np.errstate(all="ignore"):
         if isinstance(left, Vector) and isinstance(right, Vector):
             combine_rows = _combine_sets if symbol in SET_OPERATORS else _combine_vectors

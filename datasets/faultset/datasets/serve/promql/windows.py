@@ -48,11 +48,11 @@ class SlidingWindows:
         """[steps] samples in each window."""
         return self.stop - self.first
 
-    def reduce(self, function: Callable[[Floats], float], least: int = 1) -> Floats:
-        """Return `function` of the samples of each window; NaN for windows with fewer than `least` samples."""
+    def reduce(self, function: Callable[[Floats], float]) -> Floats:
+        """Return `function` of the samples of each window; NaN for windows without samples."""
         values = self.series.values
         results = np.full(len(self.first), np.nan)
-        for step in np.flatnonzero(self.counts >= least):
+        for step in np.flatnonzero(self.counts):
             results[step] = function(values[self.first[step] : self.stop[step]])
         return results
 
@@ -161,5 +161,5 @@ WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
     "resets": lambda windows: windows.reduce(lambda values: float(np.count_nonzero(values[1:] < values[:-1]))),
 }
 """Function by its name in PromQL; NaN where the window has too few samples."""
-LEAST_SAMPLES: dict[str, int] = dict.fromkeys(("rate", "increase", "delta", "irate", "idelta", "deriv"), 2)
-"""Samples that a window needs, if more than one."""
+MIN_SAMPLES: dict[str, int] = dict.fromkeys(("rate", "increase", "delta", "irate", "idelta", "deriv"), 2)
+"""Minimum number of samples in a window; functions that are not listed need one."""

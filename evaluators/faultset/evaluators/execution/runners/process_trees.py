@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_MOST_SCANS = 50
+_MAX_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
@@ -37,8 +37,8 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 
 
 def kill_marked(variable: str) -> None:
-    """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
-    for _ in range(_MOST_SCANS):
+    """Kill all processes that were started with the environment variable NAME=value, until none is left."""
+    for _ in range(_MAX_SCANS):
         processes = [pid for pid in _find_marked(variable) if pid != os.getpid()]
         if not processes:
             return
@@ -96,7 +96,7 @@ def proportional_bytes(pids: list[int]) -> int:
 
 
 class PeakMemory:
-    """The peak resident memory of this process; create it before the process gives up access to /proc."""
+    """Meter of this process's peak resident memory; create it before the process loses access to /proc."""
 
     def __init__(self) -> None:
         self._switch: int | None = None

@@ -178,10 +178,10 @@ class RunnerProcess:
         try:
             action = request.action if isinstance(request, AnswerRequest) else None
             reply = read_reply(header, model, request.number, action)
-        except UnreadableReply as wrong:
-            reason = f"its process sent an invalid reply ({wrong})"
+        except UnreadableReply as error:
+            reason = f"its process sent an invalid reply ({error})"
             return RunnerOutcome(status="error", reason=reason, seconds=elapsed, peak_bytes=sampled_peak)
-        # the method's process measured these itself; cap them at what was observed here
+        # the method's process reports these, so cap them at what was measured here
         seconds = min(reply.seconds, elapsed)
         cpu_seconds = min(reply.cpu_seconds or 0.0, elapsed * (os.cpu_count() or 1))
         peak = max(reply.peak_bytes, sampled_peak)
@@ -205,7 +205,7 @@ class RunnerProcess:
             code = None
         self._read(0.0)
         outcome = self._exit_outcome(code, started, peak)
-        # the fork server, which ends everything below it, may itself have been killed
+        # a fork server that was killed could not end its child processes
         process_trees.kill_marked(f"{MARK}={self._mark}")
         self._restart()
         return outcome
@@ -252,11 +252,11 @@ class RunnerProcess:
         if not output:
             self._output = -1
 
-    def _receive(self, most: int) -> bytes | None:
+    def _receive(self, max_bytes: int) -> bytes | None:
         """Return the next bytes from the fork server; None if it is gone."""
         assert self._server is not None
         try:
-            return self._server.recv_bytes(most)
+            return self._server.recv_bytes(max_bytes)
         except (EOFError, OSError):
             return None
 
@@ -277,7 +277,7 @@ class RunnerProcess:
     def _restart(self) -> None:
         self._kill()
         self._forget()
-        # the next request needs it soon, and its imports can run while the row is written
+        # start now, so that imports run while the caller writes its row
         self.start()
 
     def _kill(self) -> None:

@@ -111,7 +111,7 @@ class CurveChart:
     """(position, seconds, episodes)."""
     curves: tuple[DrawnCurve, ...]
     columns: tuple[str, ...]
-    """All delays in seconds, including those with few episodes."""
+    """All delays in seconds, including delays with few episodes."""
     rows: tuple[tuple[str, str, tuple[tuple[float | None, str, str], ...]], ...]
     """(method, kind, cells); a cell is value, text and tooltip."""
 

@@ -91,13 +91,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Systems:
-    """A matrix with a row for each method and a column for each system; the last column pools all systems."""
+    """A matrix with a row for each method and a column for each system.
+
+    The second-last column pools all systems, and the last one predicts the result on one more system.
+    """
 
     title: str
     columns: tuple[tuple[str, int], ...]
-    """(application, fault episodes)."""
+    """(application, number of fault episodes), without the column for the prediction."""
     shown: tuple[tuple[str, str, tuple[Cell, ...]], ...]
-    """(method, kind, cells); the last cell predicts one more system."""
+    """(method, kind, cells)."""
     folded: tuple[tuple[str, str, tuple[Cell, ...]], ...]
     floor: tuple[str, ...]
 
@@ -161,7 +164,7 @@ class FirstRanks:
 def first_ranks(
     misses: Sequence[Misses], protocol: str, kinds: Mapping[str, str]
 ) -> tuple[list[FirstRanks], list[FirstRanks]]:
-    """Return the localizers to show and those to collapse, sorted by how often they rank a cause first."""
+    """Return the localizers to show and the localizers to collapse, sorted by how often they rank a cause first."""
     protocol_misses = sorted(
         (m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline)
     )

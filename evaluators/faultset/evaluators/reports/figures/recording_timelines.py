@@ -15,7 +15,7 @@ from faultset.evaluators.scoring.alarms import Range
 SHOWN = 8
 """Number of detectors that are shown for a recording; the others are collapsed."""
 EXPLORER_FILE = "explorer.html"
-"""Page of the explorer that marks link to, next to the report."""
+"""File next to the report that marks link to: the page that `faultset dataset explore` writes."""
 _MIN_WIDTH = 0.25
 """Smallest width of a mark in percent."""
 _TICKS = 6

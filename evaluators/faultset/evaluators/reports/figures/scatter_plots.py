@@ -25,8 +25,8 @@ _WIDE, _NARROW = (540.0, 360.0), (290.0, 250.0)
 """Sizes in pixels of a card on a screen and on a phone."""
 _LETTER, _LINE, _GAP = 6.7, 15.0, 9.0
 _MARGIN = 5.0
-_FEWEST = 5
-"""Smallest number of methods of a plot of costs."""
+_MIN_METHODS = 5
+"""Minimum number of methods in a plot of costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def plot_cost(table: Table) -> ScatterPlot | None:
         for entry in table.entries
         if entry.metrics[metric.name].known and entry.seconds > 0
     ]
-    if len(points) < _FEWEST:
+    if len(points) < _MIN_METHODS:
         return None
     low = math.floor(min(math.log10(x) for _, x, _ in points))
     high = max(low + 1, math.ceil(max(math.log10(x) for _, x, _ in points)))

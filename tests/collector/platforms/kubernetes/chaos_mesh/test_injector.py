@@ -51,19 +51,19 @@ def test_a_lease_is_renewed_by_a_successor_before_it_ends(
     impairer.impair(geo, Partition())
     impairer.renew()
     assert len(chaos_mesh.made) == 1
-    monkeypatch.setattr(platform, "RENEWED_AFTER_S", -1.0)
+    monkeypatch.setattr(platform, "RENEWAL_AGE_S", -1.0)
     impairer.renew()
     first, second = chaos_mesh.made
     assert first["spec"] == second["spec"]
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert actions(chaos_mesh) == ["partition"]
-    assert platform.RENEWED_AFTER_S < platform.LEASE_S
+    assert platform.RENEWAL_AGE_S < platform.LEASE_S
 
 
 def test_a_failed_pod_has_a_long_lease_without_a_successor(
     impairer: ChaosMeshImpairer, chaos_mesh: Any, geo: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform, "RENEWED_AFTER_S", -1.0)
+    monkeypatch.setattr(platform, "RENEWAL_AGE_S", -1.0)
     impairer.fail(geo)
     impairer.renew()
     [made] = chaos_mesh.made

@@ -34,7 +34,7 @@ class ChaosExperiment:
 
 
 KILLED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-kill", "gracePeriod": 0})
-"""Deletes the pod once, without grace."""
+"""Deletes the pod once, without a grace period."""
 FAILED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-failure"})
 """Replaces the images of the pod's containers with the pause image while the experiment lasts."""
 

@@ -28,7 +28,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LEASE_S = 420.0
 """Duration of an experiment; shortly before its end, a new experiment replaces it."""
-RENEWED_AFTER_S = 360.0
+RENEWAL_AGE_S = 360.0
 FAILURE_S = 3600.0
 """Maximum duration of a pod failure. It is never renewed, because a second experiment would store the pause image as
 the original image."""
@@ -44,7 +44,7 @@ class _Active:
 
     @property
     def is_old(self) -> bool:
-        return self.experiment is not FAILED_POD and time.monotonic() - self.since_s > RENEWED_AFTER_S
+        return self.experiment is not FAILED_POD and time.monotonic() - self.since_s > RENEWAL_AGE_S
 
 
 class ChaosMeshImpairer:
@@ -99,7 +99,7 @@ class ChaosMeshImpairer:
         self._run_once(pod, kill_container(container))
 
     def kill_pod(self, pod: Object) -> None:
-        """Delete the pod without grace; raise PlatformError if that fails."""
+        """Delete the pod without a grace period; raise PlatformError if that fails."""
         self._run_once(pod, KILLED_POD)
 
     def lift(self, pod: str) -> None:

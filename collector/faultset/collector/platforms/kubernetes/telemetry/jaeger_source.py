@@ -26,7 +26,7 @@ _US = 1_000
 
 
 class JaegerSource:
-    """The source of spans: every span in Jaeger once, including those of incomplete traces.
+    """The source of spans, which reads every span in Jaeger once, even if its trace is incomplete.
 
     Several episodes may send spans of equally named services to one server. The namespace of a span decides whether it
     belongs to the application; without a namespace its pod decides, and without a pod its service name. `notes` reports
@@ -142,10 +142,10 @@ class JaegerSource:
             return
         for page in read_ahead(self._pager.pages(start_us, end_us, spans.known_traces, filters, step_us)):
             for span in read_jaeger_spans(spans.select_changed(page)):
-                if self._is_ours(span):
+                if self._is_from_application(span):
                     spans.add(span, self._choose_pod(span))
 
-    def _is_ours(self, span: ReceivedSpan) -> bool:
+    def _is_from_application(self, span: ReceivedSpan) -> bool:
         if span.namespace is not None:
             return span.namespace == self._namespace
         if span.pods:

@@ -31,8 +31,8 @@ class KnownTraces:
     def new_traces(self, body: bytes, name: str, *, fewer_than: int) -> tuple[int, Traces]:
         """Return the number of traces in a response, and the new ones.
 
-        The last trace always counts as new. If a server formats its JSON differently from Jaeger, all its traces do. A
-        response with too many traces is not parsed, because callers request it again in smaller windows.
+        The last trace always counts as new. If a server formats its JSON differently from Jaeger, all traces count as
+        new. A response with too many traces is not parsed, because callers request it again in smaller windows.
 
         Parameters
         ----------

@@ -95,7 +95,7 @@ class SampleReader:
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
-        """Replace native histograms by classic series, unless the server also stores the classic series."""
+        """Replace native histograms with classic series, unless the server also stores the classic series."""
         converted = [series for series in all_series if not series.is_histogram]
         names = {tuple(sorted(series.labels.items())) for series in converted}
         for series in all_series:

@@ -99,7 +99,7 @@ class Naming:
         self._service_of_pod, self._service_of_object = service_of_pod, service_of_object
 
     def name_series(self, all_raw: Iterable[RawSeries], targets: Targets, types: MetricTypes) -> list[NamedSeries]:
-        """Return the series with their keys; of several series for the same measurement, only the best."""
+        """Return the series with their keys; if several series have the same measurement, only the best one."""
         result = []
         for raw in all_raw:
             metric = raw.labels.get("__name__", "")
@@ -323,9 +323,9 @@ def _sum_pieces(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
 
 
 def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
-    """Add zeros for states that kube-state-metrics omits while they do not hold.
+    """Add zeros for states that kube-state-metrics omits while they are false.
 
-    kube-state-metrics reports only the current reason of a container, and no addresses of a Service without any.
+    It reports only the current reason of a container, and reports nothing for a Service without addresses.
     """
     by_metric: dict[str, dict[SeriesKey, Samples]] = {}
     for samples in all_samples:

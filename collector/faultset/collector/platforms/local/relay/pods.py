@@ -16,7 +16,7 @@ PACKET_BYTES = 1448
 
 FIRST_RETRY_S = 0.2
 LAST_RETRY_S = 120.0
-"""First and longest retransmission timeout of data; it doubles in between (Linux)."""
+"""First and maximum retransmission timeout of data; it doubles after each retry (Linux)."""
 
 SET_UP_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Delays between attempts to open a connection; after the last one the client gives up (Linux)."""
@@ -177,7 +177,7 @@ class RequestRule:
     start_s: float = 0.0
 
     def applies_to(self, caller: str, data: bytes, rng: Random, now_s: float) -> bool:
-        """Return whether data starts a request that the rule impairs; draws at random by the rule's share.
+        """Return whether data starts a request that the rule impairs; random if the share is below 1.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class RequestRule:
 
 
 def owners(pod: str) -> tuple[str, str]:
-    """Return the names that the owner of a pod has if it is a Deployment, and if it is a StatefulSet.
+    """Return the name of a pod's owner under two assumptions: it is a Deployment, or it is a StatefulSet.
 
     >>> owners("user-timeline-5d4f7-abcde")
     ('user-timeline', 'user-timeline-5d4f7')

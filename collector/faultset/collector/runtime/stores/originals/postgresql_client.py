@@ -49,7 +49,7 @@ class _PostgresConnection:
 class PostgresClient(StoreClient[_PostgresConnection]):
     """See `StoreClient`.
 
-    A collection is a table with the columns `key` and `document`. The table of an appended collection also has a
+    A collection is a table with the columns `key` and `document`. The table of an append-only collection also has a
     number that orders the documents of a key. A table is created on first use.
     """
 
@@ -59,7 +59,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         return not await self._fetch_value(collection, f"SELECT EXISTS (SELECT 1 FROM {table})")
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether a key of an appended collection has documents."""
+        """Return whether a key of an append-only collection has documents."""
         sql = f"SELECT EXISTS (SELECT 1 FROM {_quote_table(collection)} WHERE key = $1)"
         return bool(await self._fetch_value(collection, sql, key, appended=True))
 

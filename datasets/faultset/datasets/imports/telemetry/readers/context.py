@@ -22,7 +22,7 @@ class ReadingContext:
     zone: tzinfo | None = None
     """Zone of local times."""
     origin: Origin = field(default_factory=Origin)
-    """Origin of records that name none."""
+    """Origin of records that do not name their own."""
     last_log_ns: int | None = None
     """Time of the latest log record."""
 

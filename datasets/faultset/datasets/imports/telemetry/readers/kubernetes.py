@@ -1,4 +1,4 @@
-"""Kubernetes: events and objects as its API and kubectl write them."""
+"""Read Kubernetes events and objects in the JSON of the API and of kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs: JSON lines, Loki, Docker, container runtimes, Elastic documents, and plain text."""
+"""Read logs: JSON lines, Loki, Docker, container runtimes, Elastic documents, and plain text."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _PREFIX = re.compile(r"\[pod/([^/\]]+)/([^\]]+)\] ")
 """The prefix that `kubectl logs --prefix` adds to a line."""
 
 
-def flatten(record: Mapping[str, Any], most: int = 400) -> dict[str, Any]:
-    """Flatten nested mappings into one with dotted names; stop once it has `most` values."""
+def flatten(record: Mapping[str, Any], max_values: int = 400) -> dict[str, Any]:
+    """Return nested mappings as one mapping with dotted names; stop once it has `max_values` values."""
     flat: dict[str, Any] = {}
     pending: list[tuple[str, Mapping[str, Any]]] = [("", record)]
-    while pending and len(flat) < most:
+    while pending and len(flat) < max_values:
         prefix, level = pending.pop()
         for name, value in level.items():
             key = f"{prefix}{name}".replace("@", ".") if prefix else str(name)
@@ -142,7 +142,7 @@ class LogText:
         self._open: tuple[int, Origin, list[str]] | None = None
 
     def read(self, line: str) -> None:
-        """Read a line without its end."""
+        """Read a line; it must not include the newline."""
         origin = self._context.origin
         prefix = _PREFIX.match(line)
         if prefix:
@@ -173,7 +173,7 @@ class LogText:
         elif len(self._open[2]) < 1_000:
             self._open[2].append(line)
         else:
-            self._context.rows.drop("continues a record of 1,000 lines")
+            self._context.rows.drop("continues a record that already has 1,000 lines")
 
     def _read_matched(self, line: str, pattern: re.Pattern[str]) -> None:
         match = pattern.search(line)

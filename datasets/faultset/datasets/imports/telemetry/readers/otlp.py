@@ -1,4 +1,4 @@
-"""OTLP: traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
+"""Read OTLP traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
         _record_role(stored, facts, context)
         for point in _list(points):
             if not isinstance(point, Mapping):
-                context.rows.drop("is a data point of a wrong form")
+                context.rows.drop("is a data point with an unknown structure")
                 continue
             time_ns = context.parse_time(read_int(get_field(point, "timeUnixNano")))
             labels: dict[str, Any] = read_attributes(point.get("attributes"))
@@ -255,7 +255,7 @@ def _record_role(metric: str, facts: Mapping[str, Any], context: ReadingContext)
 
 
 class Point:
-    """A data point: writes its parts as samples."""
+    """A data point of a metric, whose values are added as samples."""
 
     def __init__(
         self, context: ReadingContext, origin: Origin, metric: str, labels: dict[str, str], time_ns: int | None

@@ -50,7 +50,7 @@ class RecordReader:
         if isinstance(value, list):
             self._read_list(value, depth, time_ns)
         elif not isinstance(value, Mapping):
-            self._context.rows.drop("is a plain value and not a record")
+            self._context.rows.drop("is a plain value, not a record")
         elif not self._read_known(value, depth, time_ns):
             inner = [key for key in CONTAINERS if isinstance(value.get(key), Mapping | list)]
             if not inner or depth >= _DEEPEST:
@@ -64,7 +64,7 @@ class RecordReader:
 
     def _read_list(self, value: list[Any], depth: int, time_ns: int | None) -> None:
         if depth >= _DEEPEST:
-            self._context.rows.drop("is nested too deep")
+            self._context.rows.drop("is nested too deeply")
         elif len(value) == 2 and isinstance(value[0], int | float) and isinstance(value[1], Mapping):
             self._count("Fluent Bit records")
             self.read(value[1], depth + 1, self._context.parse_time(value[0]))
@@ -120,7 +120,7 @@ class RecordReader:
         if isinstance(data, Mapping) and "resultType" in data:
             result = data.get("result")
             if data["resultType"] in ("scalar", "string"):
-                self._context.rows.drop(f"is a {data['resultType']} and no series")
+                self._context.rows.drop(f"is a {data['resultType']}, not a series")
             elif isinstance(result, list):
                 self.read(result, depth + 1, time_ns)
         elif isinstance(data, Mapping) and prometheus.read_metadata(data, self._context):
@@ -188,13 +188,13 @@ def _refusal(value: Mapping[str, Any]) -> str:
     """Return why a record of an unknown form cannot be read."""
     keys = value.keys()
     if keys & {"spanSet", "spanSets", "rootTraceName"}:
-        return "is a Tempo search answer, which has only parts of traces; save each trace by its id"
+        return "is a result of a Tempo search, which has only parts of traces; save each trace by its id"
     if "aggregations" in keys or "aggs" in keys:
-        return "holds aggregations and no records; save the documents themselves"
+        return "contains aggregations instead of records; save the documents themselves"
     if "mappings" in keys or "settings" in keys:
-        return "describes an index and holds no records"
+        return "describes an index and contains no records"
     if {"sourceNode", "targetNode"} <= keys:
-        return "is an edge of a service map, which spans give more exactly"
+        return "is an edge of a service map; import spans instead, which show each call"
     return UNKNOWN_FORM
 
 

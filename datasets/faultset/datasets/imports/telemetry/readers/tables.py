@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet: long and wide metrics, spans, logs and events, with columns by name or by the mapping."""
+"""Read CSV and Parquet tables: long and wide metrics, spans, logs and events, with columns found by name or mapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of Jaeger and Zipkin, and span documents of an index."""
+"""Read traces of Jaeger and Zipkin, and span documents of an index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_jaeger_trace(trace: Mapping[str, Any], context: ReadingContext) -> None
         if isinstance(span, Mapping):
             read_jaeger_span(span, context, origins)
         else:
-            context.rows.drop("is a span of a wrong form")
+            context.rows.drop("is a span with an unknown structure")
 
 
 def read_jaeger_span(
