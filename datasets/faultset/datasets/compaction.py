@@ -129,7 +129,7 @@ def compact_dataset(
     version
         By default the newest.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

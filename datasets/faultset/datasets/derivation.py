@@ -137,7 +137,7 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     out
         Target folder; must not exist or must be empty.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

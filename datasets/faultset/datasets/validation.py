@@ -376,7 +376,7 @@ def check_dataset_files(
     threads
         Number of episodes to read concurrently.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

@@ -94,7 +94,7 @@ def evaluate(
     started
         Called once, before the first method starts.
     progress
-        Called with the number of finished steps and the number of all steps.
+        Called with the number of finished steps and the total.
     **options
         Tasks, protocol, split, seed, limits and the like: the keys of `EvaluationOptions`.
 

@@ -10,8 +10,8 @@ import pytest
 
 from faultset.collector.load.workloads.patterns import Arrivals, parse_pattern
 from faultset.collector.verdicts.client_requests import (
-    LEAST_ERROR_EFFECT,
     LOAD,
+    MIN_ERROR_EFFECT,
     ComparisonWindows,
     TimedRequests,
     compare_latencies,
@@ -57,7 +57,7 @@ def test_many_more_errors_are_significant_and_large() -> None:
 
 
 def test_among_a_million_requests_a_significant_rise_may_be_silent() -> None:
-    assert LEAST_ERROR_EFFECT > 1150e-6 - 1000e-6
+    assert MIN_ERROR_EFFECT > 1150e-6 - 1000e-6
     found = error_rate((50, 50_000), (200, 50_000))
     assert found.p_value < 1e-10
     assert found.effect == 0.003

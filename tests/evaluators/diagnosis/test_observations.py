@@ -7,7 +7,7 @@ import json
 import pytest
 
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.diagnosis.observations import MOST_OBSERVATIONS, observe_changes, select_observations
+from faultset.evaluators.diagnosis.observations import MAX_OBSERVATIONS, observe_changes, select_observations
 from faultset.evaluators.diagnosis.records import Observation
 from tests.datasets.conftest import SECOND, START_NS
 
@@ -145,4 +145,4 @@ def test_the_strongest_of_each_kind_come_first_and_are_shown_in_order_of_time():
     items = [item("metric", strength, 10 - strength) for strength in range(6)] + [item("calls", 0.1, 1)]
     chosen = select_observations(items)
     assert [entry.text for entry in chosen] == ["calls 0.1", "metric 5", "metric 4", "metric 3"]
-    assert len(chosen) == MOST_OBSERVATIONS
+    assert len(chosen) == MAX_OBSERVATIONS

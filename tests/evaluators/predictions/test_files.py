@@ -155,7 +155,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "twice.csv").write_text("episode,alarm,alarm\ne1,1,2\n")
     with pytest.raises(DataError, match='the column "alarm" more than once'):
         read_prediction_file(tmp_path / "twice.csv")
-    monkeypatch.setattr(files, "MOST_BYTES", 10)
+    monkeypatch.setattr(files, "MAX_BYTES", 10)
     with pytest.raises(DataError, match="at most 10"):
         read_prediction_file(written(scores(), tmp_path / "large.csv"))
 

@@ -253,7 +253,7 @@ def select_first_surprises(surprise: Matrix, trace: Ints, known_ns: Ints, share:
 
 SLOW_FACTOR = 3.0
 SLOW_QUANTILE = 0.9
-SLOW_LEAST_NS = 2_000_000
+MIN_SLOW_NS = 2_000_000
 AFTER_ANSWER = 0.5
 
 
@@ -392,5 +392,5 @@ def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, min_rows:
     limit = np.full(size, np.inf)
     enough = np.flatnonzero(count >= min_rows)
     row = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
-    limit[enough] = np.maximum(SLOW_FACTOR * spent[row], SLOW_LEAST_NS)
+    limit[enough] = np.maximum(SLOW_FACTOR * spent[row], MIN_SLOW_NS)
     return limit[group]

@@ -72,7 +72,7 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
         "step_s": calibration.step_s,
         "episodes": calibration.episodes,
         "windows": len(calibration.windows),
-        "least_windows": latent.LEAST_WINDOWS,
+        "least_windows": latent.MIN_WINDOWS,
         "quantile": latent.QUANTILE,
         "limit": calibration.threshold,
         "windows_judged_by_other_episodes": judged,
@@ -91,7 +91,7 @@ def _print_calibration(calibration: Calibration) -> None:
         f"{count_text(len(calibration.windows), 'window')} of services in {count_text(calibration.episodes, 'episode')}"
     )
     if calibration.threshold is None:
-        click.echo(f"  no limit: {latent.LEAST_WINDOWS} windows are needed")
+        click.echo(f"  no limit: {latent.MIN_WINDOWS} windows are needed")
         return
     click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
     exceeding, judged = calibration.unseen

@@ -246,7 +246,7 @@ def _get_spec(name: str, plugin: Any) -> FaultSpec:
 
 @cache
 def _load() -> None:
-    load_plugins(GROUP, _get_spec, announced=_faults)
+    load_plugins(GROUP, _get_spec, registry=_faults)
 
 
 def faults() -> dict[str, FaultSpec]:
@@ -269,7 +269,7 @@ def get_fault(name: str) -> FaultSpec:
     registered = faults()
     if name in registered:
         return registered[name]
-    announced = plugins(GROUP)
-    if name in announced:
-        return announced[name].load(_get_spec, announced=_faults)
+    available = plugins(GROUP)
+    if name in available:
+        return available[name].load(_get_spec, registry=_faults)
     raise unknown_name("fault", name, [*registered, NOOP, ALL])

@@ -1,4 +1,4 @@
-"""Actions of a recording: make decoys and incidents when they are due, and write the chunks."""
+"""Actions of a recording: apply decoys and inject faults when they are due, and write the chunks."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ class RecordingActions(EpisodeActions):
         super().start_load()
 
     def record_step(self) -> None:
-        """Make due decoys and incidents, and write a due chunk."""
+        """Apply due decoys, advance incidents and write a due chunk."""
         if self._chunks is None:
             self._begin()
         assert self._chunks is not None
         now_ns = self._clock.time_ns()
-        self._note_host(now_ns)
-        self._make_decoys(now_ns)
+        self._check_host(now_ns)
+        self._apply_decoys(now_ns)
         for incident in self._incidents:
             self._advance(incident, now_ns)
         self._incidents = [incident for incident in self._incidents if incident.state != "over"]
-        if self._chunks.write_due(now_ns, self._find_needed_ns(now_ns)):
-            self._note_host(self._clock.time_ns())
+        if self._chunks.write_due(now_ns, self._find_earliest_needed_ns(now_ns)):
+            self._check_host(self._clock.time_ns())
         self._last_ns = now_ns
 
     def _begin(self) -> None:
@@ -108,23 +108,23 @@ class RecordingActions(EpisodeActions):
         rng = np.random.default_rng([self.plan.seed, 5])
         drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
         self._decoy_schedules = [
-            # decoys that replace pods never hit a target while its incident is near
+            # decoys that replace pods must avoid a target shortly before, during and after its incident
             DecoySchedule(self.platform, [decoy], onset_s=decoy.times_s[0], faults=faults)
             for decoy, faults in drawn
             if decoy.times_s[0] >= self.machine.recorded_s
         ]
-        _log.info("recording from %.0f s on, %d incidents to come", self.machine.recorded_s, len(self._incidents))
+        _log.info("recording starts at %.0f s; incidents left: %d", self.machine.recorded_s, len(self._incidents))
 
-    def _passed_s(self, now_ns: int) -> float:
+    def _elapsed_s(self, now_ns: int) -> float:
         """Return the seconds of recorded time."""
         return self.machine.recorded_s + (now_ns - self.machine.view_start_ns) / SECOND_NS
 
-    def _make_decoys(self, now_ns: int) -> None:
+    def _apply_decoys(self, now_ns: int) -> None:
         assert self._chunks is not None
-        passed_s = self._passed_s(now_ns)
+        now_s = self._elapsed_s(now_ns)
         with self.journal.scope("decoys"):
             for schedule in self._decoy_schedules:
-                for step in schedule.take_due(passed_s):
+                for step in schedule.take_due(now_s):
                     self.journal.note("decoy", [str(value) for value in step.values()], **step)
                     at_ns = self._clock.time_ns()
                     self._chunks.add(
@@ -140,10 +140,10 @@ class RecordingActions(EpisodeActions):
                     _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def _advance(self, incident: LiveIncident, now_ns: int) -> None:
-        """Make the next step of an incident if it is due; an error makes only the incident void."""
+        """Advance an incident if its next step is due; an error voids only this incident."""
         try:
             match incident.state:
-                case "waiting" if self._passed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
+                case "waiting" if self._elapsed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
                     incident.inject(now_ns)
                     self._note(incident)
                 case "active" if now_ns >= incident.undo_at_ns:
@@ -164,7 +164,7 @@ class RecordingActions(EpisodeActions):
             self._note(incident)
 
     def _may_start(self, incident: LiveIncident) -> bool:
-        """Return whether the application is healthy, or the incident may overlap another one."""
+        """Return whether no other incident is active or recovering, or this one may overlap others."""
         return incident.planned.overlaps or not any(
             other.state in ("active", "recovering") for other in self._incidents
         )
@@ -177,14 +177,14 @@ class RecordingActions(EpisodeActions):
         self._note(incident)
 
     def _check_recovery(self, incident: LiveIncident, now_ns: int) -> None:
-        """End an incident once the application is healthy; raise PlatformError if it never recovers."""
-        others_act = any(other.state == "active" for other in self._incidents)
+        """End an incident once the application is healthy; raise NotRecovered after a timeout."""
+        others_are_active = any(other.state == "active" for other in self._incidents)
         if incident.check_recovery():
             self._note(incident)
             if not any(other.state in ("active", "recovering") for other in self._incidents):
                 self._healthy_since_ns, self._recover_until_ns = self._clock.time_ns(), None
             return
-        if others_act:
+        if others_are_active:
             return
         timeout_ns = round(3 * self._pressure.scaled_s(RECOVERY_TIMEOUT_S) * SECOND_NS)
         self._recover_until_ns = self._recover_until_ns or now_ns + timeout_ns
@@ -206,8 +206,8 @@ class RecordingActions(EpisodeActions):
             end_ns = row["healthy_again"] or row["recover_done"] or self._clock.time_ns()
             self._chunks.add_void(row["inject_start"], end_ns, "fault", incident.problem)
 
-    def _note_host(self, now_ns: int) -> None:
-        """Mark the last seconds as void if the host was late or short of CPU."""
+    def _check_host(self, now_ns: int) -> None:
+        """Mark the time since the last check as void if the host delayed programs too long."""
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return
@@ -218,7 +218,7 @@ class RecordingActions(EpisodeActions):
         self._checked_ns = now_ns
         self._next_check_ns = now_ns + _CHECK_NS
 
-    def _find_needed_ns(self, now_ns: int) -> int:
+    def _find_earliest_needed_ns(self, now_ns: int) -> int:
         """Return the start of the telemetry that is still needed for verdicts."""
         history_ns = round((self.plan.phases.baseline_s + _HISTORY_S) * SECOND_NS)
         starts = [

@@ -21,7 +21,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.reachability import services_reached
-from faultset.collector.verdicts.client_requests import LEAST_HEALTHY_SHARE, ComparisonWindows
+from faultset.collector.verdicts.client_requests import MIN_HEALTHY_SHARE, ComparisonWindows
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode
 from faultset.core.times import SECOND_NS
@@ -121,7 +121,9 @@ class LiveIncident:
         self.state = "recovering"
 
     def judge(self, healthy_since_ns: int, *, is_busy: bool) -> None:
-        """Judge whether clients or the target's telemetry show the fault; unknown if the healthy time was too short.
+        """Judge whether clients or the target's telemetry show the fault.
+
+        An incident that overlaps others, or follows too short a healthy time, is not judged.
 
         Parameters
         ----------
@@ -134,8 +136,8 @@ class LiveIncident:
         end_ns = self.record.recover_start_ns or self._clock.time_ns()
         windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
         bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
-        least_ns = LEAST_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
-        if onset_ns - start_ns < least_ns or self.planned.overlaps:
+        shortest_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        if onset_ns - start_ns < shortest_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
         try:
@@ -152,7 +154,7 @@ class LiveIncident:
         self.problem = self.problem or reason_to_discard(judgement, is_busy=is_busy)
 
     def check_recovery(self) -> bool:
-        """Return whether the application is healthy again; the incident is over then."""
+        """Return whether the application is healthy again; if so, end the incident."""
         began_ns = self.record.recover_done_ns
         assert began_ns is not None
         now_ns = self._clock.time_ns()

@@ -38,13 +38,13 @@ UNTIMED = "untimed"
 """Column that is true for requests whose latency is not tested; without it, all latencies are tested."""
 LATENCY_QUANTILE = 0.95
 LEVEL = 0.01
-LEAST_ERROR_EFFECT = 0.01
-LEAST_LATENCY_RATIO = 1.5
-LEAST_LATENCY_RISE_NS = 25e6
-LEAST_BLOCK_RATIO = 3.0
+MIN_ERROR_EFFECT = 0.01
+MIN_LATENCY_RATIO = 1.5
+MIN_LATENCY_RISE_NS = 25e6
+MIN_BLOCK_RATIO = 3.0
 """Minimum ratio of the median block after the onset to the upper quartile of healthy blocks."""
-LEAST_COMPLETION = 0.7
-MOST_EARLIER_RISE_NS = 100e6
+MIN_COMPLETION = 0.7
+MAX_EARLIER_RISE_NS = 100e6
 """Largest rise of the p95 before the injection that leaves the episode valid."""
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Points, as shares of the time before the injection, at which its end is compared with its beginning."""
@@ -53,14 +53,14 @@ MARGIN = 2.0
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
 REFERENCE_SHARE = 0.9
 """Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
-LEAST_HEALTHY_SHARE = 0.5
+MIN_HEALTHY_SHARE = 0.5
 """Minimum healthy time before an incident that is judged, as a share of the planned healthy time."""
 _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
 _STEP_S = 0.1
 _STRATA = 4
-_LEAST = 5
+_MIN_REQUESTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,15 +192,15 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
         The p-value is that of van Elteren's stratified rank test. None if too few suspect requests can be compared
         with healthy ones at the same load.
     """
-    if min(len(before), len(after)) < _LEAST:
+    if min(len(before), len(after)) < _MIN_REQUESTS:
         return None
     bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATA + 1)[1:-1])
     stratum_before = np.searchsorted(bounds, before.loads, side="right")
     stratum_after = np.searchsorted(bounds, after.loads, side="right")
     healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
-    comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _LEAST)
+    comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _MIN_REQUESTS)
     after, stratum_after = after[comparable], stratum_after[comparable]
-    if len(after) < _LEAST:
+    if len(after) < _MIN_REQUESTS:
         return None
     suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
     weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
@@ -252,7 +252,7 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 
 
 def sli_tests(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> list[SliTest]:
     """Compare the requests of each endpoint after the onset with those of the healthy reference.
 
@@ -291,15 +291,15 @@ def _endpoint_tests(
             test="latency",
             effect=shift.ratio,
             p_value=shift.p_value,
-            fires=shift.ratio >= LEAST_LATENCY_RATIO
+            fires=shift.ratio >= MIN_LATENCY_RATIO
             and shift.rise_ns >= least_rise_ns
-            and shift.block_ratio >= LEAST_BLOCK_RATIO,
+            and shift.block_ratio >= MIN_BLOCK_RATIO,
             detail=f"p95 {shift.p95_before_ns / 1e6:.1f} ms before, {shift.p95_after_ns / 1e6:.1f} ms after, "
             f"blocks {shift.block_ratio:.1f} times as slow",
             rise_ns=shift.rise_ns,
         )
     settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
-    if len(settled) >= _LEAST:
+    if len(settled) >= _MIN_REQUESTS:
         share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
         p = compute_binomial_cdf(round(share * len(settled)), len(settled), 0.9)
         yield SliTest(
@@ -307,7 +307,7 @@ def _endpoint_tests(
             test="completion",
             effect=share,
             p_value=p,
-            fires=share < LEAST_COMPLETION,
+            fires=share < MIN_COMPLETION,
             detail=f"{share:.0%} of {len(settled)} scheduled requests were answered",
         )
 
@@ -320,7 +320,7 @@ def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest
         test="error-rate",
         effect=effect,
         p_value=compute_fisher_p_value(table),
-        fires=effect >= LEAST_ERROR_EFFECT,
+        fires=effect >= MIN_ERROR_EFFECT,
         detail=f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after",
     )
 
@@ -354,7 +354,7 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 
 
 def first_manifest_ns(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> int | None:
     """Return the end of the first whole second after the onset at which a test fires; None if none does."""
     for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
@@ -394,7 +394,7 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
         Result of `earlier_changes`.
     """
     for test in before:
-        if test.test != "latency" or test.rise_ns > MOST_EARLIER_RISE_NS:
+        if test.test != "latency" or test.rise_ns > MAX_EARLIER_RISE_NS:
             return f"client requests had moved before the injection: {test}"
     return ""
 
@@ -412,7 +412,7 @@ def least_rise_ns(before: Sequence[SliTest]) -> float:
     >>> least_rise_ns([]) / 1e6
     25.0
     """
-    return max([LEAST_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
+    return max([MIN_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
 
 
 class ClientImpact(NamedTuple):

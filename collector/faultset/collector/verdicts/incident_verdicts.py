@@ -21,14 +21,14 @@ import pandas as pd
 
 from faultset.collector.plans.plan import Plan, find_plan
 from faultset.collector.verdicts.client_requests import (
-    LEAST_HEALTHY_SHARE,
+    MIN_HEALTHY_SHARE,
     ComparisonWindows,
     client_impact,
     unsteady_reason,
 )
 from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 from faultset.collector.verdicts.latent import (
-    LEAST_FOR_QUANTILE,
+    MIN_WINDOWS_FOR_QUANTILE,
     LatentScore,
     compute_limit,
     cross_validate_limit,
@@ -176,20 +176,22 @@ class IncidentCalibration:
 
     def limit(self, length_ns: int) -> float | None:
         """Return the limit of the latent test for incidents of this length; None with too few windows."""
-        return compute_limit(self.scores(length_ns), least=LEAST_FOR_QUANTILE)
+        return compute_limit(self.scores(length_ns), least=MIN_WINDOWS_FOR_QUANTILE)
 
     def describe_limit(self, length_ns: int) -> str:
         """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
         windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
         if limit is None:
-            return f"not applied, because {LEAST_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
+            return (
+                f"not applied, because {MIN_WINDOWS_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
+            )
         return f"limit {limit:.2f}, which 1 % of {windows} exceed"
 
     def false_alarms(self) -> FalseAlarms:
         """Return how often the tests fire; the limit is that of the median length."""
         plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
-        above, tested = cross_validate_limit(self._scores[length_ns], least=LEAST_FOR_QUANTILE)
+        above, tested = cross_validate_limit(self._scores[length_ns], least=MIN_WINDOWS_FOR_QUANTILE)
         return FalseAlarms(
             app=plan.app,
             platform=plan.platform,
@@ -242,7 +244,7 @@ def _find_windows(planned: PlannedRecording, incident: Incident) -> ComparisonWi
         return None
     ends = [truth.bounds(other)[1] for other in truth.incidents if (other.inject_start_ns or 0) < onset_ns]
     start_ns = max([segment.start_ns, onset_ns - planned.baseline_ns, *ends])
-    if onset_ns - start_ns < LEAST_HEALTHY_SHARE * planned.baseline_ns:
+    if onset_ns - start_ns < MIN_HEALTHY_SHARE * planned.baseline_ns:
         return None
     return ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
 

@@ -114,8 +114,8 @@ def _is_considered(metric: str) -> bool:
 
 VERSION = 2
 QUANTILE = 0.99
-LEAST_WINDOWS = 300
-LEAST_FOR_QUANTILE = 99
+MIN_WINDOWS = 300
+MIN_WINDOWS_FOR_QUANTILE = 99
 """Minimum number of windows at which a new window exceeds all of them with a probability of at most 1 %."""
 
 
@@ -164,7 +164,7 @@ class Calibration:
         return cross_validate_limit(by_episode)
 
 
-def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = LEAST_WINDOWS) -> tuple[int, int]:
+def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = MIN_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
     exceeding = tested = 0
     for name, values in scores.items():
@@ -175,7 +175,7 @@ def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = 
     return exceeding, tested
 
 
-def compute_limit(scores: Sequence[float], *, least: int = LEAST_WINDOWS) -> float | None:
+def compute_limit(scores: Sequence[float], *, least: int = MIN_WINDOWS) -> float | None:
     """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `least`."""
     if len(scores) < least:
         return None

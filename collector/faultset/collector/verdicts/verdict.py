@@ -28,7 +28,7 @@ from faultset.datasets.views import EpisodeView
 
 SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
 """Columns of the table `spans` that `find_deliveries` needs."""
-LEAST_PROCESSED = 0.9
+MIN_PROCESSED_SHARE = 0.9
 """Smallest share of messages that a healthy service processes; otherwise its spans are incomplete."""
 
 
@@ -58,7 +58,7 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
     unprocessed = expected["end"].isna()
     healthy = expected["scheduled"] < healthy_until_ns
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
-    complete = expected["endpoint"].isin(shares.index[shares >= LEAST_PROCESSED])
+    complete = expected["endpoint"].isin(shares.index[shares >= MIN_PROCESSED_SHARE])
     outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
     rows = pd.DataFrame(
         {

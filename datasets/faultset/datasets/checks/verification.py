@@ -184,7 +184,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     version
         By default the newest.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class Chunk:
     start_ns: TimeNs
     """Start of its telemetry."""
     end_ns: TimeNs
-    """End of its telemetry, half-open."""
+    """End of its telemetry, exclusive."""
 
     def __post_init__(self) -> None:
         if not 0 < self.end_ns - self.start_ns <= LONGEST_VIEW_NS:
@@ -71,7 +71,7 @@ class Chunk:
 
     @property
     def folder(self) -> str:
-        """Path of its folder below that of the recording."""
+        """Path of its folder, relative to the recording's folder."""
         return chunk_folder(self.number)
 
     def to_json(self) -> str:
@@ -80,17 +80,17 @@ class Chunk:
 
 
 def chunk_folder(number: int) -> str:
-    """Return the path of a chunk's folder below that of its recording."""
+    """Return the path of a chunk's folder, relative to the recording's folder."""
     return f"{CHUNKS}/{number:04d}"
 
 
 def chunk_files(tables: Iterable[str]) -> list[str]:
-    """Return the paths of all files of a chunk with these telemetry tables, below its folder."""
+    """Return the paths of all files of a chunk with these telemetry tables, relative to its folder."""
     return [CHUNK_FILE, *map(table_file, (*tables, *CHUNK_TRUTH_TABLES)), JOURNAL_FILE]
 
 
 def listed_chunks(files: Iterable[str]) -> list[int]:
-    """Return the numbers of the chunks to which paths below a recording's folder belong."""
+    """Return the numbers of the chunks that contain these files; paths are relative to the recording's folder."""
     return sorted({int(name.split("/")[1]) for name in files if name.startswith(f"{CHUNKS}/")})
 
 
@@ -145,7 +145,7 @@ def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> t
 
 
 def segments_of(chunks: Iterable[Chunk]) -> tuple[Stretch, ...]:
-    """Return the stretches without a gap that chunks in order of time form."""
+    """Join chunks, sorted by time, into one stretch per segment."""
     bounds: dict[int, Stretch] = {}
     for chunk in chunks:
         first = bounds.get(chunk.segment)
@@ -194,7 +194,7 @@ class RecordingWriter:
     context
         Facts about the system.
     smallest
-        Write slower; files are smaller.
+        Write smaller files, which takes longer.
 
     Raises
     ------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMESPACE_TAG, POD_TAG = "k8s.namespace.name", "k8s.pod.name"
 _US = 1_000
 _DEFAULT_LIMIT = 20
-_MOST_TRACES = 5_000
+_MAX_TRACES = 5_000
 _LARGEST_GRPC_CODE = 99
 Rows = npt.NDArray[np.int64]
 
@@ -111,8 +111,8 @@ class JaegerApi:
         end_us = parse_integer(parameters, "end", self._telemetry.clock.now_ns // _US)
         start_us = parse_integer(parameters, "start", self._telemetry.clock.start_ns // _US)
         limit = parse_integer(parameters, "limit", _DEFAULT_LIMIT)
-        if not 0 < limit <= _MOST_TRACES:
-            raise QueryError(f'"limit" must be from 1 to {_MOST_TRACES}, got {limit}')
+        if not 0 < limit <= _MAX_TRACES:
+            raise QueryError(f'"limit" must be from 1 to {_MAX_TRACES}, got {limit}')
         rows = self._visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
         starts_us, durations_us = self._columns["time"][rows] // _US, self._columns["duration_ns"][rows] // _US
         chosen = (starts_us >= start_us) & (starts_us <= end_us)

@@ -16,7 +16,7 @@ from faultset.datasets.serve.promql.series import NAME, LabelMatcher, QueryError
 from faultset.datasets.serve.request_times import Parameters, duration_s, parse_integer, parse_time_ns, single
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry
 
-_DEFAULT_LIMIT, _MOST_LINES = 100, 5_000
+_DEFAULT_LIMIT, _MAX_LINES = 100, 5_000
 """Default and maximum number of lines, as in Loki."""
 _HOUR_NS = 3_600_000_000_000
 _STREAM = ("service", "pod", "container", "level")
@@ -135,8 +135,8 @@ class LokiApi:
     def _lines(self, query: str, parameters: Parameters, start_ns: int, end_ns: int) -> dict[str, Any]:
         pipeline = parse_pipeline(query)
         limit = parse_integer(parameters, "limit", _DEFAULT_LIMIT)
-        if not 0 < limit <= _MOST_LINES:
-            raise QueryError(f'"limit" must be from 1 to {_MOST_LINES}, got {limit}')
+        if not 0 < limit <= _MAX_LINES:
+            raise QueryError(f'"limit" must be from 1 to {_MAX_LINES}, got {limit}')
         direction = (parameters.get("direction") or ["backward"])[0].lower()
         if direction not in ("forward", "backward"):
             raise QueryError(f'"direction" must be forward or backward, got "{direction}"')

@@ -43,8 +43,8 @@ class LogTools:
     def get_logs(
         self,
         service: ServiceFilter = None,
-        pod: Annotated[str | None, Field(description="Only of this pod.")] = None,
-        level: Annotated[str | None, Field(description=f"Only of this level or above: {', '.join(LEVELS)}.")] = None,
+        pod: Annotated[str | None, Field(description="Show only this pod.")] = None,
+        level: Annotated[str | None, Field(description=f"Lowest level to show: {', '.join(LEVELS)}.")] = None,
         pattern: Annotated[str | None, Field(max_length=200, description="Only lines that contain this text.")] = None,
         since_s: SinceS = None,
         limit: Limit = 100,
@@ -156,7 +156,9 @@ class MetricTools:
     def get_metric(
         self,
         metric: Annotated[str, Field(description="Name from list_metrics.")],
-        service: Annotated[str | None, Field(description="Only of this service; needed if many have it.")] = None,
+        service: Annotated[
+            str | None, Field(description="Show only this service; needed if many services have the metric.")
+        ] = None,
         step_s: Annotated[float, Field(gt=0, le=3600, description="Length of a step in seconds.")] = 10.0,
         stat: Annotated[Statistic, Field(description="Aggregation of the samples in a step.")] = "mean",
         since_s: SinceS = None,

@@ -79,7 +79,7 @@ class AgentFormat(Protocol):
         ...
 
 
-_MOST_FILES = 1_000_000
+_MAX_FILES = 1_000_000
 
 
 def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> list[Path]:
@@ -98,8 +98,8 @@ def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> li
     for folder, folders, names in os.walk(path):
         folders.sort()
         files += [file for name in names if accept(file := Path(folder) / name)]
-        if len(files) > _MOST_FILES:
-            raise DataError(f"{printable(path)} holds more than {_MOST_FILES:,} files; give a smaller folder")
+        if len(files) > _MAX_FILES:
+            raise DataError(f"{printable(path)} holds more than {_MAX_FILES:,} files; give a smaller folder")
     if not files:
         raise DataError(f"{printable(path)} holds no runs; give {expected}")
     return sorted(files)

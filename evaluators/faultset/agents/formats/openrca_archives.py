@@ -27,7 +27,7 @@ from faultset.core.reading.regular_files import read_unpacked
 from faultset.datasets.imports.formats.openrca_rows import TASK_FIELDS
 
 _NEAR_S = 3600.0
-_MOST_OTHERS = 2
+_MAX_OTHERS = 2
 _NUMBERS = {"two": 2, "three": 3, "2": 2, "3": 3}
 _COUNT = re.compile(r"\b(two|three|2|3)\b[\w\s,-]{0,60}?\b(?:failures|root causes)\b", re.IGNORECASE)
 _COUNT_AFTER = re.compile(r"(?:number of \w+|\w+ count)[^.]{0,80}?\b(?:is|was|of) (two|three|2|3)\b", re.IGNORECASE)
@@ -62,7 +62,7 @@ def reconstruct_causes(row: Mapping[str, str], stated: Cause, pool: Sequence[Cau
     number = _read_number_of_causes(row["instruction"])
     others = [cause for cause in pool if cause != stated and _measure_distance_s(cause, stated) <= _NEAR_S]
     others.sort(key=lambda cause: _measure_distance_s(cause, stated))
-    for count in range(number - 1, _MOST_OTHERS + 1):
+    for count in range(number - 1, _MAX_OTHERS + 1):
         for chosen in itertools.combinations(others, count):
             causes = [stated, *chosen]
             if {cause[name] for cause in causes for name in requested} == criteria:
@@ -95,7 +95,7 @@ _KEYS = {
     "root cause component": "component",
     "root cause reason": "reason",
 }
-_MOST_CAUSES = 100
+_MAX_CAUSES = 100
 _LABELS = "ground truth in the archive"
 
 
@@ -213,7 +213,7 @@ def _parse_answer(text: str) -> ReadAnswer:
     except (ValueError, RecursionError):
         return ReadAnswer(status="unparsed", reason="the prediction is not JSON")
     objects = [content] if any(key in _KEYS for key in content) else list(content.values())
-    causes = [item for item in objects if isinstance(item, dict)][: _MOST_CAUSES + 1]
+    causes = [item for item in objects if isinstance(item, dict)][: _MAX_CAUSES + 1]
     if not causes:
         return ReadAnswer(status="invalid", reason="the prediction names no cause")
     other = any([*cause] != [key for key in _KEYS if key in cause] for cause in causes)

@@ -17,11 +17,11 @@ from faultset.core.printable import count_text
 from faultset.datasets.kubectl.answers import format_folded_table
 from faultset.datasets.kubectl.printing import stamp
 
-MOST_STEPS = 30
+MAX_STEPS = 30
 NEXT_ACTION = "Please take the next action"
 ACCEPTED = "1"
 _FOLDER = "/recording"
-_MOST_FILE_ROWS = 400
+_MAX_FILE_ROWS = 400
 _INSTRUCTIONS = """Act by calling functions, one per reply. Write the call in its own code block:
 ```
 name("text argument", 5)
@@ -102,7 +102,7 @@ class AIOpsLabEnvironment:
             "submit": _ANSWERS[self.session.task],
         }
 
-    async def run(self, agent: AIOpsLabAgent, most_steps: int = MOST_STEPS) -> dict[str, Any]:
+    async def run(self, agent: AIOpsLabAgent, most_steps: int = MAX_STEPS) -> dict[str, Any]:
         """Run an agent until it answers or reaches the step limit, and return the session's report."""
         agent.init_context(self.description, self.instructions, self.apis)
         observation = NEXT_ACTION
@@ -156,7 +156,7 @@ class AIOpsLabEnvironment:
     def _read_traces(self, file_path: str) -> str:
         if not str(file_path).startswith(f"{_FOLDER}/traces_"):
             return f"error: Traces file '{str(file_path)[:200]}' not found."
-        return self._ask("get_spans", limit=_MOST_FILE_ROWS, since_s=self._duration_s(file_path))
+        return self._ask("get_spans", limit=_MAX_FILE_ROWS, since_s=self._duration_s(file_path))
 
     def _exec_shell(self, command: str, timeout: int = 30) -> str:
         answer = self.session.call("kubectl", {"command": str(command)})
@@ -187,6 +187,6 @@ class AIOpsLabEnvironment:
     def _table(header: list[str], rows: list[tuple[object, ...]]) -> str:
         if not rows:
             return "No rows: the file is empty."
-        text = format_folded_table(header, rows[:_MOST_FILE_ROWS])
-        left_out = len(rows) - _MOST_FILE_ROWS
+        text = format_folded_table(header, rows[:_MAX_FILE_ROWS])
+        left_out = len(rows) - _MAX_FILE_ROWS
         return text + (f"\n# left out: {count_text(left_out, 'more row')}" if left_out > 0 else "")

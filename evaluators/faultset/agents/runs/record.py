@@ -192,7 +192,7 @@ RUNS, TRUTH = _build_schema(AgentRun), _build_schema(RunTruth)
 
 RUNS_FILE, TRUTH_FILE, TRAJECTORIES = "runs.parquet", "truth.parquet", "trajectories"
 _LARGEST_BYTES = 1 << 30
-_MOST_ROWS = 5_000_000
+_MAX_ROWS = 5_000_000
 T = TypeVar("T", bound=BaseModel)
 
 
@@ -246,9 +246,9 @@ def _read_table(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
     with translate_damage(path):
         file = pq.ParquetFile(parquet_path(path))
         with file:
-            if file.metadata.num_rows > _MOST_ROWS:
+            if file.metadata.num_rows > _MAX_ROWS:
                 raise DataError(
-                    f"{printable(path)} has {file.metadata.num_rows:,} rows, the limit is {_MOST_ROWS:,}; import the "
+                    f"{printable(path)} has {file.metadata.num_rows:,} rows, the limit is {_MAX_ROWS:,}; import the "
                     "runs again"
                 )
             layout = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")

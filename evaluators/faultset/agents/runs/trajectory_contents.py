@@ -70,7 +70,7 @@ CHANGES = frozenset({
 """kubectl verbs that change a system, act inside it, or wait for it."""
 _READING = frozenset({("rollout", "history"), ("rollout", "status")})
 _SEPARATORS = frozenset({"&&", ";", "||"})
-_MOST = 5000
+_MAX_COMMANDS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def recorded_commands(trajectory: Trajectory, namespace: str | None = None) -> l
             for value in call.arguments.values():
                 if isinstance(value, str) and ("kubectl" in value or value.lstrip().startswith("sleep ")):
                     commands += _parse_commands(step.step_id, value, namespace)
-    return commands[:_MOST]
+    return commands[:_MAX_COMMANDS]
 
 
 def _parse_commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedCommand]:

@@ -17,7 +17,7 @@ from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.agents.runs.record import AGENT, CANDIDATES
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
-_LEAST_ERROR_SHARE = 1.0
+_MIN_ERROR_SHARE = 1.0
 """Smallest percentage of failed calls for which the called service is blamed."""
 _CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
 
@@ -135,7 +135,7 @@ def _find_failing_services(graph: str) -> dict[str, float]:
     for caller, callee, share in _CALL.findall(graph):
         callers.setdefault(callee, set()).add(caller)
         shares[callee] = max(shares.get(callee, 0.0), float(share))
-    failing = {name for name, share in shares.items() if share >= _LEAST_ERROR_SHARE}
+    failing = {name for name, share in shares.items() if share >= _MIN_ERROR_SHARE}
     passing_on = {caller for callee in failing for caller in callers[callee]}
     return {name: shares[name] for name in failing - passing_on}
 

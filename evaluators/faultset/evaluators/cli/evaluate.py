@@ -256,9 +256,9 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
         click.echo(f"Next:    faultset list baselines, or {again} for unseen faults")
 
 
-LEAST_MEMORY = 256 << 20
+MIN_MEMORY = 256 << 20
 """Bytes needed to load an episode."""
-MOST_MEMORY = 1 << 50
+MAX_MEMORY = 1 << 50
 """Bytes; close to the largest limit that a kernel accepts."""
 
 
@@ -296,11 +296,11 @@ def parse_memory(text: str) -> int:
     try:
         amount = int(parse_bytes(text))
     except OverflowError:
-        amount = MOST_MEMORY + 1
+        amount = MAX_MEMORY + 1
     except ValueError:
         raise UsageError(f'--memory-limit must be an amount such as 2GiB or 500MB, got "{text}"; correct it') from None
-    if amount < LEAST_MEMORY:
+    if amount < MIN_MEMORY:
         raise UsageError(f"--memory-limit must be at least 256MiB to load an episode, got {text}; raise it")
-    if amount > MOST_MEMORY:
+    if amount > MAX_MEMORY:
         raise UsageError(f"--memory-limit must be at most 1024TiB, got {text[:40]}; lower it")
     return amount

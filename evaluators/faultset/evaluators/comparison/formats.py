@@ -41,7 +41,7 @@ def markdown(comparison: Comparison) -> str:
     lines += [f"- {line}" for line in remarks(comparison)] + [""]
     lines += ["## What else changed", ""]
     if comparison.changes:
-        rows = [[change.weight, change.what, change.old, change.new] for change in comparison.changes]
+        rows = [[change.category, change.what, change.old, change.new] for change in comparison.changes]
         lines += TextTable.of(("", "what", "old", "new"), rows).markdown()
     else:
         lines.append("Nothing: same data, code, libraries, seeds and settings.")

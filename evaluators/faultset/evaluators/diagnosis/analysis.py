@@ -22,7 +22,7 @@ from faultset.evaluators.diagnosis.records import (
 )
 from faultset.evaluators.diagnosis.times import check_moment
 
-MOST_SUSPECTS = 3
+MAX_SUSPECTS = 3
 
 
 def diagnose(
@@ -69,7 +69,7 @@ def diagnose(
         moment_ns, moment_from = _choose_moment(view, alarms, reported_ns)
         answers = tuple(panel.answer(spec, moment_ns) for spec in specs)
         control = panel.answer(get_baseline(CONTROL), moment_ns)
-        ranked = rank_suspects(answers)[:MOST_SUSPECTS]
+        ranked = rank_suspects(answers)[:MAX_SUSPECTS]
         strength = measure_strength(answers)
         if calibration is not None and strength <= calibration.limit:
             ranked = []

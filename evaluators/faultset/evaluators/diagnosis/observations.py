@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Flags = npt.NDArray[np.bool_]
-MOST_OBSERVATIONS = 4
+MAX_OBSERVATIONS = 4
 """Maximum number of observations per service."""
-LEAST_SIGMAS = 3.0
+MIN_SIGMAS = 3.0
 MINOR = frozenset({"threads", "descriptors"})
 """Roles that are shown after all others, since they jump in whole numbers."""
 LASTING = 3
 """Number of steps for which a metric must deviate."""
-LEAST_STRENGTH = 1.0
+MIN_STRENGTH = 1.0
 """Smallest reported strength of counts, in powers of ten."""
 SMALL_SHARE = 0.5
 """Calls and log lines are reported as missing below this share of their expected number."""
-LEAST_EXPECTED = 5.0
+MIN_EXPECTED = 5.0
 """Smallest expected number of calls or log lines that can be reported as missing."""
 _TEMPLATE_LENGTH = 70
 
@@ -69,7 +69,7 @@ def select_observations(observations: Iterable[Observation]) -> tuple[Observatio
     for item in sorted(observations, key=lambda item: -item.strength):
         by_kind[item.kind] = by_kind.get(item.kind, 0) + 1
         ranked.append((by_kind[item.kind], item))
-    chosen = [item for _, item in sorted(ranked, key=lambda pair: pair[0])[:MOST_OBSERVATIONS]]
+    chosen = [item for _, item in sorted(ranked, key=lambda pair: pair[0])[:MAX_OBSERVATIONS]]
     return tuple(sorted(chosen, key=lambda item: item.time_ns))
 
 
@@ -93,7 +93,7 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     best: dict[tuple[str, str], tuple[float, int]] = {}
     for column, (service, metric) in enumerate(windows.series):
         peak = float(lasting[:, column].max())
-        if service not in services or service in silent or peak <= max(LEAST_SIGMAS, float(highest[column])):
+        if service not in services or service in silent or peak <= max(MIN_SIGMAS, float(highest[column])):
             continue
         key = service, view.catalogue.role_of(metric)
         if peak > best.get(key, (0.0, 0))[0]:
@@ -112,7 +112,7 @@ def _describe_metric(
     service, metric = windows.series[column]
     lasting = sustained(z[:, None], min(LASTING, len(z)))[:, 0]
     peak = int(lasting.argmax())
-    first, last = _find_run_around(np.abs(z) > max(LEAST_SIGMAS, highest), peak)
+    first, last = _find_run_around(np.abs(z) > max(MIN_SIGMAS, highest), peak)
     after = float(np.nanmedian(windows.values[first : last + 1, column]))
     time_ns = int(windows.times_ns[first]) - windows.step_ns
     verb = "rose" if after > before else "fell"
@@ -197,7 +197,7 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
         kinds = max(1, int(((before + after) > 0).sum()))
         strength = count_evidence(before, after, *seconds) - np.log10(kinds)
         best = int(strength.argmax())
-        if strength[best] >= LEAST_STRENGTH:
+        if strength[best] >= MIN_STRENGTH:
             lines = np.flatnonzero(rows & (code == best) & ~healthy)
             first_ns = int(times[lines].min()) if before[best] == 0 else moment_ns
             level = table["level"][int(lines[0])].as_py() or "log"
@@ -222,10 +222,10 @@ def _observe_missing_lines(
 ) -> list[Observation]:
     before_s, after_s = _measure_compared_seconds(view, moment_ns)
     expected = before * after_s / before_s
-    if expected < LEAST_EXPECTED or after >= SMALL_SHARE * expected:
+    if expected < MIN_EXPECTED or after >= SMALL_SHARE * expected:
         return []
     strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
-    if strength < LEAST_STRENGTH:
+    if strength < MIN_STRENGTH:
         return []
     text = (
         f"{after:.0f} log {_choose_plural(after)} {_format_since(view, moment_ns)}, where {expected:.0f} were expected"
@@ -263,7 +263,7 @@ def _observe_failures(
     if not all_after or after == 0:
         return []
     strength = float(count_evidence(np.array([before]), np.array([after]), max(all_before, 1.0), all_after)[0])
-    if strength < LEAST_STRENGTH:
+    if strength < MIN_STRENGTH:
         return []
     time_ns = int(series.starts_ns[since & (errors > 0)][0])
     text = (
@@ -284,10 +284,10 @@ def _observe_durations(
     highest = float(np.abs(z[healthy]).max())
     lasting = sustained(z[since], min(LASTING, int(since.sum())))[:, 0]
     size = float(lasting.max())
-    if size <= max(LEAST_SIGMAS, highest):
+    if size <= max(MIN_SIGMAS, highest):
         return []
     # A step without calls does not end a run of slow ones.
-    outside = (np.abs(z[:, 0]) > max(LEAST_SIGMAS, highest)) | ~np.isfinite(seconds[:, 0])
+    outside = (np.abs(z[:, 0]) > max(MIN_SIGMAS, highest)) | ~np.isfinite(seconds[:, 0])
     first, last = _find_run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
     first += int(np.isfinite(seconds[first : last + 1, 0]).argmax())
     time_ns = int(series.starts_ns[first])
@@ -310,7 +310,7 @@ def _observe_fewer_calls(
     before_s, after_s = (float(steps.sum()) * series.step_ns / SECOND_NS for steps in (healthy, since))
     before, after = float(calls[healthy].sum()), float(calls[since].sum())
     expected = before * after_s / before_s
-    if expected < LEAST_EXPECTED or after >= SMALL_SHARE * expected:
+    if expected < MIN_EXPECTED or after >= SMALL_SHARE * expected:
         return []
     strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
     time_ns = int(series.starts_ns[since][0])
@@ -318,7 +318,7 @@ def _observe_fewer_calls(
         f"{after / after_s:.2g} calls to it per second {_format_since(view, time_ns)}, "
         f"{before / before_s:.2g} in the reference"
     )
-    return [_build_call_observation(series, column, time_ns, strength, text)] if strength >= LEAST_STRENGTH else []
+    return [_build_call_observation(series, column, time_ns, strength, text)] if strength >= MIN_STRENGTH else []
 
 
 def _build_call_observation(series: CallSeries, column: int, time_ns: int, strength: float, text: str) -> Observation:

@@ -24,7 +24,7 @@ from faultset.evaluators.results.truth import Truth
 
 _HEAD = struct.Struct("<QI")
 """Header of every record in the file: length and CRC-32."""
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _CHANGED = {
     "digest": "the dataset",
     "code": "faultset itself",
@@ -170,7 +170,7 @@ def _read_records(path: Path) -> Iterator[bytes]:
     with file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, checksum = _HEAD.unpack(head)
-            record = file.read(length) if length <= _MOST_BYTES else b""
+            record = file.read(length) if length <= _MAX_BYTES else b""
             if len(record) != length or zlib.crc32(record) != checksum:
                 return
             yield record

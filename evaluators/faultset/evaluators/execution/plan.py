@@ -120,7 +120,7 @@ def index_own_detectors(runs: Sequence[BaselineRun]) -> dict[str, int]:
     return numbers
 
 
-MOST_INNER_FOLDS = 5
+MAX_INNER_FOLDS = 5
 """Each fold costs one fit of every detector that learns."""
 
 
@@ -136,7 +136,7 @@ def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
         Truth of every training episode, by its id.
     """
     training = [truths[episode] for episode in (*fold.healthy_train, *fold.faulty_train)]
-    count = min(MOST_INNER_FOLDS, len(fold.healthy_train))
+    count = min(MAX_INNER_FOLDS, len(fold.healthy_train))
     if count < 2:
         return []
     healthy = set(fold.healthy_train)

@@ -17,7 +17,7 @@ from faultset.evaluators.leaderboards.agents import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
-    count_unnoticed,
+    describe_unnoticed,
     policy_tables,
     render_failures,
     render_table,
@@ -81,10 +81,10 @@ def markdown(board: Leaderboard) -> str:
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _list_shown_metrics(board)]
     lines += [
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
-        "- **cannot**: missing answers of episodes without the tables that the method reads, or without any data in "
-        "their reference. They count as misses, but not as failures.",
-        "- **vs**: difference to the strongest control on the same episodes, by the metric that ranks. p is from a "
-        "paired test over clusters, corrected by Holm over the methods of the table. It is missing if there are too "
+        "- **cannot**: missing answers for episodes that lack the tables that the method reads, or all data in the "
+        "reference. They count as misses, but not as failures.",
+        "- **vs**: difference from the strongest control in the ranking metric on the same episodes. p is from a "
+        "paired test over clusters, Holm-corrected over the methods of the table. It is missing if there are too "
         "few clusters. A method beats the control if p is below 0.05.",
         "- **reconstruction**: the paper leaves parts of the method undefined. A range is the lowest and highest "
         "value over settings that were declared before the test; the table shows the value of the default.",
@@ -143,7 +143,7 @@ def head_lines(board: Leaderboard) -> list[str]:
         + ("" if math.isnan(board.seen_s[0]) else f" and {_format_range_s(board.seen_s)} of each fault"),
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
-        f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        f"{describe_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else "")
         + (f"; {unlabelled} without a label left out" if (unlabelled := board.settings.get("unlabelled")) else ""),
         "missing answers count as wrong; columns named answered leave them out",

@@ -92,7 +92,7 @@ class Entry:
 
     @property
     def interval_text(self) -> str:
-        """Interval of the difference to the strongest control."""
+        """Interval of the difference from the strongest control."""
         if self.against is None or not self.against.difference.interval_known:
             return ""
         return f"[{self.against.difference.low:+.2f}, {self.against.difference.high:+.2f}]"

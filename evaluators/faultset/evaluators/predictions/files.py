@@ -93,10 +93,10 @@ def find_layout(columns: Sequence[str], origin: str) -> PredictionLayout:
 pc: Any = pyarrow.compute
 # pyarrow creates these functions at import, so type checkers cannot see them
 
-MOST_BYTES = 512 << 20
+MAX_BYTES = 512 << 20
 """Size limit of a file."""
-MOST_ROWS = 20_000_000
-_MOST_UNPACKED = 2 << 30
+MAX_ROWS = 20_000_000
+_MAX_UNPACKED = 2 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 _PARQUET = b"PAR1"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -170,7 +170,7 @@ def read_prediction_file(argument: str | Path) -> PredictionFile:
         The file is missing, too large or damaged, has an unknown layout, or holds values of a wrong type.
     """
     name, path = split_argument(argument)
-    content = read_regular(path, limit_bytes=MOST_BYTES)
+    content = read_regular(path, limit_bytes=MAX_BYTES)
     origin = printable(path)
     table = _read_parquet(content, origin) if content.startswith(_PARQUET) else _read_csv(content, origin)
     layout = find_layout(table.column_names, origin)
@@ -192,10 +192,10 @@ def _read_parquet(content: bytes, origin: str) -> pa.Table:
             find_layout(head.schema_arrow.names, origin)
             facts = head.metadata
             unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
-            if facts.num_rows > MOST_ROWS or unpacked > _MOST_UNPACKED:
+            if facts.num_rows > MAX_ROWS or unpacked > _MAX_UNPACKED:
                 raise DataError(
-                    f"{origin} has {facts.num_rows:,} rows of {unpacked:,} bytes, the limits are {MOST_ROWS:,} and "
-                    f"{_MOST_UNPACKED:,}; keep only the episodes that are scored"
+                    f"{origin} has {facts.num_rows:,} rows of {unpacked:,} bytes; the limits are {MAX_ROWS:,} and "
+                    f"{_MAX_UNPACKED:,}; keep only the episodes that are scored"
                 )
             texts = [field.name for field in head.schema_arrow if field.name in TEXTS and _is_text(field.type)]
         # dictionaries store a repeated text once
@@ -220,9 +220,9 @@ def _read_csv(content: bytes, origin: str) -> pa.Table:
         find_layout(table.column_names, origin)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _explain_damage(origin, "CSV", error) from error
-    if len(table) > MOST_ROWS:
+    if len(table) > MAX_ROWS:
         raise DataError(
-            f"{origin} has {len(table):,} rows, the limit is {MOST_ROWS:,}; keep only the episodes that are scored"
+            f"{origin} has {len(table):,} rows; the limit is {MAX_ROWS:,}; keep only the episodes that are scored"
         )
     return table
 

@@ -233,7 +233,7 @@ def _combine(
     return estimate.with_interval(max(low, statistic(0, 0)), min(high, statistic(1, 1)), method=method)
 
 
-FEWEST_SYSTEMS = 3
+MIN_SYSTEMS = 3
 
 
 def prediction_interval(values: Sequence[float]) -> Estimate:
@@ -248,8 +248,8 @@ def prediction_interval(values: Sequence[float]) -> Estimate:
     if not finite:
         return unknown("no system was scored")
     count, mean = len(finite), float(np.mean(finite))
-    if count < FEWEST_SYSTEMS:
-        return Estimate(value=mean, n=count, reason=f"{count} systems; a prediction needs {FEWEST_SYSTEMS} or more")
+    if count < MIN_SYSTEMS:
+        return Estimate(value=mean, n=count, reason=f"{count} systems; a prediction needs {MIN_SYSTEMS} or more")
     half = stdtrit(count - 1, (1 + LEVEL) / 2) * np.std(finite, ddof=1) * math.sqrt(1 + 1 / count)
     return Estimate(value=mean, n=count).with_interval(
         mean - half, mean + half, method=f"prediction interval over {count} systems"

@@ -9,8 +9,8 @@ import pytest
 
 from faultset.baselines.api.contract import Ranking
 from faultset.evaluators.execution.runners.answers import (
-    LEFT_OUT_KEPT,
-    METRICS_KEPT,
+    MAX_LEFT_OUT,
+    MAX_METRICS,
     InvalidAnswer,
     add_skipped_series,
     check_ranking,
@@ -29,10 +29,10 @@ def test_pods_and_metrics_are_stored_best_first() -> None:
 
 
 def test_only_the_best_metrics_are_stored_but_all_are_counted() -> None:
-    many = {("a", f"m{number:03}"): float(number) for number in range(METRICS_KEPT + 5)}
+    many = {("a", f"m{number:03}"): float(number) for number in range(MAX_METRICS + 5)}
     text = stored(Ranking(scores={"a": 1.0}, metrics=many))
-    assert (len(text["metrics"]), text["metrics_named"]) == (METRICS_KEPT, METRICS_KEPT + 5)
-    assert text["metrics"][0][1] == f"m{METRICS_KEPT + 4:03}"
+    assert (len(text["metrics"]), text["metrics_named"]) == (MAX_METRICS, MAX_METRICS + 5)
+    assert text["metrics"][0][1] == f"m{MAX_METRICS + 4:03}"
 
 
 @pytest.mark.parametrize("pods", [["a-1"], {"a-1": "high"}, {"a-1": float("nan")}])
@@ -53,7 +53,7 @@ def test_a_ranking_keeps_the_pods_and_metrics_of_services_that_it_names() -> Non
 def test_an_answer_names_the_first_series_that_its_method_left_out_and_counts_all() -> None:
     answer = check_ranking(Ranking(scores={"a": 1.0}), ("a", "b"))
     assert add_skipped_series(answer, set()) == answer
-    series = {("a", f"setting_{number:03}") for number in range(LEFT_OUT_KEPT + 5)}
+    series = {("a", f"setting_{number:03}") for number in range(MAX_LEFT_OUT + 5)}
     text = json.loads(add_skipped_series(answer, series).text)
     assert text["left_out"][0] == ["a", "setting_000"]
-    assert (len(text["left_out"]), text["left_out_count"]) == (LEFT_OUT_KEPT, LEFT_OUT_KEPT + 5)
+    assert (len(text["left_out"]), text["left_out_count"]) == (MAX_LEFT_OUT, MAX_LEFT_OUT + 5)

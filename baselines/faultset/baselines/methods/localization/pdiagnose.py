@@ -42,8 +42,8 @@ Counts = Mapping[str, float]
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference, because the paper's constants are unreadable.",
-    "Two-sided, and constant series raise no anomaly: standard deviations are at least 1 % of the level and a quarter "
-    "of the metric's over all services.",
+    "Deviations count in both directions. Constant series raise no anomaly, because standard deviations are at least "
+    "1 % of the level and a quarter of the metric's standard deviation over all services.",
     "Counts become shares of their source before the vote, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",
@@ -278,8 +278,8 @@ def anomalous_spans(
     measured = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
     abnormal = slow_spans(group, measured, healthy) | spans.error[rows]
     counts = [
-        dict(zip(spans.names, np.bincount(service[rows][abnormal & part], minlength=len(spans.names)), strict=True))
-        for part in (since, healthy)
+        dict(zip(spans.names, np.bincount(service[rows][abnormal & period], minlength=len(spans.names)), strict=True))
+        for period in (since, healthy)
     ]
     kinds, number = np.unique(group[abnormal & since], return_counts=True)
     evidence = [

@@ -22,7 +22,7 @@ from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
-    """A store is unreachable, refuses or does not answer; the text is that of the imitated client.
+    """A store is unreachable, refuses a command or does not answer; the text imitates a real client's error.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ AdminAction = Literal[
     "require-password",
     "empty-store",
 ]
-"""Changes of the application's account or data by an administrator. Each action changes only one thing, so that none
-repairs more than the fault that it undoes."""
+"""Changes that an administrator makes to the application's account or data. Each action changes only one thing, so that
+an undo repairs only its own fault."""
 
 
 Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
@@ -108,7 +108,7 @@ class StoreAddress:
     Attributes
     ----------
     connect_timeout_s
-        Timeout of connecting in seconds; None for the driver's default.
+        Connect timeout in seconds; None for the driver's default.
     """
 
     name: str
@@ -189,7 +189,7 @@ class StoreDriver(ABC):
         Parameters
         ----------
         password
-            Whether the application's configuration has a password, which faults of rights and accounts need.
+            Whether the application logs in with a password; faults that change accounts or rights require one.
         """
         return "admin" if password else "app"
 
@@ -269,7 +269,7 @@ class StoreClient(ABC, Generic[Connection]):
         return f"{self.context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
 
     @contextlib.contextmanager
-    def measured(self, command: str) -> Iterator[None]:
+    def measure(self, command: str) -> Iterator[None]:
         """Record the duration and result of a command in the metrics."""
         start, status = time.perf_counter(), "OK"
         try:
@@ -281,30 +281,30 @@ class StoreClient(ABC, Generic[Connection]):
             labels = (self.store.name, self.driver.system, command, status)
             self.context.metrics.database(*labels).observe(time.perf_counter() - start)
 
-    def _cannot(self, feature: str) -> Never:
+    def _reject(self, feature: str) -> Never:
         raise StoreError("other", f"{self.driver.system} has no {feature}")
 
     # documents
 
     async def is_empty(self, collection: str) -> bool:
         """Return whether a collection has no documents."""
-        self._cannot("collections")
+        self._reject("collections")
 
     async def has_appended(self, collection: str, key: str) -> bool:
         """Return whether a key of an append-only collection has documents."""
-        self._cannot("collections")
+        self._reject("collections")
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
         """Insert documents by key."""
-        self._cannot("collections")
+        self._reject("collections")
 
     async def append(self, collection: str, key: str, document: str) -> None:
         """Append a document to the list stored under `key`."""
         await self.append_all(collection, [(key, document)])
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Append pairs of key and document to an appended collection."""
-        self._cannot("collections")
+        """Append pairs of key and document to an append-only collection."""
+        self._reject("collections")
 
     async def find(self, collection: str, key: str) -> str | None:
         """Return the document of a key; None if it does not exist."""
@@ -313,42 +313,42 @@ class StoreClient(ABC, Generic[Connection]):
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
         """Return the documents of several keys; None for each that does not exist."""
-        self._cannot("collections")
+        self._reject("collections")
 
     async def find_all(self, collection: str) -> list[str]:
         """Return all documents of a collection."""
-        self._cannot("collections")
+        self._reject("collections")
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents of a key of an appended collection, or only the `newest`, oldest first."""
-        self._cannot("collections")
+        """Return the documents of a key in an append-only collection, or only the `newest`, oldest first."""
+        self._reject("collections")
 
     # sorted sets
 
     async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
         """Add members with their scores to sorted sets; each keeps the `at_most` members with the highest scores."""
-        self._cannot("sorted sets")
+        self._reject("sorted sets")
 
     async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
         """Return the members of a sorted set with the ranks from `start` up to, but not including, `stop`."""
-        self._cannot("sorted sets")
+        self._reject("sorted sets")
 
-    # values of a cache
+    # cache
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return values of a cache; None for each that does not exist."""
-        self._cannot("values of a cache")
+        """Return cached values; None for each that does not exist."""
+        self._reject("cache")
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values of a cache."""
-        self._cannot("values of a cache")
+        """Write values to the cache."""
+        self._reject("cache")
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value of a cache."""
+        """Write one value to the cache."""
         await self.set_many({key: value})
 
     def set_later(self, key: str, value: str) -> None:
-        """Write a value of a cache in the background, after earlier writes of the same key; ignore failures."""
+        """Write a value to the cache in the background, after earlier writes of the same key; ignore failures."""
         before = self._writing.get(key)
 
         async def write() -> None:
@@ -366,31 +366,31 @@ class StoreClient(ABC, Generic[Connection]):
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
         """Add messages to a topic."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def join(self, topic: str, group: str) -> None:
         """Create a group that starts at the topic's first message, unless the group exists."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
         """Return messages that no member of the group has received; wait up to `wait_s` for the first."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
         """Return messages that a member received at least `idle_s` ago and has not acknowledged."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def has(self, topic: str, identity: str) -> bool:
         """Return whether a topic still has a message."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
         """Acknowledge messages, so that they are not delivered again."""
-        self._cannot("messages")
+        self._reject("messages")
 
     async def lag(self, topic: str, group: str) -> int:
         """Return how many messages the group has not acknowledged."""
-        self._cannot("messages")
+        self._reject("messages")
 
 
 class StoreAdministrator(ABC):
@@ -425,29 +425,29 @@ class StoreAdministrator(ABC):
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Start locking and unlocking the whole store repeatedly; return at once."""
-        self.cannot("locks")
+        self.reject("locks")
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Start repeating a long query in the background."""
-        self.cannot("queries")
+        self.reject("queries")
 
     def limit_files(self, leave: int) -> None:
         """Limit the growth of the server's files to `leave` bytes."""
-        self.cannot("files")
+        self.reject("files")
 
     def free_files(self) -> None:
         """Remove the limit of the server's files."""
-        self.cannot("files")
+        self.reject("files")
 
     def publish_unreadable(self, stream: str) -> None:
         """Publish a message that no consumer can read."""
-        self.cannot("messages")
+        self.reject("messages")
 
     def remove_unreadable(self, stream: str) -> None:
         """Remove all messages that no consumer can read."""
-        self.cannot("messages")
+        self.reject("messages")
 
-    def cannot(self, feature: str) -> Never:
+    def reject(self, feature: str) -> Never:
         """Raise PlatformError for a feature that this kind of store does not have."""
         raise PlatformError(f"{self.system} has no {feature}; choose another store")
 

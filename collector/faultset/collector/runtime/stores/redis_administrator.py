@@ -43,7 +43,7 @@ end
 return equal
 """
 """Script that compares ARGV[1] pairs of documents, like a join without an index."""
-_FIRST_PAIRS, _MOST_PAIRS = 5_000, 20_000_000
+_FIRST_PAIRS, _MAX_PAIRS = 5_000, 20_000_000
 
 
 class RedisAdministrator(StoreAdministrator):
@@ -149,7 +149,7 @@ class RedisAdministrator(StoreAdministrator):
                     client.eval(_COMPARE_PAIRS, 0, str(pairs))
                     took_ms = 1000 * (time.monotonic() - begin_s)
                     # scripts cannot measure time, so adjust the number of pairs to the last duration
-                    pairs = min(_MOST_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
+                    pairs = min(_MAX_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
                     time.sleep(off_ms / 1000)
 
         begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)

@@ -1,7 +1,7 @@
 """Rows of Nezha's files, and the fault-free time of a day.
 
-Pitfalls of the data: rows repeat across files; two writers tear rows; `TimeUnixNano` may be read from the middle of a
-message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`; `TimeStamp` is unreliable.
+Pitfalls of the data: rows repeat across files; concurrent writers tear rows; `TimeUnixNano` may come from the middle of
+a message and be hours or centuries off; JSON is nested in JSON; missing samples are `NaN`; `TimeStamp` is unreliable.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _epoch(column: pd.Series) -> np.ndarray:
     return epoch_ns(column.astype("int64").to_numpy())
 
 
-FEWEST_MINUTES, MOST_MINUTES = 2, 5
+MIN_MINUTES, MAX_MINUTES = 2, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,12 +346,12 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
             continue
         start_ns = fault_window(inject_ns, runs)[0]
         minutes.append((start_ns, min(start_ns + MINUTE_NS, inject_ns), files if traced else []))
-    if len(minutes) < FEWEST_MINUTES:
+    if len(minutes) < MIN_MINUTES:
         raise DataError(
-            f"{day.construct} needs traces or logs of a fault-free minute, or {day.rca} at least {FEWEST_MINUTES} "
+            f"{day.construct} needs traces or logs of a fault-free minute, or {day.rca} at least {MIN_MINUTES} "
             "minutes before other faults; restore them"
         )
-    nearest = sorted(minutes, key=lambda minute: abs(minute[0] - fault_ns))[:MOST_MINUTES]
+    nearest = sorted(minutes, key=lambda minute: abs(minute[0] - fault_ns))[:MAX_MINUTES]
     minutes = sorted(nearest, key=lambda minute: minute[0])
     first_ns = end_ns - len(minutes) * MINUTE_NS
     spans = tuple(

@@ -224,7 +224,7 @@ def _root_cause(target: str, fault: str, services: Sequence[str], columns: Seque
 
 
 _BOM = b"\xef\xbb\xbf"
-_MOST_MISSING = 0.2
+_MAX_MISSING = 0.2
 
 
 def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
@@ -240,8 +240,8 @@ def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[D
             "warning", key, "Times of rows repeat.", "All rows are imported; a step of a wide frame averages them."
         )
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
-    if missing > _MOST_MISSING:
-        yield DataIssue("note", key, f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
+    if missing > _MAX_MISSING:
+        yield DataIssue("note", key, f"More than {_MAX_MISSING:.0%} of the samples are missing.", "They stay missing.")
     if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
         problem = "The faulty service has no metrics."
         yield DataIssue("warning", key, problem, "It becomes a candidate without metrics.")

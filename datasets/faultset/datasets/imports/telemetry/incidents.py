@@ -21,7 +21,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 _AROUND_NS = 30 * 60 * SECOND_NS
 """Time before and after `--at`."""
 _SHORTEST_BEFORE_NS = 10 * 60 * SECOND_NS
-_LEAST_BEFORE_NS = 10 * SECOND_NS
+_MIN_BEFORE_NS = 10 * SECOND_NS
 _JITTER = 0.2
 """The time before an incident varies by this share, as in collected episodes, so that its length reveals nothing."""
 Moment = str | int | float
@@ -226,9 +226,9 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
         length_ns = max(_SHORTEST_BEFORE_NS, end_ns - onset_ns)
         start_ns = max(ended_ns, onset_ns - round(length_ns * (1 + _JITTER * (2 * share - 1))))
     start_ns, end_ns = _trim(start_ns, end_ns, data)
-    if onset_ns - start_ns < _LEAST_BEFORE_NS:
+    if onset_ns - start_ns < _MIN_BEFORE_NS:
         raise DataError(
-            f"{quoted(key)} needs at least {duration_text(_LEAST_BEFORE_NS / SECOND_NS)} of telemetry before its start "
+            f"{quoted(key)} needs at least {duration_text(_MIN_BEFORE_NS / SECOND_NS)} of telemetry before its start "
             "and after any previous incident; add earlier telemetry, or leave the incident out"
         )
     causes, label = _causes(incident), _label_fields(incident)
@@ -271,7 +271,7 @@ def window_around(at_ns: int, data: tuple[int, int]) -> EpisodeWindow:
     DataError
         The telemetry does not cover the time.
     """
-    if not data[0] + _LEAST_BEFORE_NS <= at_ns < data[1]:
+    if not data[0] + _MIN_BEFORE_NS <= at_ns < data[1]:
         raise DataError(
             f"--at must be at least 10 s after the first telemetry ({rfc3339(data[0])}) and before the last "
             f"({rfc3339(data[1])}), got {rfc3339(at_ns)}"

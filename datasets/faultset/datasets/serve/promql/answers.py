@@ -12,7 +12,7 @@ from faultset.datasets.serve.promql.evaluation import Query, evaluate
 from faultset.datasets.serve.promql.series import QueryError, SeriesSet
 from faultset.datasets.serve.promql.vectors import Vector
 
-MOST_STEPS = 11_000
+MAX_STEPS = 11_000
 """Maximum number of steps of a range query, as in Prometheus."""
 
 
@@ -52,8 +52,8 @@ def answer_range(
     if end_ms < start_ms:
         raise QueryError('"end" must not be before "start"; give a later time')
     steps = (end_ms - start_ms) // step_ms + 1
-    if steps > MOST_STEPS:
-        raise QueryError(f'the query has {steps} steps, at most {MOST_STEPS} are allowed; increase "step"')
+    if steps > MAX_STEPS:
+        raise QueryError(f'the query has {steps} steps, at most {MAX_STEPS} are allowed; increase "step"')
     times_ms = start_ms + step_ms * np.arange(steps, dtype=np.int64)
     value = evaluate(query, Query(series=series, times_ms=times_ms, now_ms=now_ms))
     if isinstance(value, str | list):

@@ -28,10 +28,10 @@ from faultset.datasets.serve.promql.series import (
     SeriesSet,
 )
 from faultset.datasets.serve.promql.vectors import AGGREGATIONS, Vector, aggregate, select_extreme, unique, without
-from faultset.datasets.serve.promql.windows import LEAST_SAMPLES, WINDOW_FUNCTIONS, SlidingWindows, quantile
+from faultset.datasets.serve.promql.windows import MIN_SAMPLES, WINDOW_FUNCTIONS, SlidingWindows, quantile
 
 LOOKBACK_MS = 300_000
-MOST_CELLS = 20_000_000
+MAX_CELLS = 20_000_000
 """Maximum number of series times number of steps of a selector; keeps a query below a few hundred megabytes."""
 _DEFAULT_SUBQUERY_STEP_MS = 60_000
 _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
@@ -199,9 +199,9 @@ def _select_instant(node: parser.VectorSelector, query: Query) -> tuple[Vector, 
 
 
 def _check_size(series: int, steps: int) -> None:
-    if series * steps > MOST_CELLS:
+    if series * steps > MAX_CELLS:
         raise QueryError(
-            f"the query needs {series} series at {steps} steps, more than {MOST_CELLS} values; select fewer series or "
+            f"the query needs {series} series at {steps} steps, more than {MAX_CELLS} values; select fewer series or "
             "a longer step",
             "execution",
         )
@@ -255,7 +255,7 @@ def _over_windows(node: parser.Call, query: Query) -> Vector:
     labels, values, present = [], [], []
     for item in window.series:
         windows = SlidingWindows.cut(item, window.ends_ms, window.length_ms)
-        filled = windows.counts >= LEAST_SAMPLES.get(name, 1)
+        filled = windows.counts >= MIN_SAMPLES.get(name, 1)
         if not filled.any():
             continue
         if level is not None:

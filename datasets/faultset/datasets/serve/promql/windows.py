@@ -161,5 +161,5 @@ WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
     "resets": lambda windows: windows.reduce(lambda values: float(np.count_nonzero(values[1:] < values[:-1]))),
 }
 """Function by its name in PromQL; NaN where the window has too few samples."""
-LEAST_SAMPLES: dict[str, int] = dict.fromkeys(("rate", "increase", "delta", "irate", "idelta", "deriv"), 2)
+MIN_SAMPLES: dict[str, int] = dict.fromkeys(("rate", "increase", "delta", "irate", "idelta", "deriv"), 2)
 """Samples that a window needs, if more than one."""

@@ -14,9 +14,9 @@ from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Rank
 from faultset.evaluators.execution.runners.messages import CheckedAnswer
 from faultset.evaluators.results.stored_answers import answer_text
 
-EVIDENCE_KEPT = 10
-METRICS_KEPT = 100
-LEFT_OUT_KEPT = 20
+MAX_EVIDENCE = 10
+MAX_METRICS = 100
+MAX_LEFT_OUT = 20
 
 
 class InvalidAnswer(Exception):
@@ -98,7 +98,7 @@ def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
     }
     metrics = _plain_metrics(answer.metrics)
     if metrics:
-        content |= {"metrics": metrics[:METRICS_KEPT], "metrics_named": len(metrics)}
+        content |= {"metrics": metrics[:MAX_METRICS], "metrics_named": len(metrics)}
     pods = _plain_pods(answer.pods)
     if pods:
         content["pods"] = pods
@@ -125,7 +125,7 @@ def add_skipped_series(answer: CheckedAnswer, series: Collection[tuple[str, str]
     """Add to an answer the number of series that the method skipped, and the names of the first ones."""
     if not series:
         return answer
-    names = [(_truncate(service, 200), _truncate(metric, 200)) for service, metric in sorted(series)[:LEFT_OUT_KEPT]]
+    names = [(_truncate(service, 200), _truncate(metric, 200)) for service, metric in sorted(series)[:MAX_LEFT_OUT]]
     return replace(
         answer, text=answer_text({**json.loads(answer.text), "left_out": names, "left_out_count": len(series)})
     )
@@ -191,7 +191,7 @@ def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
             "score": _round_value(float(item.score)),
             "detail": _truncate(item.detail, 300),
         }
-        for item in list(evidence)[:EVIDENCE_KEPT]
+        for item in list(evidence)[:MAX_EVIDENCE]
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_MOST_SCANS = 50
+_MAX_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
@@ -38,7 +38,7 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 
 def kill_marked(variable: str) -> None:
     """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
-    for _ in range(_MOST_SCANS):
+    for _ in range(_MAX_SCANS):
         processes = [pid for pid in _find_marked(variable) if pid != os.getpid()]
         if not processes:
             return
