@@ -133,7 +133,7 @@ class FaultSpec:
         Raises
         ------
         ValueError
-            A value is not permitted, or a function takes other arguments.
+            A value is not permitted, or a function has the wrong arguments.
         """
         object.__setattr__(self, "needs", frozenset(self.needs))
         summary = self.summary or (inspect.getdoc(self.inject) or "").partition("\n")[0]

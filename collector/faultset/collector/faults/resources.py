@@ -1,4 +1,4 @@
-"""Faults of the CPU and memory of containers."""
+"""Faults in the CPU and memory of containers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _MIN_KIB = 4096
 _USED = "container_memory_working_set_bytes"
 
 
-def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
+def newest_pod_restarts(platform: Platform, target: str) -> tuple[str, int]:
     """Return the newest pod and its container's number of restarts."""
     return get_pod_name(platform, target), container_status(platform, target).get("restartCount", 0)
 
@@ -146,7 +146,7 @@ def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a container was killed at its memory limit since the injection."""
     ended = last_end(container_status(platform, target))
-    if ended.get("reason") == "OOMKilled" and memory_ends(platform, target) != before:
+    if ended.get("reason") == "OOMKilled" and newest_pod_restarts(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"
     return None
 
@@ -157,11 +157,11 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     fault_type="Misconfiguration",
     targets=list_logic_services,
     check=was_killed_at_limit,
-    observe=memory_ends,
+    observe=newest_pod_restarts,
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""
+    """Roll out a memory limit below the usage; the old pod is stopped first, and the new one cannot start."""
     used_kib = counter_now(platform, get_pod_name(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
     limit = f"{max(_MIN_KIB, round(share * used_kib))}Ki"

@@ -1,4 +1,4 @@
-"""Administration of stores and restarts of their consumers, for faults of credentials and volumes."""
+"""Administer stores and restart their consumers, for faults in credentials and volumes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ServicesBefore:
     Attributes
     ----------
     time_ns
-        Time of reading.
+        Time at which the failures were read.
     failures
         Failures by pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
     """
@@ -120,12 +120,12 @@ class ServicesBefore:
 
 
 def consumers_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the present failures of a store's consumers."""
+    """Return the current failures of a store's consumers."""
     return _observe(platform, platform.app.consumers(target))
 
 
 def service_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the present failures of a service."""
+    """Return the current failures of a service."""
     return _observe(platform, (target,))
 
 

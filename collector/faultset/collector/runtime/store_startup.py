@@ -1,4 +1,4 @@
-"""Set-up of stores at a service's start: log in, fill empty collections, read indexes."""
+"""Set up the stores of a starting service: log in, fill empty collections, read indexes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store_clients(
     Parameters
     ----------
     database_port
-        Port to connect to in place of the databases' real one; None for the real one.
+        Port to use instead of the databases' real port; None for the real port.
     password_of
         Function that returns the password for a store.
     """

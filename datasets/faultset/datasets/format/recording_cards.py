@@ -87,7 +87,7 @@ def read_false_alarms(provenance: Mapping[str, Any]) -> list[FalseAlarms]:
 
 
 def recording_sections(version_file: VersionFile, recordings: Mapping[str, RecordingSummary]) -> str:
-    """Return the sections about recordings; empty without any."""
+    """Return the sections about recordings; empty if there are none."""
     if not recordings:
         return ""
     rows = "\n".join(

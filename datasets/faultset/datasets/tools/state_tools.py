@@ -22,7 +22,7 @@ from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Show only this service.")]
 At = Annotated[float | None, Field(ge=0, description="Show the state this many seconds before now.")]
-SinceS = Annotated[float | None, Field(gt=0, description="Only the last N seconds; all by default.")]
+SinceS = Annotated[float | None, Field(gt=0, description="Show only the last N seconds; all by default.")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="Maximum number of rows.")]
 Cursor = Annotated[int, Field(ge=0, description="Rows to skip; an incomplete answer names the next cursor.")]
 
@@ -36,7 +36,7 @@ class StateTools:
     recording: VisibleTables
 
     def describe_system(self) -> ToolAnswer:
-        """Describe the system: services, calls between them, entry of clients, current time, and recorded tables."""
+        """Describe the system: services, calls between them, entry service, current time, and recorded tables."""
         context, clock = self.recording.context, self.recording.clock
         tables = [table for table in ("metrics", "spans", "logs", "events", "objects") if self.recording.has(table)]
         lines = [

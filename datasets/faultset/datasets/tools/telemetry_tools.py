@@ -45,7 +45,9 @@ class LogTools:
         service: ServiceFilter = None,
         pod: Annotated[str | None, Field(description="Show only this pod.")] = None,
         level: Annotated[str | None, Field(description=f"Lowest level to show: {', '.join(LEVELS)}.")] = None,
-        pattern: Annotated[str | None, Field(max_length=200, description="Only lines that contain this text.")] = None,
+        pattern: Annotated[
+            str | None, Field(max_length=200, description="Show only lines that contain this text.")
+        ] = None,
         since_s: SinceS = None,
         limit: Limit = 100,
         cursor: Cursor = 0,
@@ -285,10 +287,12 @@ class TraceTools:
         self,
         service: ServiceFilter = None,
         operation: Annotated[
-            str | None, Field(max_length=200, description="Only operations that contain this text.")
+            str | None, Field(max_length=200, description="Show only operations that contain this text.")
         ] = None,
-        errors_only: Annotated[bool, Field(description="Only failed spans.")] = False,
-        slower_than_ms: Annotated[float | None, Field(ge=0, description="Only spans that took longer.")] = None,
+        errors_only: Annotated[bool, Field(description="Show only failed spans.")] = False,
+        slower_than_ms: Annotated[
+            float | None, Field(ge=0, description="Show only spans that took longer than this.")
+        ] = None,
         since_s: SinceS = None,
         limit: Limit = 50,
         cursor: Cursor = 0,

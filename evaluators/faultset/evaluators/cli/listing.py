@@ -12,14 +12,14 @@ from faultset.core.command_line.output import json_option, show_records
 
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")
-@click.option("--task", help="Only detection, localization or rca.")
+@click.option("--task", help="Show only this task: detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs, costs and departures.
 
-    The column core-2 has the result on core-2, the only dataset with records: for detection the recall beyond that
-    of random alarms, AC@1 for localization, level and type for rca. "best" marks results within the interval of the
-    best method, "beats the control" those significantly above the strongest control (paired test, Holm).
+    The column core-2 has the result on core-2, the only dataset with records: recall above random alarms for
+    detection, AC@1 for localization, level and type for rca. "best" means within the interval of the best method,
+    "beats the control" means significantly above the strongest control (paired test, Holm).
 
     \b
     Example:

@@ -44,7 +44,7 @@ def _list_paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
     yield ""
     if not analysis.suspects:
         yield (
-            f"No evidence: strength {analysis.strength:g} (in powers of ten); suspects are named above "
+            f"No suspects: the strength of evidence (in powers of ten) is {analysis.strength:g} and must exceed "
             f"{analysis.limit:g}."
         )
     for number, suspect in enumerate(analysis.suspects, start=1):

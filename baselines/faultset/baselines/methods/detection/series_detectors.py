@@ -35,7 +35,7 @@ def run_lengths(
     prior_samples: float = 2.0,
     longest: int = MAX_RUN,
 ) -> Matrix:
-    """Return the posterior of the run length of each group of streams after each sample.
+    """Return the run-length posterior of each group of streams after each sample.
 
     Within a run, each stream is normally distributed with unknown mean and variance; the normal-gamma prior is centred
     at mean 0 and variance 1. The streams of a group change together, with a constant hazard. A stream is ignored until
@@ -165,7 +165,7 @@ _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
     "A single series has too few samples for a tail, so held-out deviations of all varying series are pooled.",
     "The level of a sample is divided by the number of series.",
-    "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
+    "The tail is fitted to the smaller of two consecutive deviations of a series, which ignores single spikes.",
     "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
 )
 _DETAIL = "sigmas for two samples"
@@ -179,9 +179,9 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     # Constant series would fill the pool with zeros.
     varying = np.abs(held_out.normal).max(axis=0) > 1e-6
     count = max(1, int(varying.sum()))
-    otherwise = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
+    fallback = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
     healthy = sustained(held_out.normal[:, varying], CONSECUTIVE)[CONSECUTIVE - 1 :]
-    spot = Spot(level / count, otherwise).start(healthy.ravel())
+    spot = Spot(level / count, fallback).start(healthy.ravel())
     lasting = sustained(held_out.z, CONSECUTIVE)
     limits = np.empty(len(lasting))
     for row, values in enumerate(lasting):
@@ -227,12 +227,12 @@ class SPOTDetector(TrainingFreeBaseline):
         return detect_extremes(held_out, self.level)
 
 
-AVERAGED = 3
-COMPARED = 21
-AHEAD = 5
+AVERAGED_FREQUENCIES = 3
+COMPARED_SAMPLES = 21
+EXTRAPOLATED_SAMPLES = 5
 LIMIT = 3.0
 MIN_WINDOW = 8
-STILL = 0.05
+MIN_STD = 0.05
 _TINY = 1e-8
 
 
@@ -251,14 +251,14 @@ def saliency(streams: Matrix) -> Matrix:
     amplitude = np.abs(spectrum)
     # Absent frequencies have no phase, and their logarithm must stay finite.
     log_amplitude = np.log(np.maximum(amplitude, _TINY))
-    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED // 2, AVERAGED // 2)]
+    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED_FREQUENCIES // 2, AVERAGED_FREQUENCIES // 2)]
     padded = np.pad(log_amplitude, padding, mode="edge")
-    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGED, axis=-1).mean(axis=-1)
+    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGED_FREQUENCIES, axis=-1).mean(axis=-1)
     phase = spectrum / np.maximum(amplitude, _TINY)
     return np.abs(np.fft.ifft(np.exp(log_amplitude - smooth) * phase, axis=-1))
 
 
-def extrapolate(streams: Matrix, ahead: int = AHEAD) -> Matrix:
+def extrapolate(streams: Matrix, ahead: int = EXTRAPOLATED_SAMPLES) -> Matrix:
     """Append expected values to each stream, so that the last sample is not at the edge.
 
     The last sample is excluded from the estimate, as in the published code. Otherwise the appended values would deviate
@@ -288,10 +288,10 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
     salience = saliency(extrapolate(pieces))
-    before = salience[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
+    before = salience[..., max(0, window - 1 - COMPARED_SAMPLES) : window - 1].mean(axis=-1)
     scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
     # Saliency has no scale, so rounding errors of a constant stream would score high.
-    return np.where(pieces.std(axis=-1) > STILL, scores, 0.0)
+    return np.where(pieces.std(axis=-1) > MIN_STD, scores, 0.0)
 
 
 @baseline(

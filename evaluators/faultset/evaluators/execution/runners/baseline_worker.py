@@ -60,7 +60,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
 
 
 class _Clock:
-    """Elapsed and CPU time of the method alone, without opening files and checking its answer."""
+    """Elapsed and CPU time of the method alone, excluding the time to open files and check its answer."""
 
     def __init__(self, peak: process_trees.PeakMemory) -> None:
         self._peak = peak
@@ -82,7 +82,7 @@ class _Clock:
 
 
 class BaselineWorker:
-    """Runs baselines in the process that it is built in.
+    """Runs baselines in the process that creates it.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class BaselineWorker:
         needed = [(name,) for name in spec.requires] or [tables]
         missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if empty else None
         if empty and missing is None and tables == {"metrics"} and not view.comparable:
-            missing = f"no series has two healthy samples or moves; {len(view.left_out)} are left out"
+            missing = f"no series changes and has two healthy samples; {len(view.left_out)} are left out"
         if checked is None or missing is not None:
             raise answers.CannotAnswer(missing)
         return checked
