@@ -190,8 +190,6 @@ def _describe_truth(recording: Recording[Any], grid: TimeGrid) -> dict[str, Any]
                 "fault": incident.fault,
                 "target": ", ".join(incident.targets),
                 "verdict": incident.verdict,
-                "felt": grid.seconds(incident.first_manifest_ns),
-                "undone": grid.seconds(incident.recover_start_ns),
                 "span": _convert_span(grid, *truth.bounds(incident)),
             }
             for incident in truth.incidents

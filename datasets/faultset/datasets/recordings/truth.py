@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEXTS = ("fault", "target", "cause", "level", "type", "verdict")
-_TIMES = ("start", "felt", "undone", "end")
+_TIMES = ("start", "noticed", "undone", "end")
 
 
 class RecordingTruth:
@@ -94,7 +94,7 @@ class RecordingTruth:
             "type": incident.fault_type,
             "verdict": incident.verdict,
             "start": start_ns,
-            "felt": incident.first_manifest_ns,
+            "noticed": incident.first_manifest_ns,
             "undone": incident.recover_start_ns,
             "end": end_ns,
             "duration_s": (end_ns - start_ns) / 1e9,
