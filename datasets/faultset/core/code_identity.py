@@ -93,7 +93,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def _build_neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
-    """Return a function that finds a top-level module in a folder; in a shared one, only those of the distribution."""
+    """Return a function that finds a top-level module in a folder; in a shared one, only the distribution's modules."""
     allowed: set[str] | None = None
     if _is_shared(root):
         files = (distribution.files or ()) if distribution is not None else ()

@@ -1,7 +1,7 @@
 """Load plug-ins from entry points; a broken one does not affect the others.
 
 Each kind of extension has its entry-point group (`faultset.faults`, `faultset.baselines`, ...). Built-in extensions are
-registered like those of third parties.
+registered like third-party ones.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class _SignatureDiagnoser(RegisteredBaseline):
         return self
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Compare the episode's signature with those of training faults."""
+        """Compare the episode's signature with the signatures of training faults."""
         if not getattr(self, "pairs_", None):
             return Diagnosis.abstain()
         signature = describe_fault(episode)

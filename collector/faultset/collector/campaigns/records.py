@@ -87,7 +87,7 @@ def write_campaign(
     Parameters
     ----------
     request
-        None if the plans are those of an earlier campaign.
+        None if the plans come from an earlier campaign.
     as_in
         File or folder from which the plans of an earlier campaign were read.
     unsupported

@@ -45,9 +45,9 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
-    finds the objects of faultset by their labels, and removes nothing else. Running campaigns are not touched, not
-    even those of other machines. Objects whose origin is uncertain are listed and kept. Running the command twice does
-    no harm.
+    finds the objects of faultset by their labels, and removes nothing else. Running campaigns are not touched, even if
+    they run on other machines. Objects whose origin is uncertain are listed and kept. Running the command twice does no
+    harm.
 
     \b
     Example:

@@ -250,7 +250,7 @@ def _load() -> None:
 
 
 def faults() -> dict[str, FaultSpec]:
-    """Return all faults by name: first those of the AIOpsLab paper by number, then the others by name.
+    """Return all faults by name: first the faults of the AIOpsLab paper by number, then the others by name.
 
     Plug-ins that cannot be loaded are skipped with a warning.
     """

@@ -73,7 +73,7 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def replace(session: KubectlSession, command: KubectlCommand) -> str:
-    """Replace the content, labels and annotations of objects by those of a manifest."""
+    """Replace the content, labels and annotations of objects by the manifest's."""
     lines = []
     for manifest in _read_manifests(session, command.flags["--filename"]):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -276,7 +276,7 @@ def restart(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def undo(session: KubectlSession, command: KubectlCommand) -> str:
-    """Restore an earlier pod template of a Deployment: the previous one, or that of the given revision."""
+    """Restore an earlier pod template of a Deployment: the previous one, or the template of the given revision."""
     lines = []
     for workload in _find_workloads(session, command.arguments):
         revisions = _find_revisions(session, workload)

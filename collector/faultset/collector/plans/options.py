@@ -273,7 +273,7 @@ class CampaignOptions(TypedDict, total=False):
     sources: Annotated[
         Sequence[str],
         Option(
-            help="Sources of telemetry to add to those of the platform.",
+            help="Sources of telemetry to add to the platform's sources.",
             metavar="NAMES",
             default=(),
             plugins=("faultset.sources",),

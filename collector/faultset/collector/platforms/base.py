@@ -55,7 +55,7 @@ class HostLoad:
     Attributes
     ----------
     load_average, load_average_per_core
-        The one-minute load average; on a cluster that of the busiest node.
+        The one-minute load average; on a cluster, the busiest node's.
     cores, nodes
         Number of CPU cores and nodes.
     worst_delay_ms
@@ -212,7 +212,7 @@ class EpisodePlatform(Platform):
 
     @abstractmethod
     def undo(self, scope: str | None = None) -> None:
-        """Undo all changes in the journal, or those of a scope, newest first, then restart pods in back-off."""
+        """Undo all changes in the journal, or in one scope, newest first, then restart pods in back-off."""
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:

@@ -113,7 +113,7 @@ class Persona(ErrorTexts, LogFormat):
     request_level: Level = "trace"
 
     def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
-        """Return the templates of an event's lines; by default those of `lines`."""
+        """Return the templates of an event's lines; by default, from `lines`."""
         return self.lines.get(event, ())
 
     def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:

@@ -40,7 +40,7 @@ class SampledSource(ABC):
         """Return the current rows as mappings from column to value.
 
         `time` (UTC nanoseconds) defaults to the time of the call. A row of `metrics` needs `metric` and `value`;
-        `labels` may be a mapping, and `kind` defaults to that of the metric's role.
+        `labels` may be a mapping, and `kind` defaults to the kind of the metric's role.
         """
 
     @property

@@ -189,7 +189,7 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     Returns
     -------
     LatencyShift or None
-        The p-value is that of van Elteren's stratified rank test. None if too few suspect requests can be compared
+        The p-value comes from van Elteren's stratified rank test. None if too few suspect requests can be compared
         with healthy ones at the same load.
     """
     if min(len(before), len(after)) < _MIN_REQUESTS:
@@ -254,7 +254,7 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 def sli_tests(
     requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> list[SliTest]:
-    """Compare the requests of each endpoint after the onset with those of the healthy reference.
+    """Compare the requests of each endpoint after the onset with its requests in the healthy reference.
 
     Parameters
     ----------

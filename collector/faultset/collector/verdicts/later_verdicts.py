@@ -51,9 +51,9 @@ def judge_again(
     - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
       platform, step and load, and silent if not. Without a limit, it stays unknown.
-    - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
-      settings; see `incident_verdicts`. Only rows of incidents and evidence change.
-    - Accepted names of root causes of episodes are those of this release.
+    - An `unknown` incident of a recording becomes latent or silent. The limit comes from healthy windows of recordings
+      with equal settings; see `incident_verdicts`. Only rows of incidents and evidence change.
+    - The accepted root cause names of episodes are updated to this release.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def judge_again(
     out
         Target folder; must not exist or must be empty.
     calibrations
-        Calibrations for episodes; by default, those of this release.
+        Calibrations for episodes; by default, the ones of this release.
     version
         Version to read; by default, the newest.
     progress
@@ -140,7 +140,7 @@ def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration,
 
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
-    """Return label and evidence of an episode by its messages and the given calibrations."""
+    """Judge an episode again by its messages and the calibrations; return its label and evidence."""
     plan = find_plan(read_journal(episode.path))
     if plan is None:
         return episode.label, episode.evidence

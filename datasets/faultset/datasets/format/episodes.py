@@ -64,7 +64,7 @@ class EpisodeWriter(TableFolderWriter):
     quick
         Write faster; files are slightly larger.
     smallest
-        Write slower; files are smaller.
+        Write smaller files, which takes longer.
     added_tables
         Tables in addition to the standard ones; the context must declare them as well.
     """

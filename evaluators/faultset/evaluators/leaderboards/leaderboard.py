@@ -109,7 +109,7 @@ def build_leaderboard(
     seed
         Seed of tests that draw sign flips.
     policies
-        Threshold policies in addition to `reference`; by default those of `choose_policies`.
+        Threshold policies in addition to `reference`; by default, from `choose_policies`.
     scorers
         Metrics of other distributions; by default all that are installed.
     agent_runs, inspected_services

@@ -166,7 +166,7 @@ class Table:
         """Metric that ranks, episodes, and threshold policy."""
         if self.protocol == RECORDED:
             return (
-                f"ranked by recall above that of random alarms at the same rate; incidents: {self.episodes}, clusters: "
+                f"ranked by recall above random alarms at the same rate; incidents: {self.episodes}, clusters: "
                 f"{self.clusters}, watched: {duration_text(self.watched_s)}, thresholds: {self.threshold_rule}"
             )
         verdict = self.verdict if self.faults == "all" else f"{self.faults} {self.verdict}"

@@ -62,7 +62,7 @@ def render_table(
     Parameters
     ----------
     metrics
-        Metrics to show; by default those of `choose_columns`.
+        Metrics to show; by default, from `choose_columns`.
     kinds
         Whether there is a column for the kind of each method.
     costs

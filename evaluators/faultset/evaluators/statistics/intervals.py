@@ -276,7 +276,7 @@ def clustered_ratio(
 def event_rate(counts: Sequence[float], durations: Sequence[float], keys: Sequence[Hashable]) -> Estimate:
     """Return the number of events per unit of watched time.
 
-    The interval is that of a Poisson count with Jeffreys' prior. If clusters vary more than Poisson counts, the count
+    The interval is for a Poisson count with Jeffreys' prior. If clusters vary more than Poisson counts, the count
     and the time are divided by the dispersion. Without any event the interval is from 0 to about 2.5 divided by the
     time.
 

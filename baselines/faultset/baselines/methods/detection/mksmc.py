@@ -47,7 +47,8 @@ _MAX_EVIDENCE = 5
     departures=(
         "Only the title of the paper is public; the method is our interpretation of it.",
         "The threshold is never below the largest out-of-fold score of the reference.",
-        "A series' standard deviation is at least 1 % of its level, and a quarter of the metric's over all services.",
+        "A series' standard deviation is at least 1 % of its level and a quarter of its metric's standard deviation "
+        "over all services.",
         "Deviations are clipped at 20 sigma; a series that stopped counts as a deviation of 10 sigma.",
         "Scores are computed along the axes and 1,000 random directions; the authors' number is unknown.",
     ),
@@ -77,7 +78,7 @@ class MKSMC(TrainingFreeBaseline):
         Score each service separately, at a level divided by the number of services, so that quiet series do not dilute
         a fault.
     metric_floor
-        Raise the standard deviation of each series to a quarter of that of its metric over all services.
+        Raise the standard deviation of each series to at least a quarter of its metric's over all services.
 
     References
     ----------

@@ -48,7 +48,7 @@ BATCH = 128
 UPDATES = 400
 DEPARTURES = (
     *POOLED,
-    "Trained by Adam for a fixed number of updates without early stopping; limits are not those of the paper.",
+    "Trained by Adam for a fixed number of updates without early stopping; limits differ from the paper's.",
 )
 
 
@@ -306,7 +306,7 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the first autoencoder's loss: its error and, with growing weight, that of the second on its output."""
+    """Return the first autoencoder's loss: its error and, with growing weight, the second's error on its output."""
     flat, first, _, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
@@ -330,7 +330,7 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
         *DEPARTURES,
         "The updates are divided into three epochs, which weight the losses: after ten epochs the second autoencoder "
         "had equal errors everywhere.",
-        "Layers are narrower, with tanh between them; the score is that of the whole window, as in the paper.",
+        "Layers are narrower, with tanh between them; the whole window has one score, as in the paper.",
     ),
 )
 class USAD(WindowDetector):

@@ -91,7 +91,7 @@ class IsolationForestDetector(TrainingFreeBaseline):
     ),
 )
 class LocalOutlierFactorDetector(TrainingFreeBaseline):
-    """Detect samples in regions that are much less dense than those of their neighbours.
+    """Detect samples in regions that are much less dense than their neighbours' regions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rank services by the evidence of all telemetry, without symptoms that called services explain."""
+"""Rank services by the evidence of all telemetry, discounting symptoms that a called service explains."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5
-LEFT = 0.1
+REMAINING_SHARE = 0.1
 """Share of an explained symptom that still counts against the caller."""
-CREDIT = 0.25
+CALLEE_SHARE = 0.25
 """Share of an explained symptom that counts against the callee."""
-STATE = 4.0
+STATE_FACTOR = 4.0
 """Factor for the scores of object states."""
 OBJECTS = "objects"
 _G_PER_TEN = 2 * float(np.log(10.0))
@@ -62,7 +62,7 @@ def explain(
     min_strength: float = MIN_STRENGTH,
     min_ratio: float = MIN_RATIO,
 ) -> Explanation:
-    """Reduce the symptoms of services that call an anomalous service, and add a part of them to that service.
+    """Discount the symptoms of services that call an anomalous service, and credit that service with a share of them.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def explain(
     symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
     reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= min_strength})
     if len(reached) > 1 and symptoms.get(front, 0.0) >= min_strength:
-        symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
+        symptoms = {name: value * (1.0 if name in reached else REMAINING_SHARE) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
     scores = {name: local.get(name, 0.0) for name in names}
     for name in names:
@@ -113,9 +113,9 @@ def explain(
             scores[name] += symptom
             continue
         callee = max(sorted(below), key=lambda name: total[name])
-        edges[name] = (callee, LEFT * symptom)
-        scores[name] += LEFT * symptom
-        scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
+        edges[name] = (callee, REMAINING_SHARE * symptom)
+        scores[name] += REMAINING_SHARE * symptom
+        scores[callee] = scores.get(callee, 0.0) + CALLEE_SHARE * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
         unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= min_strength]
@@ -146,7 +146,7 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidence(TrainingFreeBaseline):
-    """Rank services by summed evidence, without symptoms that called services explain.
+    """Rank services by summed evidence, discounting symptoms that a called service explains.
 
     The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
     Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns
@@ -257,13 +257,13 @@ def _collect_object_evidence(
     episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]
 ) -> list[ServiceEvidence]:
     """Return evidence from object states since the alarm, or since the end of a service's rollout."""
-    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = _convert_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE_FACTOR)
     evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
         # The method also uses earlier samples, so start late enough to exclude the rollout.
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE) if item.service == service]
+        evidence += [item for item in _convert_ranking(later, OBJECTS, STATE_FACTOR) if item.service == service]
     return evidence
 
 
@@ -329,7 +329,7 @@ def _select_reasons(evidence: Sequence[ServiceEvidence], explanation: Explanatio
         if count[item.service] > 3 or item.strength < 0.5:
             continue
         edge = explanation.edges.get(item.service)
-        because = "" if item.local or edge is None else f"; explained by its calls of {edge[0]}"
+        because = "" if item.local or edge is None else f"; explained by its calls to {edge[0]}"
         reasons.append(
             Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
         )

@@ -145,7 +145,7 @@ LEVEL = 0.05
         "windows sample by sample and misses shifts of the level.",
         "Series are measured in healthy standard deviations, clipped at 100, so that units do not matter.",
         "Permutations assume exchangeable samples, which does not hold for autocorrelated series.",
-        "Healthy samples are those of the episode's reference.",
+        "Healthy samples come from the episode's reference.",
     ),
 )
 class EpsilonDiagnosis(TrainingFreeBaseline):

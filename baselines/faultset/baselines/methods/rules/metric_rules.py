@@ -36,7 +36,8 @@ _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
     "Two-sided: the published code takes the signed maximum and misses decreases.",
     "Constant series are kept.",
-    "A series' standard deviation is at least 1 % of its level, and a quarter of the metric's over all services.",
+    "A series' standard deviation is at least 1 % of its level and a quarter of its metric's standard deviation over "
+    "all services.",
     "A series that stopped counts as a deviation of ten sigma.",
 )
 
@@ -231,9 +232,9 @@ class BaroTwoSided(_ByHighestSeries):
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "K is that of a prediction interval, given the number of reference samples.",
+        "K comes from a prediction interval for the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
-        "The standard deviation of a series is at least a quarter of the metric's over all services.",
+        "A series' standard deviation is at least a quarter of its metric's standard deviation over all services.",
         "A series that stopped counts as a deviation of ten sigma.",
     ),
 )
@@ -361,7 +362,7 @@ class MaxZDetector(TrainingFreeBaseline):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "The standard deviation of a series is at least a quarter of the metric's over all services.",
+        "A series' standard deviation is at least a quarter of its metric's standard deviation over all services.",
     ),
 )
 class MaxZ(TrainingFreeBaseline):

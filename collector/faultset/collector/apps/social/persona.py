@@ -1,6 +1,6 @@
 """The persona of SocialNetwork's services: C++ programs with Thrift and Boost.Log behind an nginx that runs Lua.
 
-Texts, their spelling and the file names are those of the original.
+Texts, their spelling and the file names are copied from the original.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class ForEach(Step):
 
 
 def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
-    """Yield the names that steps save for later steps, without those of a loop's rounds."""
+    """Yield the names that steps save for later steps; names saved inside a loop are left out."""
     for step in steps:
         yield from step.names_saved()
         if not isinstance(step, ForEach):

@@ -153,7 +153,7 @@ def store_address() -> str:
         address = ipaddress.ip_address(text)
     except ValueError:
         raise PlatformError(
-            f"POD_IP must be the address to listen on, but is {text!r}; set it to that of the pod"
+            f"POD_IP must be the address to listen on, but is {text!r}; set it to the pod's address"
         ) from None
     in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     if address.is_unspecified or address.is_multicast or not (in_cluster or address.is_loopback):
@@ -164,7 +164,7 @@ def store_address() -> str:
 
 
 def data_folder(driver: StoreDriver) -> Path:
-    """Return the folder of the store's files; create it if needed, and empty that of a cache."""
+    """Return the folder of the store's files; create it if needed, and empty it for a cache."""
     setting = os.environ.get("FAULTSET_DATA")
     if driver.keeps_data:
         folder = Path(setting or DATA_PATH)

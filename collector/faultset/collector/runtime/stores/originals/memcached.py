@@ -118,7 +118,7 @@ class _Connection:
 
 
 class MemcachedClient(StoreClient[_Connection]):
-    """See `StoreClient`; texts of failures are those of gomemcache."""
+    """See `StoreClient`; error texts imitate gomemcache's."""
 
     async def log_in(self) -> None:
         """Open a connection and check that the server answers."""
