@@ -58,6 +58,6 @@ def test_every_fault_of_an_episode_comes_back_to_the_nanosecond(tmp_path: Path) 
     other = replace(label, faults=label.faults[:1])
     assert list(find_label_problems(context, other)) == [
         'the fault "cpu-hog + leak" does not match the names of its faults',
-        "the targets do not match those of its faults",
+        "the targets do not match its faults' targets",
     ]
     assert Label.from_row(label.as_row(), origin="label.parquet") == label

@@ -46,7 +46,7 @@ class Destination(ABC):
     """
 
     is_shared = False
-    """Whether workers must see the dataset's folder under the same path."""
+    """Whether workers must be able to access the dataset's folder under the same path."""
 
     @property
     @abstractmethod

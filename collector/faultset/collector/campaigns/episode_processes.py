@@ -229,7 +229,7 @@ class RunningEpisode:
         process = self.process
         if process.returncode is not None:
             return process.returncode < 0
-        # the kernel does not reuse the process id before the wait, so the group is surely the episode's
+        # the kernel does not reuse the process id before the wait, so the group is still the episode's
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         was_killed = ended is not None and ended.si_code != os.CLD_EXITED
         if was_killed:

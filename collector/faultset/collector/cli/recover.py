@@ -38,7 +38,7 @@ def _is_set(option: str) -> bool:
 @click.option(
     "--break-lock",
     is_flag=True,
-    help="Also clean up after a run on another machine or in another container; only if it has surely ended.",
+    help="Also clean up after a run on another machine or in another container; make sure first that it has ended.",
 )
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
 def recover(out: str, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:

@@ -49,7 +49,7 @@ MAX_EARLIER_RISE_NS = 100e6
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Points, as shares of the time before the injection, at which its end is compared with its beginning."""
 MARGIN = 2.0
-"""Minimum ratio of the growth of latencies after the injection to that before it."""
+"""Minimum growth of latencies after the injection, as a multiple of their growth before it."""
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
 REFERENCE_SHARE = 0.9
 """Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
@@ -252,7 +252,7 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 
 
 def sli_tests(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = MIN_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, min_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> list[SliTest]:
     """Compare the requests of each endpoint after the onset with its requests in the healthy reference.
 
@@ -261,7 +261,7 @@ def sli_tests(
     requests
         The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
         `load` holds the load at the time of each.
-    least_rise_ns
+    min_rise_ns
         Smallest growth of the p95 latency that clients notice.
     """
     scheduled = requests["scheduled"].astype("int64")
@@ -271,13 +271,13 @@ def sli_tests(
     for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
         before, after = healthy[healthy["endpoint"] == endpoint], suspect[suspect["endpoint"] == endpoint]
         if len(after):
-            tests += _endpoint_tests(endpoint, before, after, windows, least_rise_ns)
+            tests += _endpoint_tests(endpoint, before, after, windows, min_rise_ns)
     significant = _apply_holm([test.p_value for test in tests])
     return [replace(test, fires=test.fires and holds) for test, holds in zip(tests, significant, strict=True)]
 
 
 def _endpoint_tests(
-    endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
+    endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, min_rise_ns: float
 ) -> Iterator[SliTest]:
     """Yield the tests of one endpoint; here, `fires` depends on effects alone."""
     yield _error_test(endpoint, _is_error(before, windows.reference_end_ns), _is_error(after, windows.end_ns))
@@ -292,7 +292,7 @@ def _endpoint_tests(
             effect=shift.ratio,
             p_value=shift.p_value,
             fires=shift.ratio >= MIN_LATENCY_RATIO
-            and shift.rise_ns >= least_rise_ns
+            and shift.rise_ns >= min_rise_ns
             and shift.block_ratio >= MIN_BLOCK_RATIO,
             detail=f"p95 {shift.p95_before_ns / 1e6:.1f} ms before, {shift.p95_after_ns / 1e6:.1f} ms after, "
             f"blocks {shift.block_ratio:.1f} times as slow",
@@ -354,13 +354,13 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 
 
 def first_manifest_ns(
-    requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = MIN_LATENCY_RISE_NS
+    requests: pd.DataFrame, windows: ComparisonWindows, *, min_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> int | None:
     """Return the end of the first whole second after the onset at which a test fires; None if none does."""
     for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, windows.end_ns)
         seen = as_seen_at(requests, now_ns)
-        tests = sli_tests(seen, replace(windows, end_ns=now_ns), least_rise_ns=least_rise_ns)
+        tests = sli_tests(seen, replace(windows, end_ns=now_ns), min_rise_ns=min_rise_ns)
         if any(test.fires for test in tests):
             return now_ns
     return None
@@ -384,9 +384,9 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Describe client requests that moved before the injection and so make the episode void; empty if it is valid.
+    """Describe client requests that changed before the injection and so make the episode void; empty if it is valid.
 
-    Latencies may move by at most 100 ms, other results not at all.
+    Latencies may rise by at most 100 ms; other results must not change.
 
     Parameters
     ----------
@@ -395,11 +395,11 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
     """
     for test in before:
         if test.test != "latency" or test.rise_ns > MAX_EARLIER_RISE_NS:
-            return f"client requests had moved before the injection: {test}"
+            return f"client requests changed before the injection: {test}"
     return ""
 
 
-def least_rise_ns(before: Sequence[SliTest]) -> float:
+def compute_min_rise_ns(before: Sequence[SliTest]) -> float:
     """Return how much the p95 latency must grow after the injection for clients to notice.
 
     Parameters
@@ -409,7 +409,7 @@ def least_rise_ns(before: Sequence[SliTest]) -> float:
 
     Examples
     --------
-    >>> least_rise_ns([]) / 1e6
+    >>> compute_min_rise_ns([]) / 1e6
     25.0
     """
     return max([MIN_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
@@ -429,7 +429,7 @@ class ClientImpact(NamedTuple):
 
     @property
     def is_latency_alone(self) -> bool:
-        """Whether only latencies moved; a host that is short of CPU has the same effect."""
+        """Whether only latencies changed; a host that is short of CPU has the same effect."""
         return self.is_manifest and all(test.test == "latency" for test in self.tests if test.fires)
 
 
@@ -449,11 +449,11 @@ def client_impact(
     has_messages = messages is not None and not messages.empty
     tested = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
     before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
-    least = least_rise_ns(before)
+    least = compute_min_rise_ns(before)
     seen = as_seen_at(tested, windows.end_ns)
-    tests = sli_tests(seen, windows, least_rise_ns=least)
+    tests = sli_tests(seen, windows, min_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(tested, windows, least_rise_ns=least) if is_manifest else None
+    since_ns = first_manifest_ns(tested, windows, min_rise_ns=least) if is_manifest else None
     is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 

@@ -152,7 +152,7 @@ class Calibration:
 
     @property
     def threshold(self) -> float | None:
-        """Score above which a service's telemetry counts as moved; None with too few windows."""
+        """Score above which a service's telemetry counts as changed; None with too few windows."""
         return compute_limit([window.score for window in self.windows])
 
     @property

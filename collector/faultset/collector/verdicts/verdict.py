@@ -121,19 +121,19 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
     if reason or not faulty:
         return reason
     if impact.is_doubtful:
-        return f"client requests had moved before the injection, and little more after it: {impact.earlier_changes[0]}"
-    moved = [test for test in impact.tests if test.fires]
-    if not moved or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in moved):
+        return f"client requests changed before the injection, and little more after it: {impact.earlier_changes[0]}"
+    changed = [test for test in impact.tests if test.fires]
+    if not changed or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in changed):
         return ""
-    return f"client requests moved that cannot reach {' or '.join(faulty)}: {moved[0]}"
+    return f"client requests that cannot reach {' or '.join(faulty)} changed: {changed[0]}"
 
 
 LATENT = "latent"
 """Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
-"""End of the detail of a latent test without a limit."""
+"""Reason in the evidence of a latent test that has no limit."""
 _REPLACED = "not applied, because a harmless change replaced pods after the onset"
-"""End of the detail of a latent test whose target got other pods."""
+"""Reason in the evidence of a latent test whose target got new pods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def judge_episode(
     onset_ns
         Time of the injection, or of the change in an episode without a fault.
     limit
-        Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
+        Score above which a service's telemetry counts as changed; None if the latent test is not calibrated.
     rolled_out
         When (ns) a harmless change last replaced the pods of each service. Telemetry of a target whose pods were
         replaced after the onset is not judged.
@@ -242,7 +242,7 @@ def judge(
     targets
         Services whose telemetry decides between latent and silent; in an episode without a fault, all services.
     limit
-        Score above which a service's telemetry counts as moved; None if the latent test does not apply.
+        Score above which a service's telemetry counts as changed; None if the latent test does not apply.
     missing_limit
         Why `limit` is None.
     load_varies
@@ -251,9 +251,12 @@ def judge(
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
     scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
-    moved = select_scores(targets, scores)
-    rows += [latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}") for score in moved]
-    latent_fires = limit is not None and any(score.score > limit for score in moved)
+    target_scores = select_scores(targets, scores)
+    rows += [
+        latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}")
+        for score in target_scores
+    ]
+    latent_fires = limit is not None and any(score.score > limit for score in target_scores)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
         verdict="manifest" if impact.is_manifest else otherwise,
@@ -278,7 +281,7 @@ def latent_evidence(
     Parameters
     ----------
     limit
-        Score above which its telemetry counts as moved; None if the test does not apply.
+        Score above which its telemetry counts as changed; None if the test does not apply.
     rule
         Text about the limit, or why it is None.
     """
@@ -289,5 +292,5 @@ def latent_evidence(
         "passed": limit is not None and score.score > limit,
         "statistic": score.score,
         "p_value": p_value,
-        "detail": f"largest robust |z| kept for three samples {score.score:.1f}, {rule}",
+        "detail": f"largest robust |z| sustained for three samples: {score.score:.1f}, {rule}",
     }

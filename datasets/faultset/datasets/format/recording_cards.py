@@ -143,13 +143,13 @@ def _judged_section(version_file: VersionFile) -> str:
 
 An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
 exceed in healthy windows of the same length, in the recordings with equal settings. It stays unknown if it overlaps
-another incident or void time, if a decoy replaced the target's pods, or with too few healthy windows.
+another incident or void time, if a decoy replaced the target's pods, or if there are too few healthy windows.
 
 | app | recordings | false alarms of the client test | limit, median length | false alarms of the latent test |
 |---|---|---|---|---|
 {rows}
 
-False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit is that of the other
+False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit comes from the other
 recordings.
 
 """

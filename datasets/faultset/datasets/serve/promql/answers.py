@@ -48,12 +48,12 @@ def answer_range(
 ) -> dict[str, Any]:
     """Return the data of a range query; see `answer_instant`."""
     if step_ms <= 0:
-        raise QueryError('"step" must be at least a millisecond; give for instance 15s')
+        raise QueryError('"step" must be at least a millisecond, for example 15s')
     if end_ms < start_ms:
         raise QueryError('"end" must not be before "start"; give a later time')
     steps = (end_ms - start_ms) // step_ms + 1
     if steps > MAX_STEPS:
-        raise QueryError(f'the query has {steps} steps, at most {MAX_STEPS} are allowed; increase "step"')
+        raise QueryError(f'the query has {steps} steps, but at most {MAX_STEPS} are allowed; increase "step"')
     times_ms = start_ms + step_ms * np.arange(steps, dtype=np.int64)
     value = evaluate(query, Query(series=series, times_ms=times_ms, now_ms=now_ms))
     if isinstance(value, str | list):
