@@ -148,7 +148,7 @@ class CampaignOptions(TypedDict, total=False):
         int | None,
         Option(
             help="Episodes without a fault in each application.",
-            shown_default="as many as with a fault, at least 2; for more than 6 faults half as many, at least 6",
+            shown_default="as many as with a fault (at least 2); above 6, half as many (at least 6)",
             minimum=0,
             maximum=100_000,
         ),
@@ -156,7 +156,7 @@ class CampaignOptions(TypedDict, total=False):
     no_fault: Annotated[
         Sequence[str],
         Option(
-            help="Kinds of episodes without a fault, in turn.",
+            help="Kinds of episodes without a fault, used in turn.",
             metavar="KINDS",
             default=NO_FAULT_KINDS,
             shown_default=",".join(NO_FAULT_KINDS),
@@ -176,7 +176,7 @@ class CampaignOptions(TypedDict, total=False):
     ]
     mix: Annotated[
         str | None,
-        Option(help="Workload mix; A..B changes from A to B.", shown_default="the application's"),
+        Option(help="Workload mix; A..B changes from mix A to mix B.", shown_default="the application's"),
     ]
     load: Annotated[
         str | None,
@@ -218,9 +218,7 @@ class CampaignOptions(TypedDict, total=False):
     ]
     incidents: Annotated[
         int,
-        Option(
-            help="Faults in each recording, at random times; 0 records health.", default=0, minimum=0, maximum=10_000
-        ),
+        Option(help="Faults in each recording, at random times; 0 for none.", default=0, minimum=0, maximum=10_000),
     ]
     overlap: Annotated[
         float,
@@ -290,7 +288,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the stores: redis for all; original for memcached and PostgreSQL; or one of these two.",
+            help="Store servers: redis for all; original for real memcached and PostgreSQL, or one of these names.",
             metavar="NAMES",
             shown_default="redis",
         ),

@@ -37,9 +37,9 @@ _COLUMNS = {
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def score_agents(folder: Path, as_json: bool) -> None:
-    """Score the runs in FOLDER, a result of "faultset agents import", with one table per source.
+    """Score the runs in FOLDER, written by "faultset agents import", with one table per source.
 
-    Shows the result recorded by the source and the one by its current labels, with 95 % intervals over problems. Runs
+    Shows the success rates by the source's record and by its current labels, with 95 % intervals over problems. Runs
     with a harness error count as misses in one column and are left out in the next. Results of different sources are
     not comparable.
 
