@@ -255,7 +255,7 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
     [
         ("resource", 'Start workers with "dask worker tcp://10.0.0.5:8786 --resources episode=2"'),
         ("machine", "episodes cannot run on the dask worker inproc://.*: there is no redis-server"),
-        ("code", "has another version of fault noop than this machine"),
+        ("code", "has different code of fault noop than this machine"),
     ],
 )
 def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(

@@ -214,14 +214,14 @@ def test_requests_that_move_after_the_injection_are_valid_when_they_can_reach_th
 
 def test_requests_that_moved_25_s_before_the_injection_make_the_episode_void() -> None:
     found = reason(void_requests(20, 90), "geo")
-    assert found.startswith("client requests changed before the injection: latency of GET /hotels, p95 ")
+    assert found.startswith("client requests had moved before the injection: latency of GET /hotels, p95 ")
 
 
 def test_requests_that_failed_before_the_injection_make_the_episode_void() -> None:
     frame = void_requests(0, 0)
     failed = frame["scheduled"].between(30 * SECOND, 45 * SECOND) & (np.arange(len(frame)) % 5 == 0)
     assert reason(frame.assign(outcome=np.where(failed, "timeout", "ok")), "geo").startswith(
-        "client requests changed before the injection: error-rate of "
+        "client requests had moved before the injection: error-rate of "
     )
 
 
@@ -270,7 +270,7 @@ def test_a_no_fault_episode_in_which_requests_moved_before_its_onset_is_void() -
 
 def test_moved_requests_that_cannot_reach_the_target_make_the_episode_void() -> None:
     found = reason(void_requests(50, 90), "consul")
-    assert found.startswith("client requests that cannot reach consul changed: latency of GET /hotels")
+    assert found.startswith("client requests moved that cannot reach consul: latency of GET /hotels")
     assert "cannot reach geo" in reason(void_requests(50, 90, ("POST /user",)), "geo")
 
 

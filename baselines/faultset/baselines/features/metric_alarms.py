@@ -104,8 +104,8 @@ def find_metric_alarms(
 ) -> list[MetricAlarm]:
     """Return resource metrics that left their range, farthest first; at most one per service and role.
 
-    A series' standard deviation is at least the standard deviation of the metric's level over services, because a few
-    reference samples do not show how much a single series varies.
+    The standard deviation of a series is at least that of the metric's level over services, because a few reference
+    samples do not show how much a single series varies.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue

@@ -43,7 +43,7 @@ class TimeWindow:
 
     @property
     def length_ratio(self) -> float:
-        """Return the length divided by the length of the healthy window."""
+        """Return the length divided by that of the healthy window."""
         return max(0, self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
 
 

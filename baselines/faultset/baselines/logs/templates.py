@@ -79,7 +79,7 @@ class Drain:
         Levels of the tree, including the root, the message length and the leaves. With 4, messages of equal length
         split by their first word.
     similarity
-        Share of words that must equal a template's words; wildcards equal no word.
+        Share of words that must equal those of a template; wildcards equal no word.
     max_children
         Largest number of branches per node; further words share one branch.
     """
@@ -157,7 +157,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def log_excess(counts: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
-    """Return the counts beyond the reference counts, scaled by the ratio of window lengths.
+    """Return the counts beyond those of the reference, scaled by the ratio of window lengths.
 
     >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
     {'cart': 2.0, 'front': 0.5}

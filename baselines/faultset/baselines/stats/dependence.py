@@ -70,7 +70,7 @@ Codes = npt.NDArray[np.int64]
 def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
     """Assign the values of each column to bins by one-dimensional k-means.
 
-    Initially, the centres divide the range into equal bins, as in scikit-learn's `KBinsDiscretizer`. A constant
+    The initial centres are those of equal bins over the range, as in scikit-learn's `KBinsDiscretizer`. A constant
     column has one bin.
     """
     low, high = series.min(axis=0), series.max(axis=0)

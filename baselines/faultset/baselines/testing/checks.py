@@ -31,7 +31,7 @@ def check_registration(trial: BaselineTrial) -> None:
         'tables contains requests if and only if needs contains "sli"': ("sli" in spec.needs)
         == ("requests" in spec.tables),
         "departures are sentences": all(sentence.endswith(".") for sentence in spec.departures),
-        "name, needs and tables of an instance match the registration": (built.name, built.needs, built.tables)
+        "name, needs and tables of an instance are those of the registration": (built.name, built.needs, built.tables)
         == (spec.name, spec.needs, spec.tables),
     }
     for rule, is_met in rules.items():

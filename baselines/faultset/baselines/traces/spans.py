@@ -359,7 +359,7 @@ def called_operations(
     requested
         Operation in the caller.
     recorded
-        Operation of the span that records the call: the called service's span if `answered`, otherwise the caller's.
+        Operation of the span that records the call; that of the called service if `answered`.
 
     Examples
     --------

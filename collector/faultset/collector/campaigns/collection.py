@@ -81,7 +81,7 @@ def collect(
         Maximum number of concurrent episodes; by default, what the host can run. Fewer run while CPU is short.
     scheduler
         Address of a dask scheduler, on whose workers the episodes run; `jobs` then limits all workers together. The
-        workers must be able to access the folder `out` under the same path, or the URL.
+        workers must see the folder `out` under the same path, or reach the URL.
     fresh
         Run all plans again, as a new campaign, instead of resuming.
     settings

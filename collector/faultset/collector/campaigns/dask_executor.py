@@ -276,7 +276,8 @@ class WorkerHosts:
             if report.code != code:
                 other = min(name for name in {*report.code, *code} if report.code.get(name) != code.get(name))
                 raise PlatformError(
-                    f"the dask worker {worker} has another version of {other} than this machine. Install the same one"
+                    f"the dask worker {worker} has different code of {other} than this machine. Install the same "
+                    "version"
                 )
         self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
         workers, machines = count_text(len(slots), "dask worker"), count_text(len(self._machines), "machine")

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     "--operator",
     type=click.Path(path_type=Path),
     metavar="SOCKET",
-    help="Unix socket of a program that performs the repair, such as the Inspect task faultset/mitigation.",
+    help="Unix socket of a program that repairs, such as the Inspect task faultset/mitigation.",
 )
 @click.option("--within", type=DURATION, default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default="10s", help="Time for which it must then stay healthy.")

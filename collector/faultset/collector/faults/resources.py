@@ -138,15 +138,15 @@ _MIN_KIB = 4096
 _USED = "container_memory_working_set_bytes"
 
 
-def newest_pod_restarts(platform: Platform, target: str) -> tuple[str, int]:
-    """Return the newest pod and its container's number of restarts."""
+def count_restarts(platform: Platform, target: str) -> tuple[str, int]:
+    """Return the name of the newest pod, and how often its container was restarted."""
     return get_pod_name(platform, target), container_status(platform, target).get("restartCount", 0)
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether a container was killed at its memory limit since the injection."""
     ended = last_end(container_status(platform, target))
-    if ended.get("reason") == "OOMKilled" and newest_pod_restarts(platform, target) != before:
+    if ended.get("reason") == "OOMKilled" and count_restarts(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"
     return None
 
@@ -157,7 +157,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     fault_type="Misconfiguration",
     targets=list_logic_services,
     check=was_killed_at_limit,
-    observe=newest_pod_restarts,
+    observe=count_restarts,
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:

@@ -120,12 +120,12 @@ class ServicesBefore:
 
 
 def consumers_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the current failures of a store's consumers."""
+    """Return the present failures of a store's consumers."""
     return _observe(platform, platform.app.consumers(target))
 
 
 def service_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return the current failures of a service."""
+    """Return the present failures of a service."""
     return _observe(platform, (target,))
 
 

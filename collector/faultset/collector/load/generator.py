@@ -116,7 +116,7 @@ class Generator:
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return the numbers of sent requests and of each outcome, and the largest send delay."""
+        """Return the numbers of sent requests and of their outcomes, and the largest delay of sending."""
         return LoadStatistics(
             sent=self._number,
             in_flight=len(self._in_flight),

@@ -276,7 +276,7 @@ def restart(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def undo(session: KubectlSession, command: KubectlCommand) -> str:
-    """Restore an earlier pod template of a Deployment: the previous one, or the template of the given revision."""
+    """Restore an earlier pod template of a Deployment: the previous one, or that of the given revision."""
     lines = []
     for workload in _find_workloads(session, command.arguments):
         revisions = _find_revisions(session, workload)

@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def all_faults(self) -> tuple[PlannedFault, ...]:
-        """The faults of the episode, and of the incidents of a recording."""
+        """The faults of the episode, and those of a recording's incidents."""
         incidents = () if self.recording is None else self.recording.incidents
         injected = (PlannedFault(fault=incident.fault, target=incident.target) for incident in incidents)
         return (*self.faults, *injected)

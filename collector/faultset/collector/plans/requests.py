@@ -49,7 +49,7 @@ class CampaignRequest:
     concurrent, schedule, spread, no_fault, injector, stores
         Options of `CampaignOptions`; None for the platform's own injector and for Redis.
     rate_rps, load, rollouts
-        Options of `CampaignOptions`; by default, the profile's options.
+        Options of `CampaignOptions`; by default, those of the profile.
     recording_s, incidents, overlap, chunk_s, slow_traces_s, log_levels
         Options of `CampaignOptions` for recordings; `recording_s` is None for episodes.
     phases

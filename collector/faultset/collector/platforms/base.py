@@ -55,7 +55,7 @@ class HostLoad:
     Attributes
     ----------
     load_average, load_average_per_core
-        The one-minute load average; on a cluster, the busiest node's.
+        The one-minute load average; on a cluster that of the busiest node.
     cores, nodes
         Number of CPU cores and nodes.
     worst_delay_ms

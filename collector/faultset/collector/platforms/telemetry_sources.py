@@ -122,7 +122,7 @@ class ObjectSource:
 
 
 class LogSource:
-    """The source of log records, including records of removed containers and pods.
+    """The source of log records, including those of removed containers and pods.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Actions of a recording: apply decoys and inject faults when they are due, and write the chunks."""
+"""Actions of a recording: make decoys and incidents when they are due, and write the chunks."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ class RecordingActions(EpisodeActions):
         super().start_load()
 
     def record_step(self) -> None:
-        """Apply due decoys, advance incidents and write a due chunk."""
+        """Make due decoys and incidents, and write a due chunk."""
         if self._chunks is None:
             self._begin()
         assert self._chunks is not None
         now_ns = self._clock.time_ns()
-        self._check_host(now_ns)
+        self._note_host(now_ns)
         self._apply_decoys(now_ns)
         for incident in self._incidents:
             self._advance(incident, now_ns)
         self._incidents = [incident for incident in self._incidents if incident.state != "over"]
         if self._chunks.write_due(now_ns, self._find_earliest_needed_ns(now_ns)):
-            self._check_host(self._clock.time_ns())
+            self._note_host(self._clock.time_ns())
         self._last_ns = now_ns
 
     def _begin(self) -> None:
@@ -108,7 +108,7 @@ class RecordingActions(EpisodeActions):
         rng = np.random.default_rng([self.plan.seed, 5])
         drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
         self._decoy_schedules = [
-            # decoys that replace pods must avoid a target shortly before, during and after its incident
+            # decoys that replace pods never hit a target while its incident is near
             DecoySchedule(self.platform, [decoy], onset_s=decoy.times_s[0], faults=faults)
             for decoy, faults in drawn
             if decoy.times_s[0] >= self.machine.recorded_s
@@ -140,7 +140,7 @@ class RecordingActions(EpisodeActions):
                     _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def _advance(self, incident: LiveIncident, now_ns: int) -> None:
-        """Advance an incident if its next step is due; an error voids only this incident."""
+        """Make the next step of an incident if it is due; an error makes only the incident void."""
         try:
             match incident.state:
                 case "waiting" if self._elapsed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
@@ -206,8 +206,8 @@ class RecordingActions(EpisodeActions):
             end_ns = row["healthy_again"] or row["recover_done"] or self._clock.time_ns()
             self._chunks.add_void(row["inject_start"], end_ns, "fault", incident.problem)
 
-    def _check_host(self, now_ns: int) -> None:
-        """Mark the time since the last check as void if the host delayed programs too long."""
+    def _note_host(self, now_ns: int) -> None:
+        """Mark the last seconds as void if the host was late or short of CPU."""
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return

@@ -136,8 +136,8 @@ class LiveIncident:
         end_ns = self.record.recover_start_ns or self._clock.time_ns()
         windows = ComparisonWindows.around(onset_ns, start_ns=start_ns, end_ns=end_ns)
         bounds = ViewBounds(start_ns=start_ns, reference_end_ns=windows.reference_end_ns, end_ns=end_ns)
-        shortest_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
-        if onset_ns - start_ns < shortest_ns or self.planned.overlaps:
+        min_healthy_ns = MIN_HEALTHY_SHARE * plan.phases.baseline_s * SECOND_NS
+        if onset_ns - start_ns < min_healthy_ns or self.planned.overlaps:
             return
         live = LiveRecording(self.record, self._platform, lambda end_ns: replace(bounds, end_ns=end_ns), self._folder)
         try:

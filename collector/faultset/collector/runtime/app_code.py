@@ -34,7 +34,7 @@ def read_app(
     code: str | None = None,
     workload_of: Callable[[str], dict[str, Any]] | None = None,
 ) -> AppSpec:
-    """Read a spec that uses the generic steps and the steps in the application's code.
+    """Read a spec that uses the generic steps and those of the application's code.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ class Metrics:
     Parameters
     ----------
     original
-        Histogram of requests in addition to the HTTP histogram.
+        Histogram of requests in addition to that of HTTP.
     """
 
     def __init__(self, original: RequestHistogram | None = None) -> None:

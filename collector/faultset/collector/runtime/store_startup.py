@@ -33,7 +33,7 @@ def store_clients(
     Parameters
     ----------
     database_port
-        Port to use instead of the databases' real port; None for the real port.
+        Port to connect to in place of the databases' real one; None for the real one.
     password_of
         Function that returns the password for a store.
     """

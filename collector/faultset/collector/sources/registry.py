@@ -92,7 +92,7 @@ def _check_extension(table: str, columns: tuple[Any, ...], roles: tuple[MetricRo
     if columns:
         raise UsageError(f"the columns of {table} are fixed; leave columns out")
     if (table == "metrics") != bool(roles):
-        raise UsageError("metric_roles must be declared by a source of metrics, and only by one; add or remove them")
+        raise UsageError("metric_roles must be declared by a source of metrics and by no other; add or remove it")
     catalogue = builtin_catalogue()
     if invalid_names := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
         raise UsageError(

@@ -141,7 +141,7 @@ class ServiceSpec(ContainerFields):
     heap
         Memory that it allocates; each episode of a campaign draws a new amount.
     connect_timeout_s
-        Connection timeout of a database's clients; by default, the driver's.
+        Connection timeout of a database's clients; by default that of its driver.
     """
 
     name: str

@@ -49,10 +49,10 @@ MAX_EARLIER_RISE_NS = 100e6
 SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Points, as shares of the time before the injection, at which its end is compared with its beginning."""
 MARGIN = 2.0
-"""Minimum growth of latencies after the injection, as a multiple of their growth before it."""
+"""Minimum ratio of the growth of latencies after the injection to that before it."""
 UNFINISHED_AFTER_NS = 2 * SECOND_NS
 REFERENCE_SHARE = 0.9
-"""Length of the reference of an incident in a recording, in units of the healthy time before its onset."""
+"""Length of an incident's reference in a recording, as a share of the healthy time before the onset."""
 MIN_HEALTHY_SHARE = 0.5
 """Minimum healthy time before an incident that is judged, as a share of the planned healthy time."""
 _BLOCK_NS = 5 * SECOND_NS
@@ -254,7 +254,7 @@ def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) ->
 def sli_tests(
     requests: pd.DataFrame, windows: ComparisonWindows, *, min_rise_ns: float = MIN_LATENCY_RISE_NS
 ) -> list[SliTest]:
-    """Compare the requests of each endpoint after the onset with its requests in the healthy reference.
+    """Compare the requests of each endpoint after the onset with those of the healthy reference.
 
     Parameters
     ----------
@@ -384,9 +384,9 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Describe client requests that changed before the injection and so make the episode void; empty if it is valid.
+    """Describe client requests that moved before the injection and so make the episode void; empty if it is valid.
 
-    Latencies may rise by at most 100 ms; other results must not change.
+    Latencies may move by at most 100 ms, other results not at all.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
     """
     for test in before:
         if test.test != "latency" or test.rise_ns > MAX_EARLIER_RISE_NS:
-            return f"client requests changed before the injection: {test}"
+            return f"client requests had changed before the injection: {test}"
     return ""
 
 
@@ -429,7 +429,7 @@ class ClientImpact(NamedTuple):
 
     @property
     def is_latency_alone(self) -> bool:
-        """Whether only latencies changed; a host that is short of CPU has the same effect."""
+        """Whether only latencies moved; a host that is short of CPU has the same effect."""
         return self.is_manifest and all(test.test == "latency" for test in self.tests if test.fires)
 
 
@@ -449,11 +449,11 @@ def client_impact(
     has_messages = messages is not None and not messages.empty
     tested = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
     before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
-    least = compute_min_rise_ns(before)
+    rise_ns = compute_min_rise_ns(before)
     seen = as_seen_at(tested, windows.end_ns)
-    tests = sli_tests(seen, windows, min_rise_ns=least)
+    tests = sli_tests(seen, windows, min_rise_ns=rise_ns)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(tested, windows, min_rise_ns=least) if is_manifest else None
+    since_ns = first_manifest_ns(tested, windows, min_rise_ns=rise_ns) if is_manifest else None
     is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 

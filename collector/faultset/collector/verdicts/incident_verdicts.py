@@ -1,7 +1,7 @@
 """Judge incidents of recordings that clients did not notice.
 
-Recordings with equal settings are calibrated together. Windows as long as the incidents are placed in their healthy
-stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
+Recordings with equal settings are calibrated together. Windows as long as those of the incidents are placed in their
+healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
 limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
 its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
 such a target is not judged.
@@ -28,7 +28,7 @@ from faultset.collector.verdicts.client_requests import (
 )
 from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 from faultset.collector.verdicts.latent import (
-    MIN_WINDOWS_FOR_QUANTILE,
+    MIN_FOR_QUANTILE,
     LatentScore,
     compute_limit,
     cross_validate_limit,
@@ -176,22 +176,20 @@ class IncidentCalibration:
 
     def limit(self, length_ns: int) -> float | None:
         """Return the limit of the latent test for incidents of this length; None with too few windows."""
-        return compute_limit(self.scores(length_ns), least=MIN_WINDOWS_FOR_QUANTILE)
+        return compute_limit(self.scores(length_ns), minimum=MIN_FOR_QUANTILE)
 
     def describe_limit(self, length_ns: int) -> str:
         """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
         windows = f"{count} windows of services at {self._onsets[length_ns]} healthy times"
         if limit is None:
-            return (
-                f"not applied, because {MIN_WINDOWS_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
-            )
+            return f"not applied, because {MIN_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
         return f"limit {limit:.2f}, which 1 % of {windows} exceed"
 
     def false_alarms(self) -> FalseAlarms:
-        """Return how often the tests fire, with the limit for windows of the median length."""
+        """Return how often the tests fire; the limit is that of the median length."""
         plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
-        above, tested = cross_validate_limit(self._scores[length_ns], least=MIN_WINDOWS_FOR_QUANTILE)
+        above, tested = cross_validate_limit(self._scores[length_ns], minimum=MIN_FOR_QUANTILE)
         return FalseAlarms(
             app=plan.app,
             platform=plan.platform,
@@ -214,8 +212,7 @@ def judge_incident(
 ) -> tuple[Incident, list[dict[str, Any]]]:
     """Judge an incident by the latent test if its verdict is unknown; return it with the new rows of evidence.
 
-    The rows replace earlier rows of the same check. If the test does not apply, they say why and the
-    verdict stays unknown.
+    The rows replace those of the same check. If the test does not apply, they say why, and the verdict stays unknown.
     """
     windows = _find_windows(planned, incident)
     if incident.verdict != "unknown" or windows is None:

@@ -115,7 +115,7 @@ def _is_considered(metric: str) -> bool:
 VERSION = 2
 QUANTILE = 0.99
 MIN_WINDOWS = 300
-MIN_WINDOWS_FOR_QUANTILE = 99
+MIN_FOR_QUANTILE = 99
 """Minimum number of windows at which a new window exceeds all of them with a probability of at most 1 %."""
 
 
@@ -164,20 +164,20 @@ class Calibration:
         return cross_validate_limit(by_episode)
 
 
-def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, least: int = MIN_WINDOWS) -> tuple[int, int]:
+def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, minimum: int = MIN_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
     exceeding = tested = 0
     for name, values in scores.items():
-        limit = compute_limit([score for other in scores if other != name for score in scores[other]], least=least)
+        limit = compute_limit([score for other in scores if other != name for score in scores[other]], minimum=minimum)
         if limit is not None:
             exceeding += sum(score > limit for score in values)
             tested += len(values)
     return exceeding, tested
 
 
-def compute_limit(scores: Sequence[float], *, least: int = MIN_WINDOWS) -> float | None:
-    """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `least`."""
-    if len(scores) < least:
+def compute_limit(scores: Sequence[float], *, minimum: int = MIN_WINDOWS) -> float | None:
+    """Return the score that a new window exceeds with a probability of at most 1 %; None for fewer than `minimum`."""
+    if len(scores) < minimum:
         return None
     return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
 

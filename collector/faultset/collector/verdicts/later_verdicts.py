@@ -51,9 +51,9 @@ def judge_again(
     - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
       platform, step and load, and silent if not. Without a limit, it stays unknown.
-    - An `unknown` incident of a recording becomes latent or silent. The limit comes from healthy windows of recordings
-      with equal settings; see `incident_verdicts`. Only rows of incidents and evidence change.
-    - The accepted root cause names of episodes are updated to this release.
+    - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
+      settings; see `incident_verdicts`. Only rows of incidents and evidence change.
+    - Accepted names of root causes of episodes are those of this release.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def judge_again(
     out
         Target folder; must not exist or must be empty.
     calibrations
-        Calibrations for episodes; by default, the ones of this release.
+        Calibrations for episodes; by default, those of this release.
     version
         Version to read; by default, the newest.
     progress

@@ -28,7 +28,7 @@ from faultset.datasets.views import EpisodeView
 
 SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
 """Columns of the table `spans` that `find_deliveries` needs."""
-MIN_PROCESSED_SHARE = 0.9
+MIN_PROCESSED = 0.9
 """Smallest share of messages that a healthy service processes; otherwise its spans are incomplete."""
 
 
@@ -58,7 +58,7 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
     unprocessed = expected["end"].isna()
     healthy = expected["scheduled"] < healthy_until_ns
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
-    complete = expected["endpoint"].isin(shares.index[shares >= MIN_PROCESSED_SHARE])
+    complete = expected["endpoint"].isin(shares.index[shares >= MIN_PROCESSED])
     outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
     rows = pd.DataFrame(
         {
@@ -121,11 +121,11 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
     if reason or not faulty:
         return reason
     if impact.is_doubtful:
-        return f"client requests changed before the injection, and little more after it: {impact.earlier_changes[0]}"
-    changed = [test for test in impact.tests if test.fires]
-    if not changed or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in changed):
+        return f"client requests had moved before the injection, and little more after it: {impact.earlier_changes[0]}"
+    moved = [test for test in impact.tests if test.fires]
+    if not moved or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in moved):
         return ""
-    return f"client requests that cannot reach {' or '.join(faulty)} changed: {changed[0]}"
+    return f"client requests moved that cannot reach {' or '.join(faulty)}: {moved[0]}"
 
 
 LATENT = "latent"
@@ -251,12 +251,9 @@ def judge(
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
     scores = service_scores(wide, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
-    target_scores = select_scores(targets, scores)
-    rows += [
-        latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}")
-        for score in target_scores
-    ]
-    latent_fires = limit is not None and any(score.score > limit for score in target_scores)
+    moved = select_scores(targets, scores)
+    rows += [latent_evidence(score, limit, missing_limit if limit is None else f"limit {limit:.1f}") for score in moved]
+    latent_fires = limit is not None and any(score.score > limit for score in moved)
     otherwise = "latent" if latent_fires else "unknown" if limit is None else "silent"
     return Judgement(
         verdict="manifest" if impact.is_manifest else otherwise,
@@ -292,5 +289,5 @@ def latent_evidence(
         "passed": limit is not None and score.score > limit,
         "statistic": score.score,
         "p_value": p_value,
-        "detail": f"largest robust |z| sustained for three samples: {score.score:.1f}, {rule}",
+        "detail": f"largest robust |z| kept for three samples {score.score:.1f}, {rule}",
     }

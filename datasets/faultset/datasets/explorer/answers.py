@@ -21,7 +21,7 @@ _SHOWN_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read each method's answers with its first seed, by episode and recording.
+    """Read the answers of an evaluation by episode and recording, only those of each method's first seed.
 
     Parameters
     ----------

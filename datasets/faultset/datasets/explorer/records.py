@@ -27,7 +27,7 @@ _BAD = ("error", "fatal")
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     """Count lines by level and template; None without lines.
 
-    If there are many templates, keep error templates, new ones, and the ones whose rate changed most.
+    If there are many templates, keep those of errors, new ones, and those whose rate changed most.
     """
     table = read_table(view, "logs", ("time", "service", "level", "message"))
     if not len(table):

@@ -108,7 +108,7 @@ class TimeSeriesFiles(ExportLayout):
     """`faultset_TRAIN.ts` and `faultset_TEST.ts`: episodes are cases, faults are classes, columns are dimensions.
 
     All cases have the same dimensions and lengths; a column that an episode lacks is missing (`?`) throughout. The
-    subsets come from the split `by-episode`.
+    subsets are those of the split `by-episode`.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:

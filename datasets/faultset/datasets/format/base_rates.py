@@ -21,7 +21,7 @@ from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.stretches import Interval, subtract_intervals
 
-MIN_HEALTHY_S = 60
+MIN_S = 60
 """Chunks of recordings with less healthy time are left out."""
 _BAD_LEVELS = ("warning", "error", "fatal")
 
@@ -64,7 +64,7 @@ def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRat
     busy += [(row["start"], row["end"]) for row in read_truth_rows(path, summary.chunks, "voids")]
     for chunk in summary.chunks:
         healthy = subtract_intervals([(chunk.start_ns, chunk.end_ns)], busy)
-        if sum(end - start for start, end in healthy) >= MIN_HEALTHY_S * SECOND_NS:
+        if sum(end - start for start, end in healthy) >= MIN_S * SECOND_NS:
             yield _measure(path / chunk.folder / "telemetry", healthy)
 
 

@@ -202,7 +202,7 @@ def read_recording_context(recording_path: Path) -> RecordingContext:
 
 
 def check_schema_version(version: object, origin: str) -> None:
-    """Raise DataError unless a schema version matches this release."""
+    """Raise DataError unless a schema version is that of this release."""
     if type(version) is int and version == SCHEMA_VERSION:
         return
     raise DataError(

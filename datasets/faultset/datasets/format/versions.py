@@ -195,8 +195,8 @@ def write_version_file(root: Path, version_file: VersionFile) -> Path:
     text = version_file.to_json()
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but with "
-            f"{len(version_file.episodes)} episodes and {len(version_file.recordings)} recordings it has "
+            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of "
+            f"{len(version_file.episodes)} episodes and {len(version_file.recordings)} recordings has "
             f"{len(text) / 2**20:.0f}; divide them among several datasets"
         )
     with translate_disk_full(root):

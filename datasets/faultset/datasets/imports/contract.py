@@ -117,7 +117,7 @@ class ForeignEpisode:
         All candidates; must contain every target and root cause.
     tables : Mapping
         Name of a table -> function that yields its rows in pieces, called once when the table is written. Missing
-        tables are empty. Columns are listed in `faultset.datasets.format.schemas.TABLES`, without `episode`. Trace and
+        tables are empty. Columns are those of `faultset.datasets.format.schemas.TABLES` without `episode`. Trace and
         span ids are converted to lower-case hex digits without dashes.
     label : Mapping
         Fields of the label without `episode` and the windows. A case with a fault needs `fault`, `targets`,

@@ -156,7 +156,7 @@ class Catalogue:
         return frozenset({"latency"} if metric.endswith("_sum") else {"latency", "traffic", "errors"})
 
     def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
-        """Return a catalogue with `rows` before the rows of this catalogue."""
+        """Return a catalogue with `rows` before those of this catalogue."""
         added = [role_row(row) for row in rows]
         return Catalogue([*added, *self.rows]) if added else self
 

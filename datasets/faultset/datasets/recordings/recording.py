@@ -93,10 +93,10 @@ class Recording(Generic[Opened]):
         Returns
         -------
         pandas.DataFrame
-            `fault`, `target`, `cause` (faulty services), `level`, `type` and `verdict` as text; `start`, `noticed` (the
-            first second in which clients noticed the fault), `undone` and `end` (healthy again, or the end of the
-            segment) as UTC timestamps; `duration_s` from start to end; `is_scored`, false if the incident overlaps a
-            void stretch; `start_ns` and `end_ns` as integers.
+            `fault`, `target`, `cause` (faulty services), `level`, `type` and `verdict` as text; `start`, `felt` (first
+            second in which clients noticed the fault), `undone` and `end` (healthy again, or the end of the segment) as
+            UTC timestamps; `duration_s` from start to end; `is_scored`, false if the incident overlaps a void stretch;
+            `start_ns` and `end_ns` as integers.
         """
         return self.truth.incident_frame()
 

@@ -92,7 +92,7 @@ def window_views(recording: RecordingView, stretches: Iterable[Stretch], length_
     Parameters
     ----------
     stretches
-        Stretches, for instance of a split; stretches of other recordings are ignored.
+        Stretches, for instance of a split; those of other recordings are left out.
     length_s
         Length of a window; the last one of a stretch may be shorter.
     """

@@ -56,7 +56,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9:]+")
 def prometheus_name(name: str, unit: str, kind: str) -> str:
     """Return the name under which Prometheus stores a metric of OpenTelemetry.
 
-    The rules follow OpenTelemetry's specification of Prometheus compatibility.
+    The rules are those of OpenTelemetry's specification of the compatibility with Prometheus.
 
     >>> prometheus_name("http.server.request.duration", "s", "histogram")
     'http_server_request_duration_seconds'

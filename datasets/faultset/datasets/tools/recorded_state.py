@@ -369,7 +369,7 @@ def _pod(state: dict[str, Any]) -> Object:
 
 
 def _container_status(container: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of a container; the exit code of a running container comes from its last run."""
+    """Return the status of a container; the exit code of a running container is that of its last run."""
     state, status = container["state"], {key: container[key] for key in ("name", "image", "ready", "restartCount")}
     ended = {key: container[key] for key in ("reason", "exitCode") if container.get(key) is not None}
     reason = {key: value for key, value in ended.items() if key == "reason"}

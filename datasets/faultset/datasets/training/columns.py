@@ -223,7 +223,7 @@ class FeatureColumns:
 
 
 class ColumnFinder:
-    """Find the columns of episodes one at a time; takes the parameters of `FeatureColumns.of`."""
+    """Find the columns of episodes one at a time; parameters are those of `FeatureColumns.of`."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ def step_count(view: EpisodeView, step_s: float) -> int:
 def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
     """Compute the features of an episode.
 
-    Metrics come from `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
+    Metrics are those of `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
     which they were logged, calls in the step in which they ended. In steps without calls, counts are 0 and the latency
     is masked.
 

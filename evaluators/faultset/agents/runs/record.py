@@ -248,8 +248,8 @@ def _read_table(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
         with file:
             if file.metadata.num_rows > _MAX_ROWS:
                 raise DataError(
-                    f"{printable(path)} has {file.metadata.num_rows:,} rows, but the limit is {_MAX_ROWS:,}; "
-                    "import the runs again"
+                    f"{printable(path)} has {file.metadata.num_rows:,} rows, the limit is {_MAX_ROWS:,}; import the "
+                    "runs again"
                 )
             layout = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
             if layout != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:

@@ -37,7 +37,7 @@ def find_inspected_services(trajectory: Trajectory, candidates: Sequence[str]) -
     Parameters
     ----------
     candidates
-        Services of the system. An observation that names all of them, such as from `describe_system`, is ignored.
+        Services of the system. An observation that names all of them, such as that of `describe_system`, is ignored.
     """
     calls: Counter[str] = Counter()
     requested: set[str] = set()

@@ -192,7 +192,7 @@ split
 protocol
     detected: start from the alarm of a detector; oracle: start from the true onset. Not for detection.
 alarm
-    Detector for "detected"; the default is the same as for `evaluate`. Not for detection.
+    Detector for "detected"; the default is that of `evaluate`. Not for detection.
 complaint
     Give agents the vague complaint of a user instead of the alarm or the onset. Not for detection.
 """

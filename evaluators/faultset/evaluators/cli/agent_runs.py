@@ -39,7 +39,7 @@ _COLUMNS = {
 def score_agents(folder: Path, as_json: bool) -> None:
     """Score the runs in FOLDER, written by "faultset agents import", with one table per source.
 
-    Shows the success rates by the source's record and by its current labels, with 95 % intervals over problems. Runs
+    Shows the result recorded by the source and the one by its current labels, with 95 % intervals over problems. Runs
     with a harness error count as misses in one column and are left out in the next. Results of different sources are
     not comparable.
 

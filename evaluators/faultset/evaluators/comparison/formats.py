@@ -108,7 +108,7 @@ def difference(estimate: Estimate) -> TextCell:
 
 
 def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison: Comparison) -> TextTable:
-    """Return methods of a table as text; the first columns are the ones shown on the terminal."""
+    """Return methods of a table as text; the first columns are those of the terminal."""
     first, *others = table.measures
     columns = [
         TextColumn(title="method"),

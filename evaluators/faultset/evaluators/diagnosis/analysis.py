@@ -96,7 +96,7 @@ def diagnose(
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
     """Return services with their mean of 1/rank; the first suspect of the leading method is first.
 
-    The first answer comes from the leading method. Methods without an answer do not count; a service that a method does
+    The first answer is that of the leading method. Methods without an answer do not count; a service that a method does
     not name gets 0 from it.
     """
     answered = [answer for answer in answers if answer.status == "ok"]

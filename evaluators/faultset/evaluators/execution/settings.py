@@ -163,7 +163,7 @@ class EvaluationOptions(TypedDict, total=False):
     tasks: Sequence[str]
     """Tasks to score: detection, localization, rca; all by default."""
     protocol: Literal["detected", "oracle", "both"]
-    """Alarm passed to localizers and diagnosers: a detector's ("detected") or the true onset ("oracle")."""
+    """Alarm passed to localizers and diagnosers: that of a detector ("detected") or the true onset ("oracle")."""
     alarm: str | None
     """Detector for "detected"; by default `trace-errors`, and `spot` in episodes without spans."""
     split: str | None

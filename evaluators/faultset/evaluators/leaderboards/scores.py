@@ -144,7 +144,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, threshold policies' on request, then installed ones."""
+        """Return the metrics of a task: built-in ones, on request those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
         of_policies = (metric for policy in policies for metric in build_policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)

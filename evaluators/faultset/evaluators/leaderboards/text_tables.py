@@ -55,7 +55,7 @@ class TextTable:
     columns: tuple[TextColumn, ...]
     rows: tuple[tuple[TextCell, ...], ...]
     kinds: tuple[str, ...] = ()
-    """Kind of each row: its method's kind, or "floor"; pages and the terminal use it as a style."""
+    """Kind of each row: that of its method, or "floor"; pages and the terminal use it as a style."""
     title: str = ""
 
     @classmethod

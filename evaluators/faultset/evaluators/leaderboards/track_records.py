@@ -56,7 +56,7 @@ def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
 
 
 def replace_track_records(path: Path, dataset: str, records: Sequence[TrackRecord]) -> None:
-    """Write the records of a dataset, and keep the records of other datasets."""
+    """Write the records of a dataset, and keep those of other datasets."""
     others = [record for rows in read_track_records().values() for record in rows if record.dataset != dataset]
     lines = sorted(
         [*others, *records], key=lambda record: (record.dataset, record.task, -record.value, record.baseline)

@@ -273,7 +273,7 @@ def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[
 
 
 def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[float], list[Hashable]]:
-    """Return for each headline incident its recall, the recall of alarms at random times, and its cluster."""
+    """Return for each headline incident its recall, that of the same alarms at random times, and its cluster."""
     items = detector.headline
     return (
         [detector.recalls[item.incident] for item in items],
@@ -283,7 +283,7 @@ def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[
 
 
 def list_recall_gains(detector: DetectorRuns) -> list[float]:
-    """Return for each headline incident its recall minus the recall of the same alarms at random times."""
+    """Return for each headline incident its recall minus that of the same alarms at random times."""
     recalls, chances, _ = list_recalls_and_chances(detector)
     return [recall - chance for recall, chance in zip(recalls, chances, strict=True)]
 

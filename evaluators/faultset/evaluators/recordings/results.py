@@ -90,7 +90,7 @@ class RecordingResults:
         return f"{count}, {self.counts_text}; references of {spans} s, split {self.split}"
 
     def tables(self, seed: int) -> list[Table]:
-        """Return the tables of detectors; tests that draw sign flips use `seed`."""
+        """Return the tables of detectors; `seed` is that of tests that draw sign flips."""
         by_policy = {
             policy: group_detector_runs(rows, self.windows, self.facts) for policy, rows in self.by_policy.items()
         }

@@ -31,7 +31,7 @@ episode lacks the tables, or the healthy reference in them, that the method need
 docs/how-to/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
-"""Input of a method. detected: the alarm of one named detector; own: the alarm of the method's own detector; oracle:
+"""Input of a method. detected: the alarm of one named detector; own: that of the detector it was designed for; oracle:
 the true onset; delayed: a time some seconds after the onset; evidence: the true onset, with a view that ends some
 seconds later; detected_evidence: the detector's alarm, with a view that ends some seconds later; calibration: a
 detector on a healthy training episode, for threshold policies."""
@@ -248,7 +248,7 @@ _ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "
 OWN_COLUMNS = pa.schema(
     [RESULTS.field(name) for name in RESULTS.names if name not in _TRUTH_FIELDS or name == "episode"]
 )
-"""Columns of a row without its episode's truth."""
+"""Columns of a row without those of its episode's truth."""
 
 
 def rows_to_table(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:

@@ -212,6 +212,6 @@ DIAGNOSIS_METRICS = (
         "exact_diagnosis",
         "exact diagnosis",
         lambda score: float(score.exact),
-        "the answered level and type match every fault",
+        "the answered level and type are those of every fault",
     ),
 )

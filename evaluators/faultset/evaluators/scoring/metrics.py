@@ -170,7 +170,7 @@ class Metric:
     installed: bool = False
     """Whether another distribution declares it."""
     policy: str = ""
-    """Threshold policy that it is computed with, if different from its table's."""
+    """Threshold policy that it is computed with, if not that of its table."""
 
     def with_policy(self, policy: str) -> Metric:
         """Return the metric with the thresholds of a policy, named like `event_recall[train-quantile(0.995)]`."""

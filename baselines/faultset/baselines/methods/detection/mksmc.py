@@ -78,7 +78,7 @@ class MKSMC(TrainingFreeBaseline):
         Score each service separately, at a level divided by the number of services, so that quiet series do not dilute
         a fault.
     metric_floor
-        Raise the standard deviation of each series to at least a quarter of its metric's over all services.
+        Raise the standard deviation of each series to a quarter of that of its metric over all services.
 
     References
     ----------

@@ -330,7 +330,7 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
         *DEPARTURES,
         "The updates are divided into three epochs, which weight the losses: after ten epochs the second autoencoder "
         "had equal errors everywhere.",
-        "Layers are narrower, with tanh between them; the whole window has one score, as in the paper.",
+        "Layers are narrower, with tanh between them; the score is that of the whole window, as in the paper.",
     ),
 )
 class USAD(WindowDetector):

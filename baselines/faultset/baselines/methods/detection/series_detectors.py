@@ -165,7 +165,7 @@ _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
     "A single series has too few samples for a tail, so held-out deviations of all varying series are pooled.",
     "The level of a sample is divided by the number of series.",
-    "The tail is fitted to the smaller of two consecutive deviations of a series, which ignores single spikes.",
+    "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
     "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
 )
 _DETAIL = "sigmas for two samples"

@@ -36,8 +36,8 @@ def follow_chains(
 ) -> dict[str, int]:
     """Return the last service of each chain of anomalous calls from `start`, with the last call of the chain.
 
-    A chain is extended by an anomalous call if its series is similar to the previous call's. The first call of a chain
-    may have any series.
+    A chain is extended by an anomalous call if its series is similar to that of the previous call. The first call of a
+    chain may have any series.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def _correlate_columns(series: Matrix) -> Matrix:
         "A call is anomalous beyond 3 sigma for three steps; the paper uses a one-class SVM for durations and a random "
         "forest, trained on labels, for errors.",
         "The business metric is the mean duration, error share or number of the front end's own calls.",
-        "Chains of durations and errors lead to callees, chains of traffic lead to callers.",
+        "Chains of durations and errors lead to callees, those of traffic to callers.",
     ),
 )
 class MicroHECL(TrainingFreeBaseline):

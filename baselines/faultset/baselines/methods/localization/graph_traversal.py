@@ -89,7 +89,7 @@ def measure_deviations(
 
 
 def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return the sum of log anomalies that each anomalous service explains: its own and its callers'.
+    """Return the sum of log anomalies that each anomalous service explains: its own and those of its callers.
 
     Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
     logarithm keeps a single large deviation from outweighing many.

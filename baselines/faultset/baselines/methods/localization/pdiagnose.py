@@ -42,8 +42,8 @@ Counts = Mapping[str, float]
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference, because the paper's constants are unreadable.",
-    "Deviations count in both directions. Constant series raise no anomaly, because standard deviations are at least "
-    "1 % of the level and a quarter of the metric's standard deviation over all services.",
+    "Two-sided, and constant series raise no anomaly: standard deviations are at least 1 % of the level and a quarter "
+    "of the metric's over all services.",
     "Counts become shares of their source before the vote, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",

@@ -140,7 +140,7 @@ class MonitorRank(TrainingFreeBaseline):
     departures=(
         *FROM_SPANS,
         "A service is anomalous if its latency exceeds 3 sigma for three steps, instead of by BIRCH clusters.",
-        "Hosts are not nodes; only the resources of the service's containers are used.",
+        "Hosts are not nodes; resources are those of the service's containers.",
         "The walk goes from callers to callees; the public implementation reverses the edges.",
     ),
 )

@@ -52,7 +52,7 @@ def measure_association(
     score
         [n] one score for all series, or [n, d] one per series.
     noise
-        Standard deviation of the noise, relative to the series' standard deviation.
+        Standard deviation of the noise, relative to that of the series.
     lag
         Largest shift in samples, in both directions; the shift with the most information counts.
     """

@@ -89,7 +89,7 @@ def find_clusters(points: Matrix, *, seed: int, max_clusters: int = MAX_CLUSTERS
     departures=(
         "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
         "The kind of a log line is its beginning.",
-        "Deviations are clipped at 100 standard deviations; a count's standard deviation is at least Poisson's.",
+        "Deviations are clipped at 100 standard deviations; those of counts are at least Poisson's.",
         "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )

@@ -193,7 +193,8 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     speed="instant",
     complexity="O(L + K·T)",
     departures=(
-        "Counts cover the last five steps, with a wider distribution than Poisson's if the reference varies more.",
+        "Counts are those of the last five steps, with a wider distribution than Poisson's if the reference varies "
+        "more.",
         "A new template counts as if the reference had half a line of it.",
         "Two-sided: templates that become rare or silent are reported too.",
     ),

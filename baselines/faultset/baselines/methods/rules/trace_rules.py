@@ -215,7 +215,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     speed="instant",
     complexity="O(N + services·T)",
     departures=(
-        "Shares cover the last ten steps.",
+        "Shares are those of the last ten steps.",
         "Failures within three seconds or in neighbouring steps are ignored, because a restart also causes them.",
     ),
 )

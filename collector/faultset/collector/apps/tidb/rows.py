@@ -48,7 +48,7 @@ class TransactionalRows:
         self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, keys: Sequence[str], version: int) -> list[Row | None]:
-        """Return rows as last committed; raise RowError if one was locked at or before `version`."""
+        """Return rows as last committed; raise RowError if one is locked since before `version`."""
         rows = await self._find(keys)
         for key, row in zip(keys, rows, strict=True):
             lock = self._get_lock(row)

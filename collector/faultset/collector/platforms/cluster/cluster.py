@@ -127,7 +127,7 @@ class Cluster:
     service_address, pod_address
         Return an unused address for the next Service and the next pod.
     back_off_factor
-        Multiplies restart and retry delays; 1 gives a real cluster's delays.
+        Multiplies restart and retry delays; with 1 they are those of a real cluster.
     allocatable
         Resources that the node offers to pods, as Kubernetes quantities.
     """

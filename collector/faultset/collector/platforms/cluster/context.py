@@ -129,7 +129,7 @@ class StartFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerExited(Message):
-    """All processes of a container have ended; the exit code is the main process's."""
+    """All processes of a container have ended; the exit code is that of the main process."""
 
     uid: str
     container: str

@@ -55,8 +55,8 @@ class BackOff:
     Parameters
     ----------
     factor
-        Multiplies all delays. With 1 they equal a real kubelet's: 10, 20, 40 … 300 s, and 10 s again after ten minutes
-        without an event.
+        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
+        minutes without an event.
     """
 
     def __init__(self, factor: float = 1.0):

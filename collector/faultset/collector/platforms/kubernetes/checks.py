@@ -58,7 +58,7 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check, or only of the first if the cluster cannot be reached.
+    """Return the result of every check; if the cluster cannot be reached, only that of the first.
 
     Parameters
     ----------

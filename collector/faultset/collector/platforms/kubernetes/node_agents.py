@@ -148,7 +148,7 @@ class NodeAgents(ProgramImpairer):
             self._ask_node(node, "remove-volumes", paths=[*paths])
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
-        """Return the load of the nodes since the last call with `reset`; delays are the worst node's."""
+        """Return the load of the nodes since the last call with `reset`; delays are those of the worst node."""
         answers = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
         if not answers:
             return HostLoad()

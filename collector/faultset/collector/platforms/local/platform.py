@@ -152,7 +152,7 @@ class LocalPlatform(JournaledPlatform):
     step_s
         Interval of metrics in seconds.
     back_off_factor
-        Multiplies the kubelet's back-off delays; 1 gives a real cluster's delays.
+        Multiplies the kubelet's back-off delays; with 1 they are those of a real cluster.
     telemetry
         Whether to collect metrics and spans.
     """

@@ -87,11 +87,11 @@ class Call(Step):
     error_log: str | None = None
     """Line at level error that is logged if the call fails; `{error}` is replaced by the reason."""
     error_message: str | None = None
-    """Description of the request's failure, with `{error}`; by default, the call's error."""
+    """Description of the request's failure, with `{error}`; by default that of the call."""
     on_error: Literal["fail", "ignore"] = "fail"
     """Whether a failed call fails the request or is ignored; an ignored call saves nothing."""
     at: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.-]+:\d+$")
-    """`HOST:PORT` to connect to; by default, the service's address."""
+    """`HOST:PORT` to connect to; by default that of the service."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
         """Return the called operation."""

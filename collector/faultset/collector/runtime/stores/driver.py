@@ -22,7 +22,7 @@ from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
-    """A store is unreachable, refuses a command or does not answer; the text imitates a real client's error.
+    """A store is unreachable, refuses or does not answer; the text is that of the imitated client.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ class CustomResource(FrozenModel):
     name
         Name of the object.
     spec
-        Fields of its spec, in addition to the components.
+        Fields of its spec, in addition to those of the components.
     """
 
     group: str

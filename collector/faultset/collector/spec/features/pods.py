@@ -14,7 +14,7 @@ class ContainerFields(FrozenModel):
     Attributes
     ----------
     image
-        The image, if different from the application's.
+        The image, if different from that of the application.
     environment, environment_from
         Environment variables: single ones, and all keys of ConfigMaps or Secrets.
     files
@@ -75,7 +75,7 @@ class Probe(FrozenModel):
     path
         Path of the HTTP request; by default only a connection is made.
     port
-        Probed port; by default, the service's.
+        Probed port; by default that of the service.
     delay_s
         Initial delay after the container's start.
     every_s
@@ -105,7 +105,7 @@ class Storage(FrozenModel):
     size
         Size as a Kubernetes quantity.
     storage_class
-        Storage class; by default, the cluster's.
+        Storage class; by default that of the cluster.
     """
 
     name: str = "data"

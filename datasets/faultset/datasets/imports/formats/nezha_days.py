@@ -200,7 +200,7 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """Injected fault -> system level and fault type in the terms of our faults."""
 
-MAX_BROKEN_SHARE = 0.05
+MAX_BROKEN = 0.05
 """Share of healthy requests that may lack the second event, because they were cut at the edge of a file."""
 APPS = {"ts": "train-ticket", "hipster": "online-boutique"}
 
@@ -268,7 +268,7 @@ def first_sign_ns(answer: str | None, faulty: ServiceTelemetry, healthy: Service
         return None
     share = _first_events(first, second, healthy).groupby("caller")["broken"].mean()
     events = _first_events(first, second, faulty)
-    events = events[events["caller"].isin(share[share <= MAX_BROKEN_SHARE].index)].sort_values("time", kind="stable")
+    events = events[events["caller"].isin(share[share <= MAX_BROKEN].index)].sort_values("time", kind="stable")
     broken = events["broken"].to_numpy(dtype=bool)
     lasting = broken & np.append(broken[1:], True)
     return int(events["time"].to_numpy()[lasting][0]) if lasting.any() else None

@@ -69,7 +69,7 @@ def datapacks(path: Path) -> Iterator[Path]:
 
 
 def is_datapack(files: Collection[str]) -> bool:
-    """Return whether file names belong to a datapack."""
+    """Return whether file names are those of a datapack."""
     return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
 
 

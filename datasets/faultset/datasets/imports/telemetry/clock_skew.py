@@ -97,7 +97,7 @@ def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None
         side, relation = ("behind", "start before") if is_behind else ("ahead of", "end after")
         doubt = "" if is_behind else f", unless {parent} does not wait for them"
         return (
-            f"the clock of {child} is {side} {parent}'s by {_format_ms(median)} or more: {shifted.sum():,} of "
+            f"the clock of {child} is {side} that of {parent} by {_format_ms(median)} or more: {shifted.sum():,} of "
             f"{len(shifts_ns):,} calls {relation} their caller ({_format_ms(low)} to {_format_ms(high)}){doubt}; "
             "times are not corrected"
         )

@@ -67,7 +67,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
                 gap_s = (begin - last if last < begin else first - end) / 1e9
                 yield (
                     f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
-                    f"{rfc3339(end)}) do not overlap and are {duration_text(gap_s)} apart; check time zones"
+                    f"{rfc3339(end)}) have no time in common, {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
         yield f"{count_text(count, 'row')} of {table} without a service"

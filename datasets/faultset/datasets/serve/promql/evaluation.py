@@ -32,7 +32,7 @@ from faultset.datasets.serve.promql.windows import MIN_SAMPLES, WINDOW_FUNCTIONS
 
 LOOKBACK_MS = 300_000
 MAX_CELLS = 20_000_000
-"""Maximum number of series times number of steps of a selector; keeps a query below a few hundred megabytes."""
+"""Maximum number of values that a selector may yield (series times steps), a few hundred megabytes."""
 _DEFAULT_SUBQUERY_STEP_MS = 60_000
 _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 

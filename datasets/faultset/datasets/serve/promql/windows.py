@@ -162,4 +162,4 @@ WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
 }
 """Function by its name in PromQL; NaN where the window has too few samples."""
 MIN_SAMPLES: dict[str, int] = dict.fromkeys(("rate", "increase", "delta", "irate", "idelta", "deriv"), 2)
-"""Samples that a window needs, if more than one."""
+"""Minimum number of samples in a window; functions that are not listed need one."""

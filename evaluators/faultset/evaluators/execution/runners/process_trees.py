@@ -37,7 +37,7 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 
 
 def kill_marked(variable: str) -> None:
-    """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
+    """Kill all processes that were started with the environment variable NAME=value, until none is left."""
     for _ in range(_MAX_SCANS):
         processes = [pid for pid in _find_marked(variable) if pid != os.getpid()]
         if not processes:

@@ -97,7 +97,7 @@ class TracePager:
         filters
             Parameters of Jaeger's query API.
         step_us
-            Length of the first page's window; by default, the latest page's length.
+            Length of the first page's window; by default that of the latest page.
 
         Raises
         ------

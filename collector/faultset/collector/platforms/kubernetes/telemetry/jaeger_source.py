@@ -26,7 +26,7 @@ _US = 1_000
 
 
 class JaegerSource:
-    """The source of spans: every span in Jaeger once, including spans of incomplete traces.
+    """The source of spans: every span in Jaeger once, including those of incomplete traces.
 
     Several episodes may send spans of equally named services to one server. The namespace of a span decides whether it
     belongs to the application; without a namespace its pod decides, and without a pod its service name. `notes` reports

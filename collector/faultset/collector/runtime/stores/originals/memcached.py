@@ -118,7 +118,7 @@ class _Connection:
 
 
 class MemcachedClient(StoreClient[_Connection]):
-    """See `StoreClient`; error texts imitate gomemcache's."""
+    """See `StoreClient`; texts of failures are those of gomemcache."""
 
     async def log_in(self) -> None:
         """Open a connection and check that the server answers."""
