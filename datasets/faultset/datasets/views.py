@@ -58,7 +58,7 @@ class EpisodeView:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """All services; a faulty one is among them."""
+        """All services, including faulty ones."""
         return self._context.services
 
     @property

@@ -48,7 +48,7 @@ ORPHANS_END_S = 10.0
 """Longest wait for the processes of a killed episode."""
 STAGGER_S = 2.0
 """Seconds between the starts of two episodes."""
-_LOOK_EVERY_S = 0.25
+_POLL_INTERVAL_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -354,7 +354,7 @@ class EpisodeHost:
                     episode.process.terminate()
                 episode.end_if_stopped()
                 episode.end_orphans()
-                if not selector.select(timeout=_LOOK_EVERY_S):
+                if not selector.select(timeout=_POLL_INTERVAL_S):
                     continue
                 line = episode.output.readline()
                 if not line:

@@ -41,7 +41,7 @@ class TimeSlice:
     start_ns: int
     """Start, UTC nanoseconds."""
     end_ns: int
-    """End, half-open, UTC nanoseconds."""
+    """End (exclusive), UTC nanoseconds."""
     tables: Mapping[str, pa.Table]
     """Table -> rows, sorted by the time at which they became available."""
 
@@ -91,7 +91,7 @@ class RecordingView:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """All services; a faulty one is among them."""
+        """All services, including faulty ones."""
         return self.context.services
 
     @property

@@ -117,7 +117,7 @@ class _Standing:
 
     estimates: Mapping[str, Estimate]
     scores: Mapping[str, float]
-    """Only of methods with a known score."""
+    """Method -> score; methods without a score are left out."""
     best: str
     beats_control: frozenset[str]
     """Methods that are significantly better than the strongest control."""

@@ -1,8 +1,8 @@
 """Metrics and the cases that they are computed on.
 
-A case holds the answers of one method to one question about one episode. A metric has a value for each case, an
-aggregate over the cases of a table, and the score of guessing there. Built-in and third-party metrics are declared in
-the same way.
+A case holds the answers of one method to one question about one episode. A metric computes a value for each case,
+combines the values of the cases in a table, and may estimate the score of guessing. Built-in and third-party metrics
+are declared in the same way.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Metric:
         return self.episodes == "all" or truth.faulty == (self.episodes == "fault")
 
     def estimate(self, cases: Sequence[ScoredCase]) -> Estimate:
-        """Return the number of one method in a table."""
+        """Return the estimate that a table shows for one method, from all of its cases."""
         return self.aggregate(self, [case for case in cases if self.is_for(case.truth)])
 
     def estimate_guess(self, cases: Sequence[ScoredCase]) -> Estimate | None:
