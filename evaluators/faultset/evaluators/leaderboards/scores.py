@@ -102,17 +102,17 @@ class EpisodeScores:
             return scored
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
-    def compute_scores(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> score, by the metric that compares methods."""
+    def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
+        """Return baseline -> episode -> score by the metric that compares methods."""
         metric = TASK_METRICS[setting.task].right
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
             for name, cases in self.list_scored(setting).items()
         }
 
-    def compute_ranked_scores(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return the scores of `compute_scores` for methods that see only telemetry; the others are ranked apart."""
-        return {name: values for name, values in self.compute_scores(setting).items() if self.groups[name] == TELEMETRY}
+    def compute_ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
+        """Return the scores of `compute_right` for methods that see only telemetry; the others are ranked apart."""
+        return {name: values for name, values in self.compute_right(setting).items() if self.groups[name] == TELEMETRY}
 
     def frame(self, task: str) -> pd.DataFrame:
         """Return one row per method, protocol, episode and metric of a task that has a value."""
