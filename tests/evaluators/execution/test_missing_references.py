@@ -145,4 +145,4 @@ def test_a_single_healthy_sample_is_no_reference_and_methods_on_metrics_say_so(t
     done = evaluate(_with_late_metrics(tmp_path / "shop", healthy_s=1.0), ["nsigma"], protocol="oracle", workers=1)
     (row,) = [row for row in done.rows if row.truth.faulty]
     assert row.status == "cannot"
-    assert row.reason.startswith("no series changes and has two healthy samples; ")
+    assert row.reason.startswith("no series varies and has two healthy samples; ")

@@ -212,7 +212,7 @@ class EpisodePlatform(Platform):
 
     @abstractmethod
     def undo(self, scope: str | None = None) -> None:
-        """Undo all changes in the journal, or in one scope, newest first, then restart pods in back-off."""
+        """Undo all changes in the journal or in a scope, newest first; then restart pods in back-off."""
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:

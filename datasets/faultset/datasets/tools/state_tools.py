@@ -20,7 +20,7 @@ from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
-ServiceFilter = Annotated[str | None, Field(description="Show only this service.")]
+ServiceFilter = Annotated[str | None, Field(description="Show only data of this service.")]
 At = Annotated[float | None, Field(ge=0, description="Show the state this many seconds before now.")]
 SinceS = Annotated[float | None, Field(gt=0, description="Show only the last N seconds; all by default.")]
 Limit = Annotated[int, Field(ge=1, le=1000, description="Maximum number of rows.")]

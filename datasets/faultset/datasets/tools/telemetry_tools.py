@@ -43,8 +43,10 @@ class LogTools:
     def get_logs(
         self,
         service: ServiceFilter = None,
-        pod: Annotated[str | None, Field(description="Show only this pod.")] = None,
-        level: Annotated[str | None, Field(description=f"Lowest level to show: {', '.join(LEVELS)}.")] = None,
+        pod: Annotated[str | None, Field(description="Show only lines of this pod.")] = None,
+        level: Annotated[
+            str | None, Field(description=f"Show only lines of this level or above: {', '.join(LEVELS)}.")
+        ] = None,
         pattern: Annotated[
             str | None, Field(max_length=200, description="Show only lines that contain this text.")
         ] = None,
@@ -159,7 +161,7 @@ class MetricTools:
         self,
         metric: Annotated[str, Field(description="Name from list_metrics.")],
         service: Annotated[
-            str | None, Field(description="Show only this service; needed if many services have the metric.")
+            str | None, Field(description="Show only data of this service; needed if many services have the metric.")
         ] = None,
         step_s: Annotated[float, Field(gt=0, le=3600, description="Length of a step in seconds.")] = 10.0,
         stat: Annotated[Statistic, Field(description="Aggregation of the samples in a step.")] = "mean",
@@ -290,9 +292,7 @@ class TraceTools:
             str | None, Field(max_length=200, description="Show only operations that contain this text.")
         ] = None,
         errors_only: Annotated[bool, Field(description="Show only failed spans.")] = False,
-        slower_than_ms: Annotated[
-            float | None, Field(ge=0, description="Show only spans that took longer than this.")
-        ] = None,
+        slower_than_ms: Annotated[float | None, Field(ge=0, description="Show only spans that took longer.")] = None,
         since_s: SinceS = None,
         limit: Limit = 50,
         cursor: Cursor = 0,

@@ -26,7 +26,7 @@ from faultset.datasets.tools.state_tools import StateTools
 from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools
 from faultset.datasets.views import EpisodeView
 
-TOOLS_VERSION = "4"
+TOOLS_VERSION = "5"
 """Increment it when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})

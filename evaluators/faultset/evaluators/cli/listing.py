@@ -17,9 +17,10 @@ from faultset.core.command_line.output import json_option, show_records
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs, costs and departures.
 
-    The column core-2 has the result on core-2, the only dataset with records: recall above random alarms for
-    detection, AC@1 for localization, level and type for rca. "best" means within the interval of the best method,
-    "beats the control" means significantly above the strongest control (paired test, Holm).
+    The column core-2 shows the result on the dataset core-2: for detection, how far the recall exceeds the recall of
+    random alarms; for localization, AC@1; for rca, how often both level and type are right. "best" marks results
+    within the interval of the best method; "beats the control" marks results significantly above the strongest control
+    (paired test, Holm).
 
     \b
     Example:

@@ -79,7 +79,7 @@ def apply_one_rule(
 def apply_training_thresholds(
     rows: Iterable[ResultRow], detectors: Collection[str], policy: ThresholdPolicy
 ) -> list[ResultRow]:
-    """Replace the thresholds and alarms of some detectors by a policy's.
+    """Apply the thresholds of a policy to some detectors, and recompute their alarms.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ _MAX_EVIDENCE = 5
     departures=(
         "Only the title of the paper is public; the method is our interpretation of it.",
         "The threshold is never below the largest out-of-fold score of the reference.",
-        "A series' standard deviation is at least 1 % of its level and a quarter of its metric's standard deviation "
-        "over all services.",
+        "The standard deviation of a series is at least 1 % of its level, and at least a quarter of the metric's "
+        "standard deviation over all services.",
         "Deviations are clipped at 20 sigma; a series that stopped counts as a deviation of 10 sigma.",
         "Scores are computed along the axes and 1,000 random directions; the authors' number is unknown.",
     ),

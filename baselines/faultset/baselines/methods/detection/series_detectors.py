@@ -227,12 +227,15 @@ class SPOTDetector(TrainingFreeBaseline):
         return detect_extremes(held_out, self.level)
 
 
-AVERAGED_FREQUENCIES = 3
-COMPARED_SAMPLES = 21
+AVERAGE_WIDTH = 3
+"""Number of frequencies in the moving average of the spectrum."""
+COMPARISON_SAMPLES = 21
+"""Number of earlier samples with whose saliency a sample is compared."""
 EXTRAPOLATED_SAMPLES = 5
 LIMIT = 3.0
 MIN_WINDOW = 8
 MIN_STD = 0.05
+"""Streams with a smaller standard deviation count as constant."""
 _TINY = 1e-8
 
 
@@ -251,9 +254,9 @@ def saliency(streams: Matrix) -> Matrix:
     amplitude = np.abs(spectrum)
     # Absent frequencies have no phase, and their logarithm must stay finite.
     log_amplitude = np.log(np.maximum(amplitude, _TINY))
-    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED_FREQUENCIES // 2, AVERAGED_FREQUENCIES // 2)]
+    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGE_WIDTH // 2, AVERAGE_WIDTH // 2)]
     padded = np.pad(log_amplitude, padding, mode="edge")
-    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGED_FREQUENCIES, axis=-1).mean(axis=-1)
+    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGE_WIDTH, axis=-1).mean(axis=-1)
     phase = spectrum / np.maximum(amplitude, _TINY)
     return np.abs(np.fft.ifft(np.exp(log_amplitude - smooth) * phase, axis=-1))
 
@@ -288,7 +291,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
     salience = saliency(extrapolate(pieces))
-    before = salience[..., max(0, window - 1 - COMPARED_SAMPLES) : window - 1].mean(axis=-1)
+    before = salience[..., max(0, window - 1 - COMPARISON_SAMPLES) : window - 1].mean(axis=-1)
     scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
     # Saliency has no scale, so rounding errors of a constant stream would score high.
     return np.where(pieces.std(axis=-1) > MIN_STD, scores, 0.0)

@@ -36,8 +36,8 @@ _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
     "Two-sided: the published code takes the signed maximum and misses decreases.",
     "Constant series are kept.",
-    "A series' standard deviation is at least 1 % of its level and a quarter of its metric's standard deviation over "
-    "all services.",
+    "The standard deviation of a series is at least 1 % of its level, and at least a quarter of the metric's standard "
+    "deviation over all services.",
     "A series that stopped counts as a deviation of ten sigma.",
 )
 
@@ -234,7 +234,8 @@ class BaroTwoSided(_ByHighestSeries):
     departures=(
         "K comes from a prediction interval for the number of reference samples.",
         "Two consecutive samples of the same series must deviate.",
-        "A series' standard deviation is at least a quarter of its metric's standard deviation over all services.",
+        "The standard deviation of a series is at least a quarter of the metric's standard deviation over all "
+        "services.",
         "A series that stopped counts as a deviation of ten sigma.",
     ),
 )
@@ -362,7 +363,8 @@ class MaxZDetector(TrainingFreeBaseline):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "A series' standard deviation is at least a quarter of its metric's standard deviation over all services.",
+        "The standard deviation of a series is at least a quarter of the metric's standard deviation over all "
+        "services.",
     ),
 )
 class MaxZ(TrainingFreeBaseline):

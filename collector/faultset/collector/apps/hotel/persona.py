@@ -1,6 +1,6 @@
 """The persona of HotelReservation's services: Go programs that log with zerolog and register with Consul.
 
-Texts, their misspellings and the line numbers are copied from the original.
+Texts, with their misspellings, and line numbers are the same as in the original.
 """
 
 from __future__ import annotations

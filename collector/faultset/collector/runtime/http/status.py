@@ -112,7 +112,7 @@ def http_status(code: Code) -> int:
 
 
 class ErrorTexts:
-    """Neutral error texts; personas override them with the texts of real client libraries."""
+    """Neutral texts of errors; personas override them with the texts of real client libraries."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
         """Return the text for a connection that could not be opened.

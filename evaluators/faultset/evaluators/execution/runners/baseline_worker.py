@@ -154,7 +154,7 @@ class BaselineWorker:
         needed = [(name,) for name in spec.requires] or [tables]
         missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if empty else None
         if empty and missing is None and tables == {"metrics"} and not view.comparable:
-            missing = f"no series changes and has two healthy samples; {len(view.left_out)} are left out"
+            missing = f"no series varies and has two healthy samples; {len(view.left_out)} are left out"
         if checked is None or missing is not None:
             raise answers.CannotAnswer(missing)
         return checked
