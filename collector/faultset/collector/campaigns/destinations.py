@@ -252,7 +252,7 @@ class UrlDestination(Destination):
             Files of its episodes are missing, or another command has published a version of that name.
         """
         episodes, path = FinishedEpisodes(self.location), self.folder / VERSIONS / f"{version}.json"
-        episodes.check_whole(read_version(self.folder, version).episodes)
+        episodes.check_complete(read_version(self.folder, version).episodes)
         content = path.read_bytes()
         if episodes.folder.create(f"{VERSIONS}/{version}.json", content) != content:
             path.unlink()

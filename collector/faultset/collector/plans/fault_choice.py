@@ -43,8 +43,8 @@ def draw_faults(
     for specs in repetitions:
         for spec in _sort_by_target_count(specs, app):
             names = _list_possible_targets(spec, app, targets)
-            least = min(used[name] for name in names)
-            names = [name for name in names if used[name] <= least + _SLACK]
+            fewest_uses = min(used[name] for name in names)
+            names = [name for name in names if used[name] <= fewest_uses + _SLACK]
             ranks = {name: (uses[spec.name, name], used[name]) for name in names}
             target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             used[target] += 1

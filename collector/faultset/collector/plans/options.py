@@ -323,7 +323,7 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
     complete = {}
     for name, option in registered.items():
         if option.is_required and name not in values:
-            raise UsageError(f"a campaign needs {name}; name some")
+            raise UsageError(f"a campaign needs {name}; give at least one")
         value: Any = values.get(name, option.option.default)
         if option.takes_names:
             value = tuple(dict.fromkeys(value))

@@ -252,11 +252,11 @@ class RunnerProcess:
         if not output:
             self._output = -1
 
-    def _receive(self, most: int) -> bytes | None:
+    def _receive(self, max_bytes: int) -> bytes | None:
         """Return the next bytes from the fork server; None if it is gone."""
         assert self._server is not None
         try:
-            return self._server.recv_bytes(most)
+            return self._server.recv_bytes(max_bytes)
         except (EOFError, OSError):
             return None
 
