@@ -156,7 +156,7 @@ class CampaignOptions(TypedDict, total=False):
     no_fault: Annotated[
         Sequence[str],
         Option(
-            help="Kinds of episodes without a fault, used in turn.",
+            help="Kinds of episodes without a fault, which take turns.",
             metavar="KINDS",
             default=NO_FAULT_KINDS,
             shown_default=",".join(NO_FAULT_KINDS),

@@ -35,7 +35,7 @@ class Condition:
         Raises
         ------
         UsageError
-            The text does not match `GRAMMAR`.
+            The text does not follow `GRAMMAR`.
         """
         match = _CONDITION.fullmatch(text.strip())
         if match is None:

@@ -17,7 +17,7 @@ from faultset.evaluators.leaderboards.agents import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
-    describe_unnoticed,
+    count_unnoticed,
     policy_tables,
     render_failures,
     render_table,
@@ -143,8 +143,8 @@ def head_lines(board: Leaderboard) -> list[str]:
         + ("" if math.isnan(board.seen_s[0]) else f" and {_format_range_s(board.seen_s)} of each fault"),
         f"episodes{' cut out of them' if recorded else ''}: {counts['manifest']} manifest, {counts['latent']} latent, "
         f"{counts['silent']} silent, "
-        f"{describe_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
-        + (" and those without a verdict" if counts.get("unknown") else "")
+        f"{count_unnoticed(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        + (" and episodes without a verdict" if counts.get("unknown") else "")
         + (f"; {unlabelled} without a label left out" if (unlabelled := board.settings.get("unlabelled")) else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]

@@ -182,7 +182,7 @@ def render_failures(failures: Iterable[Failure]) -> TextTable:
     return TextTable.of(titles, [[str(getattr(failure, title)) for title in titles] for failure in failures])
 
 
-def describe_unnoticed(counts: Mapping[str, int]) -> str:
+def count_unnoticed(counts: Mapping[str, int]) -> str:
     """Return the numbers of episodes that clients did not notice or that have no verdict, as text; may be empty."""
     names = {"unnoticed": "unnoticed by clients (latent or silent)", "unknown": "of unknown verdict"}
     return "".join(f"{counts[verdict]} {name}, " for verdict, name in names.items() if counts.get(verdict))

@@ -14,7 +14,7 @@ from faultset.evaluators.leaderboards.agents import build_agent_tables
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
     choose_columns,
-    describe_unnoticed,
+    count_unnoticed,
     list_policy_metrics,
     policy_tables,
     render_failures,
@@ -273,7 +273,7 @@ def _build_tiles(
                 "title": "episodes" if recordings is None else "episodes cut out",
                 "value": str(sum(counts.values())),
                 "text": f"{counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-                f"{describe_unnoticed(counts)}{counts['no fault']} without a fault",
+                f"{count_unnoticed(counts)}{counts['no fault']} without a fault",
             }
         )
     tiles += [

@@ -47,8 +47,8 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
     low, high = np.quantile(np.where(np.isfinite(windows.reference), windows.reference, mean), (0.05, 0.95), axis=0)
-    min_changes = np.array([MIN_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
-    margin = np.maximum(min_changes, MIN_SHARE * np.abs(mean))
+    min_change = np.array([MIN_CHANGE.get(catalogue.role_of(metric), 0.0) for _, metric in windows.series])
+    margin = np.maximum(min_change, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
     lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)

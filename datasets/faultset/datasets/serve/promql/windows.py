@@ -48,11 +48,11 @@ class SlidingWindows:
         """[steps] samples in each window."""
         return self.stop - self.first
 
-    def reduce(self, function: Callable[[Floats], float], min_samples: int = 1) -> Floats:
-        """Return `function` of the samples of each window; NaN for windows with fewer than `min_samples` samples."""
+    def reduce(self, function: Callable[[Floats], float]) -> Floats:
+        """Return `function` of the samples of each window; NaN for windows without samples."""
         values = self.series.values
         results = np.full(len(self.first), np.nan)
-        for step in np.flatnonzero(self.counts >= min_samples):
+        for step in np.flatnonzero(self.counts):
             results[step] = function(values[self.first[step] : self.stop[step]])
         return results
 
