@@ -215,7 +215,7 @@ class RedisClient(StoreClient[_Link]):
         return name if key is None else f"{name}:{key}"
 
     async def run(self, *command: Any) -> Any:
-        """Run one command of Redis; raise StoreError."""
+        """Run one command of Redis; raise StoreError if it fails."""
         (reply,) = await self.run_all([command])
         return reply
 
