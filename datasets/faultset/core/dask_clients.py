@@ -28,7 +28,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
     address
         For instance `tcp://10.0.0.5:8786`.
     folder
-        Folder that all workers must be able to access, if any.
+        Folder that must exist on all workers, if any.
     probe
         Called on each worker; imports what the workers need.
 
@@ -121,7 +121,7 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         ) from error
     try:
         client.run(probe)
-        accessible: Any = client.run(os.path.isdir, folder) if folder is not None else {}
+        seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except Exception as error:
         # if a worker cannot import a module, dask reports that only in the message
         if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
@@ -129,9 +129,9 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         raise PlatformError(
             f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
         ) from error
-    without_access = sorted(worker for worker, exists in accessible.items() if not exists)
-    if without_access:
+    failing = sorted(worker for worker, exists in seen.items() if not exists)
+    if failing:
         raise PlatformError(
-            f"{len(without_access)} of {len(accessible)} dask workers cannot access {folder} (first: "
-            f"{without_access[0]}); put the dataset on storage that all of them share"
+            f"{len(failing)} of {len(seen)} dask workers do not have the folder {folder} (first: {failing[0]}); "
+            "put the dataset on storage that all of them share"
         )

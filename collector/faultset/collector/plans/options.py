@@ -148,7 +148,7 @@ class CampaignOptions(TypedDict, total=False):
         int | None,
         Option(
             help="Episodes without a fault in each application.",
-            shown_default="as many as with a fault (at least 2); above 6, half as many (at least 6)",
+            shown_default="one for each faulty episode, at least 2; with more than 6 faults, half as many, at least 6",
             minimum=0,
             maximum=100_000,
         ),
@@ -271,7 +271,7 @@ class CampaignOptions(TypedDict, total=False):
     sources: Annotated[
         Sequence[str],
         Option(
-            help="Sources of telemetry to add to the platform's sources.",
+            help="Additional sources of telemetry.",
             metavar="NAMES",
             default=(),
             plugins=("faultset.sources",),
