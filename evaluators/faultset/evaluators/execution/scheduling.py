@@ -311,7 +311,7 @@ def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers:
     groups: list[tuple[EpisodeBatch, ...]] = []
     answers = 0
     for batch in batches:
-        more = batch.answers(context)
+        more = batch.count_answers(context)
         last = groups[-1] if groups else ()
         if (
             last
