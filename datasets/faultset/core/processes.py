@@ -107,7 +107,7 @@ _NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy|doctor|incid
 
 
 def make_scratch(purpose: str) -> Path:
-    """Create a temporary folder named after this process, and remove the folders of ended processes.
+    """Create a temporary folder named after this process; remove the folders of ended processes.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def copy_episode(
     label, evidence
         Replacements of the ground truth.
     smallest
-        Write smaller files, which takes longer.
+        Write the smallest files, which takes longer.
     """
     view, changed = episode.view, changed or {}
     before: dict[str, pa.ChunkedArray] = {}
@@ -221,14 +221,14 @@ def number_ids(
     left_out: pa.Table,
     numbering: IdNumbering | None = None,
 ) -> list[pa.Table]:
-    """Replace the ids of traces and spans by a prefix for the episode and a number in order of appearance.
+    """Replace each id of a trace or span with a prefix for the episode and a number in order of appearance.
 
     Parameters
     ----------
     tables
         Tables of one episode, some with the columns `trace_id`, `span_id` and `parent_span_id`.
     texts
-        The column of each table whose texts may contain ids, which are replaced as well.
+        For each table, the column whose texts may contain ids; the ids in texts are replaced as well.
     episode
         Id of the episode.
     left_out

@@ -75,7 +75,7 @@ def _find_fault_problems(label: Label) -> Iterator[str]:
     if {fault.fault for fault in label.faults} != {*str(label.fault).split(" + ")}:
         yield f"the fault {quoted(str(label.fault))} does not match the names of its faults"
     if {fault.target for fault in label.faults} != {*label.targets}:
-        yield "the targets do not match its faults' targets"
+        yield "the targets do not match the targets of the individual faults"
     for fault in label.faults:
         times_ns = (fault.inject_start_ns, fault.inject_done_ns, fault.effective_ns)
         instants = [at_ns for at_ns in times_ns if at_ns is not None]

@@ -57,7 +57,7 @@ def test_every_fault_of_an_episode_comes_back_to_the_nanosecond(tmp_path: Path) 
     assert list(find_label_problems(context, label)) == []
     other = replace(label, faults=label.faults[:1])
     assert list(find_label_problems(context, other)) == [
-        'the fault "cpu-hog + leak" does not match the names of its faults',
-        "the targets do not match its faults' targets",
+        'the fault "cpu-hog + leak" does not match the names of the individual faults',
+        "the targets do not match the targets of the individual faults",
     ]
     assert Label.from_row(label.as_row(), origin="label.parquet") == label

@@ -48,9 +48,9 @@ def find_trace_starts(spans: Spans) -> Ints:
 def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
     """Classify traces as healthy, in the test window, and abnormal.
 
-    A trace is too long if its duration exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd of
-    exclusive time come from spans that ended before `healthy_end_ns`. Operations without such spans do not count
-    against a trace. The test window begins at `start_ns`.
+    A trace is too long if its duration exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are
+    computed from the exclusive times of spans that ended before `healthy_end_ns`. Operations without such spans do not
+    count against a trace. The test window begins at `start_ns`.
     """
     count = spans.traces
     began = find_trace_starts(spans)

@@ -106,7 +106,7 @@ def apps(as_json: bool) -> None:
 @command("sources")
 @json_option
 def sources(as_json: bool) -> None:
-    """List the sources of telemetry that a campaign can add to its platform's sources.
+    """List the additional sources of telemetry that a campaign can use.
 
     \b
     Example:

@@ -73,7 +73,7 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def replace(session: KubectlSession, command: KubectlCommand) -> str:
-    """Replace the content, labels and annotations of objects by the manifest's."""
+    """Replace the content, labels and annotations of objects with the manifest's."""
     lines = []
     for manifest in _read_manifests(session, command.flags["--filename"]):
         kind, name = manifest["kind"], manifest["metadata"]["name"]

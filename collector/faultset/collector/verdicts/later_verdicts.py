@@ -140,7 +140,7 @@ def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration,
 
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
-    """Judge an episode again by its messages and the calibrations; return its label and evidence."""
+    """Judge an episode by its unprocessed messages and the given calibrations; return its label and evidence."""
     plan = find_plan(read_journal(episode.path))
     if plan is None:
         return episode.label, episode.evidence

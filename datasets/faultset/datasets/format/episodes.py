@@ -64,7 +64,7 @@ class EpisodeWriter(TableFolderWriter):
     quick
         Write faster; files are slightly larger.
     smallest
-        Write smaller files, which takes longer.
+        Write the smallest files, which takes longer.
     added_tables
         Tables in addition to the standard ones; the context must declare them as well.
     """

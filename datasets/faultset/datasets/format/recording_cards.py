@@ -149,8 +149,8 @@ another incident or void time, if a decoy replaced the target's pods, or if ther
 |---|---|---|---|---|
 {rows}
 
-False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit comes from the other
-recordings.
+False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit comes from the
+other recordings.
 
 """
 

@@ -60,7 +60,7 @@ class Chunk:
     start_ns: TimeNs
     """Start of its telemetry."""
     end_ns: TimeNs
-    """End of its telemetry, exclusive."""
+    """End of the telemetry, exclusive."""
 
     def __post_init__(self) -> None:
         if not 0 < self.end_ns - self.start_ns <= LONGEST_VIEW_NS:
@@ -194,7 +194,7 @@ class RecordingWriter:
     context
         Facts about the system.
     smallest
-        Write smaller files, which takes longer.
+        Write the smallest files, which takes longer.
 
     Raises
     ------

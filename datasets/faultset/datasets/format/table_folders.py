@@ -57,7 +57,7 @@ class TableFolderWriter:
     quick
         Write faster; files are slightly larger.
     smallest
-        Write smaller files, which takes longer.
+        Write the smallest files, which takes longer.
     """
 
     required: ClassVar[tuple[str, ...]] = ()

@@ -117,7 +117,7 @@ class _Standing:
 
     estimates: Mapping[str, Estimate]
     scores: Mapping[str, float]
-    """Method -> score; methods without a score are left out."""
+    """Method -> score, for methods with a known score."""
     best: str
     beats_control: frozenset[str]
     """Methods that are significantly better than the strongest control."""

@@ -44,8 +44,8 @@ def _list_paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
     yield ""
     if not analysis.suspects:
         yield (
-            f"No suspects: the strength of evidence (in powers of ten) is {analysis.strength:g} and must exceed "
-            f"{analysis.limit:g}."
+            f"No evidence: its strength {analysis.strength:g} (in powers of ten) must exceed {analysis.limit:g} "
+            "to name suspects."
         )
     for number, suspect in enumerate(analysis.suspects, start=1):
         yield from _describe_suspect(number, suspect, analysis)

@@ -317,7 +317,10 @@ def _build_sort_key(
 def _compare(
     first: Mapping[str, float], second: Mapping[str, float], scores: EpisodeScores, selection: _Selection
 ) -> PairedDifference:
-    """Compare two methods by the ranking metric; a balanced one weighs both kinds of episodes equally."""
+    """Compare two methods by the task's main metric.
+
+    If this metric is a balanced one, fault episodes and no-fault episodes have the same weight.
+    """
     common = sorted(first.keys() & second.keys() & selection.episodes)
     truths = [scores.truths[e] for e in common]
     return paired_difference(

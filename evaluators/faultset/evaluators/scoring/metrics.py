@@ -1,8 +1,8 @@
 """Metrics and the cases that they are computed on.
 
-A case holds the answers of one method to one question about one episode. A metric computes a value for each case,
-combines the values of the cases in a table, and may estimate the score of guessing. Built-in and third-party metrics
-are declared in the same way.
+A case holds the answers of one method to one question about one episode. A metric has a value for each case, and an
+aggregate and a score of guessing for the cases of a table. Built-in and third-party metrics are declared in the same
+way.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Formula = Literal["ochiai", "dstar2"]
 _MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"
 _SHARED = (
     "Failed traces are abnormal too, because most faults here make requests fail.",
-    "Expected durations are sums of exclusive times, because inclusive times add up to more than the trace's duration.",
+    "Durations are expected for the exclusive time of operations, because inclusive times add up to more than the "
+    "trace.",
     "Traces of the reference count as normal too, because the test window may have no normal traces.",
     "A call without an answer counts for the called service.",
 )

@@ -281,22 +281,22 @@ class StoreClient(ABC, Generic[Connection]):
             labels = (self.store.name, self.driver.system, command, status)
             self.context.metrics.database(*labels).observe(time.perf_counter() - start)
 
-    def _reject(self, feature: str) -> Never:
+    def _cannot(self, feature: str) -> Never:
         raise StoreError("other", f"{self.driver.system} has no {feature}")
 
     # documents
 
     async def is_empty(self, collection: str) -> bool:
         """Return whether a collection has no documents."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def has_appended(self, collection: str, key: str) -> bool:
         """Return whether a key of an append-only collection has documents."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
         """Insert documents by key."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def append(self, collection: str, key: str, document: str) -> None:
         """Append a document to the list stored under `key`."""
@@ -304,7 +304,7 @@ class StoreClient(ABC, Generic[Connection]):
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
         """Append pairs of key and document to an append-only collection."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def find(self, collection: str, key: str) -> str | None:
         """Return the document of a key; None if it does not exist."""
@@ -313,35 +313,35 @@ class StoreClient(ABC, Generic[Connection]):
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
         """Return the documents of several keys; None for each that does not exist."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def find_all(self, collection: str) -> list[str]:
         """Return all documents of a collection."""
-        self._reject("collections")
+        self._cannot("collections")
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents of a key in an append-only collection, or only the `newest`, oldest first."""
-        self._reject("collections")
+        """Return the documents of a key of an append-only collection, or only the `newest`, oldest first."""
+        self._cannot("collections")
 
     # sorted sets
 
     async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
         """Add members with their scores to sorted sets; each keeps the `at_most` members with the highest scores."""
-        self._reject("sorted sets")
+        self._cannot("sorted sets")
 
     async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
         """Return the members of a sorted set with the ranks from `start` up to, but not including, `stop`."""
-        self._reject("sorted sets")
+        self._cannot("sorted sets")
 
     # cache
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
         """Return cached values; None for each that does not exist."""
-        self._reject("cache")
+        self._cannot("cache")
 
     async def set_many(self, values: Mapping[str, str]) -> None:
         """Write values to the cache."""
-        self._reject("cache")
+        self._cannot("cache")
 
     async def set_one(self, key: str, value: str) -> None:
         """Write one value to the cache."""
@@ -366,31 +366,31 @@ class StoreClient(ABC, Generic[Connection]):
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
         """Add messages to a topic."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def join(self, topic: str, group: str) -> None:
         """Create a group that starts at the topic's first message, unless the group exists."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
         """Return messages that no member of the group has received; wait up to `wait_s` for the first."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
         """Return messages that a member received at least `idle_s` ago and has not acknowledged."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def has(self, topic: str, identity: str) -> bool:
         """Return whether a topic still has a message."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
         """Acknowledge messages, so that they are not delivered again."""
-        self._reject("messages")
+        self._cannot("messages")
 
     async def lag(self, topic: str, group: str) -> int:
         """Return how many messages the group has not acknowledged."""
-        self._reject("messages")
+        self._cannot("messages")
 
 
 class StoreAdministrator(ABC):
@@ -425,29 +425,29 @@ class StoreAdministrator(ABC):
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Start locking and unlocking the whole store repeatedly; return at once."""
-        self.reject("locks")
+        self.cannot("locks")
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Start repeating a long query in the background."""
-        self.reject("queries")
+        self.cannot("queries")
 
     def limit_files(self, leave: int) -> None:
         """Limit the growth of the server's files to `leave` bytes."""
-        self.reject("files")
+        self.cannot("files")
 
     def free_files(self) -> None:
         """Remove the limit of the server's files."""
-        self.reject("files")
+        self.cannot("files")
 
     def publish_unreadable(self, stream: str) -> None:
         """Publish a message that no consumer can read."""
-        self.reject("messages")
+        self.cannot("messages")
 
     def remove_unreadable(self, stream: str) -> None:
         """Remove all messages that no consumer can read."""
-        self.reject("messages")
+        self.cannot("messages")
 
-    def reject(self, feature: str) -> Never:
+    def cannot(self, feature: str) -> Never:
         """Raise PlatformError for a feature that this kind of store does not have."""
         raise PlatformError(f"{self.system} has no {feature}; choose another store")
 

@@ -36,8 +36,8 @@ class NABImport(ImportFormat):
     )
     weakness = (
         f"Anomalies are the windows of {WINDOWS}, which are longer than the anomalies. Most labels come from "
-        "people who looked at plots; anomalies in realKnownCause have a known cause. Times have no zone and count as "
-        "UTC."
+        "people who looked at plots; only anomalies in realKnownCause have a known cause. Times have no zone and count "
+        "as UTC."
     )
 
     def cases(self, path: Path) -> Sequence[Case]:

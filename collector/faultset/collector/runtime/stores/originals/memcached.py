@@ -186,7 +186,7 @@ class MemcachedAdministrator(StoreAdministrator):
     def perform(self, action: AdminAction) -> None:
         """Empty the cache; raise PlatformError for any other action."""
         if action != "empty-store":
-            self.reject(f"accounts, which {action} needs")
+            self.cannot(f"accounts, which {action} needs")
         address, port = self.access.address, self.access.port
         try:
             with socket.create_connection((address, port), timeout=_TIMEOUT_S) as connection:

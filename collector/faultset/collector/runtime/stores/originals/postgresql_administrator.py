@@ -94,7 +94,7 @@ class PostgresAdministrator(StoreAdministrator):
             case "empty-store":
                 return []
             case "revoke-consuming":
-                return self.reject("messages")
+                return self.cannot("messages")
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Repeatedly lock all tables of the application against reading and writing."""

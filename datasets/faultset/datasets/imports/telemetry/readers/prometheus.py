@@ -1,4 +1,4 @@
-"""Prometheus: responses of its API, text exposition, OpenMetrics and remote write."""
+"""Read Prometheus' API responses, text exposition, OpenMetrics and remote write."""
 
 from __future__ import annotations
 
