@@ -359,7 +359,7 @@ def test_an_episode_whose_requests_had_moved_before_the_injection_is_void(
         for shift in range(0, SECOND // 10, SECOND // 50)
     ]
     outcome = subject.run()
-    assert "client requests had moved before the injection" in outcome.failure
+    assert "client requests had changed before the injection" in outcome.failure
     assert outcome.disturbed_by_host
     assert not (tmp_path / "data" / "episodes" / "abc").exists()
     # what is known to be void in time is not injected

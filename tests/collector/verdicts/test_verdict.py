@@ -214,14 +214,14 @@ def test_requests_that_move_after_the_injection_are_valid_when_they_can_reach_th
 
 def test_requests_that_moved_25_s_before_the_injection_make_the_episode_void() -> None:
     found = reason(void_requests(20, 90), "geo")
-    assert found.startswith("client requests had moved before the injection: latency of GET /hotels, p95 ")
+    assert found.startswith("client requests had changed before the injection: latency of GET /hotels, p95 ")
 
 
 def test_requests_that_failed_before_the_injection_make_the_episode_void() -> None:
     frame = void_requests(0, 0)
     failed = frame["scheduled"].between(30 * SECOND, 45 * SECOND) & (np.arange(len(frame)) % 5 == 0)
     assert reason(frame.assign(outcome=np.where(failed, "timeout", "ok")), "geo").startswith(
-        "client requests had moved before the injection: error-rate of "
+        "client requests had changed before the injection: error-rate of "
     )
 
 
