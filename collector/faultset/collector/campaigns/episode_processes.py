@@ -48,7 +48,7 @@ ORPHANS_END_S = 10.0
 """Longest wait for the processes of a killed episode."""
 STAGGER_S = 2.0
 """Seconds between the starts of two episodes."""
-_POLL_INTERVAL_S = 0.25
+_CHECK_INTERVAL_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class RunningEpisode:
         process = self.process
         if process.returncode is not None:
             return process.returncode < 0
-        # the kernel does not reuse the process id before the wait, so the group is still the episode's
+        # the kernel does not reuse the process id before the wait, so the group still belongs to the episode
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         was_killed = ended is not None and ended.si_code != os.CLD_EXITED
         if was_killed:
@@ -354,7 +354,7 @@ class EpisodeHost:
                     episode.process.terminate()
                 episode.end_if_stopped()
                 episode.end_orphans()
-                if not selector.select(timeout=_POLL_INTERVAL_S):
+                if not selector.select(timeout=_CHECK_INTERVAL_S):
                     continue
                 line = episode.output.readline()
                 if not line:

@@ -41,15 +41,15 @@ def _is_set(option: str) -> bool:
 @click.option(
     "--break-lock",
     is_flag=True,
-    help="Also clean up after a run on another machine or in another container; make sure first that it has ended.",
+    help="Also clean up after a run on another machine or in another container; make sure that it has ended.",
 )
 @click.option("--telemetry", is_flag=True, help="Also remove the Prometheus and Jaeger that doctor installed.")
 def recover(out: str, platform: str, context: str | None, telemetry: bool, break_lock: bool, as_json: bool) -> None:
     """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
-    finds the objects of faultset by their labels, and removes nothing else. Running campaigns are not touched, even if
-    they run on other machines. Objects whose origin is uncertain are listed and kept. Running the command twice does no
+    finds the objects of faultset by their labels, and removes nothing else. Running campaigns are not touched, on
+    whatever machine they run. Objects whose origin is uncertain are listed and kept. Running the command twice does no
     harm.
 
     \b

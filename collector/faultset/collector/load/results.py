@@ -67,7 +67,7 @@ def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarra
 
 
 def first_record_after(path: Path, time_ns: int, first: int = 0) -> int:
-    """Return the number of records, from `first` on, before the first one that was scheduled at or after a time."""
+    """Return how many records, counted from `first`, come before the first one scheduled at `time_ns` or later."""
     _, records = _read_records(path, first)
     later = np.flatnonzero(records["scheduled"] >= time_ns)
     return int(later[0]) if len(later) else len(records)

@@ -183,6 +183,6 @@ def render_failures(failures: Iterable[Failure]) -> TextTable:
 
 
 def count_unnoticed(counts: Mapping[str, int]) -> str:
-    """Return the numbers of episodes that clients did not notice or that have no verdict, as text; may be empty."""
+    """Return as text how many faults clients did not notice, and how many have an unknown verdict."""
     names = {"unnoticed": "unnoticed by clients (latent or silent)", "unknown": "of unknown verdict"}
     return "".join(f"{counts[verdict]} {name}, " for verdict, name in names.items() if counts.get(verdict))

@@ -48,7 +48,8 @@ BATCH = 128
 UPDATES = 400
 DEPARTURES = (
     *POOLED,
-    "Trained by Adam for a fixed number of updates without early stopping; limits differ from the paper's.",
+    "The network is trained by Adam for a fixed number of updates without early stopping; limits differ from the "
+    "paper's.",
 )
 
 
@@ -306,7 +307,7 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Return the first autoencoder's loss: its error and, with growing weight, the second's error on its output."""
+    """Return the first autoencoder's loss: its error plus, with growing weight, the second's error on its output."""
     flat, first, _, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()

@@ -1,4 +1,4 @@
-"""Rank services by the evidence of all telemetry, discounting symptoms that a called service explains."""
+"""Rank services by all evidence in the telemetry, except symptoms that the services they call explain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5
-REMAINING_SHARE = 0.1
+CALLER_SHARE = 0.1
 """Share of an explained symptom that still counts against the caller."""
 CALLEE_SHARE = 0.25
 """Share of an explained symptom that counts against the callee."""
@@ -99,7 +99,7 @@ def explain(
     symptoms = {name: total[name] if name in dependents else symptoms.get(name, 0.0) for name in names}
     reached = _find_reached_services(front, callees, {name for name, value in total.items() if value >= min_strength})
     if len(reached) > 1 and symptoms.get(front, 0.0) >= min_strength:
-        symptoms = {name: value * (1.0 if name in reached else REMAINING_SHARE) for name, value in symptoms.items()}
+        symptoms = {name: value * (1.0 if name in reached else CALLER_SHARE) for name, value in symptoms.items()}
     edges: dict[str, tuple[str, float]] = {}
     scores = {name: local.get(name, 0.0) for name in names}
     for name in names:
@@ -113,8 +113,8 @@ def explain(
             scores[name] += symptom
             continue
         callee = max(sorted(below), key=lambda name: total[name])
-        edges[name] = (callee, REMAINING_SHARE * symptom)
-        scores[name] += REMAINING_SHARE * symptom
+        edges[name] = (callee, CALLER_SHARE * symptom)
+        scores[name] += CALLER_SHARE * symptom
         scores[callee] = scores.get(callee, 0.0) + CALLEE_SHARE * min(symptom, total[callee])
     for name in blind:
         callers = [c for c, called in callees.items() if name in called and c not in edges]
@@ -146,7 +146,7 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidence(TrainingFreeBaseline):
-    """Rank services by summed evidence, discounting symptoms that a called service explains.
+    """Rank services by summed evidence, except symptoms that the services they call explain.
 
     The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
     Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns

@@ -1,7 +1,8 @@
 """Rows of Nezha's files, and the fault-free time of a day.
 
-Pitfalls of the data: rows repeat across files; concurrent writers tear rows; `TimeUnixNano` may come from the middle of
-a message and be hours or centuries off; JSON is nested in JSON; missing samples are `NaN`; `TimeStamp` is unreliable.
+Pitfalls of the data: rows repeat across files; rows are torn where two processes wrote at a time; `TimeUnixNano` may be
+read from the middle of a message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`;
+`TimeStamp` is unreliable.
 """
 
 from __future__ import annotations
