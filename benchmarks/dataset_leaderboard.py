@@ -112,7 +112,7 @@ def add_column(text: TextTable, title: str, cells: list[str]) -> TextTable:
 
 
 def compare_trained(evaluation: Evaluation) -> list[str]:
-    """Return a table that compares trained detectors on recordings with untrained ones; empty without any."""
+    """Return a table that compares trained detectors on recordings with untrained ones; empty if there are none."""
     if evaluation.recordings is None:
         return []
     runs = {name: DetectorRuns(runs=tuple(each)) for name, each in evaluation.recordings.runs.items()}

@@ -156,7 +156,7 @@ def lock_folder(
     try:
         record = _read_record(root, descriptor)
         if record is not None:
-            _refuse_living(root, record, take_over)
+            _reject_live_owner(root, record, take_over)
         text = LockRecord(owner=ProcessIdentity.current(), activity=activity).model_dump_json().encode()
         try:
             os.ftruncate(descriptor, 0)
@@ -204,8 +204,8 @@ def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> 
             raise DataError(_describe_use(root, record))
         if not has_notified:
             notify(
-                f"waiting until the child processes of {record.activity} ({record.owner}), which has ended, have "
-                f"undone their changes and release {root}"
+                f"{record.activity} ({record.owner}) has ended; waiting until its child processes have undone their "
+                f"changes and release {root}"
             )
             has_notified = True
         time.sleep(_POLL_S)
@@ -226,7 +226,7 @@ def _read_record(root: Path, descriptor: int) -> LockRecord | None:
         ) from None
 
 
-def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
+def _reject_live_owner(root: Path, record: LockRecord, take_over: bool) -> None:
     state = record.owner.state()
     if state == "alive" and record.owner != ProcessIdentity.current():
         raise DataError(_describe_use(root, record))

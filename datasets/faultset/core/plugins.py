@@ -1,7 +1,7 @@
 """Load plug-ins from entry points; a broken one does not affect the others.
 
 Each kind of extension has its entry-point group (`faultset.faults`, `faultset.baselines`, ...). Built-in extensions are
-registered like those of third parties.
+registered like third-party ones.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class Plugin:
         """Whether it is part of faultset."""
         return self.distribution.rpartition(" ")[0] == "faultset"
 
-    def load(self, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None) -> T:
+    def load(self, accept: Accept[T] = lambda name, loaded: loaded, *, registry: dict[str, Any] | None = None) -> T:
         """Import the object and return the result of `accept`.
 
         Parameters
         ----------
         accept
             See `Accept`.
-        announced
-            Registry that decorators in the imported module write to. Their entries are removed again if the plug-in is
-            not accepted.
+        registry
+            Registry that decorators in the imported module write to. Entries of a plug-in that is not accepted are
+            removed again.
 
         Raises
         ------
@@ -76,11 +76,11 @@ class Plugin:
                 f'two plug-ins are called "{self.name}" in {self.group}: {self.value} of {self.distribution} and '
                 f"{self.rival}; uninstall one of them"
             )
-        before = {**announced} if announced is not None else {}
+        before = {**registry} if registry is not None else {}
         loaded, accepted = None, False
         try:
             # Results go to standard output; what a module prints on import must not mix with them.
-            with redirect_stdout(sys.stderr), _keep_user_interrupts():
+            with redirect_stdout(sys.stderr), _pass_user_interrupts():
                 loaded = EntryPoint(self.name, self.value, self.group).load()
                 extension = accept(self.name, loaded)
             accepted = True
@@ -92,10 +92,10 @@ class Plugin:
         except (Exception, SystemExit) as error:  # a third party's module may raise anything on import
             raise self._explain_broken("loaded", error) from error
         finally:
-            if announced is not None and not accepted:
-                siblings = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
-                announced.clear()
-                announced.update(siblings | before)
+            if registry is not None and not accepted:
+                siblings = {name: registry[name] for name in self._siblings() & registry.keys()} if loaded else {}
+                registry.clear()
+                registry.update(siblings | before)
 
     def _siblings(self) -> set[str]:
         """Return the names of the other plug-ins in the same module; each is accepted or rejected separately."""
@@ -125,8 +125,8 @@ def find_distribution(name: str) -> Distribution | None:
 
 
 @contextmanager
-def _keep_user_interrupts() -> Iterator[None]:
-    """Keep a Ctrl-C of the user, but turn a KeyboardInterrupt raised by a module into a RuntimeError."""
+def _pass_user_interrupts() -> Iterator[None]:
+    """Let Ctrl-C from the user pass, but turn a KeyboardInterrupt raised by a module into a RuntimeError."""
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -200,7 +200,7 @@ def load_plugin(
     *,
     kind: str,
     accept: Accept[T] = lambda name, loaded: loaded,
-    announced: dict[str, Any] | None = None,
+    registry: dict[str, Any] | None = None,
 ) -> T:
     """Load one plug-in of a group.
 
@@ -214,7 +214,7 @@ def load_plugin(
         Noun for such a plug-in in messages, for instance `import format`.
     accept
         See `Accept`.
-    announced
+    registry
         See `Plugin.load`.
 
     Raises
@@ -225,11 +225,11 @@ def load_plugin(
     available = plugins(group)
     if name not in available:
         raise unknown_name(kind, name, available)
-    return available[name].load(accept, announced=announced)
+    return available[name].load(accept, registry=registry)
 
 
 def load_plugins(
-    group: str, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None
+    group: str, accept: Accept[T] = lambda name, loaded: loaded, *, registry: dict[str, Any] | None = None
 ) -> dict[str, T]:
     """Load all plug-ins of a group that can be loaded and are accepted, by name.
 
@@ -240,7 +240,7 @@ def load_plugins(
     stale: list[UsageError] = []
     for name, plugin in plugins(group).items():
         try:
-            loaded[name] = plugin.load(accept, announced=announced)
+            loaded[name] = plugin.load(accept, registry=registry)
         except UsageError as error:
             if plugin.built_in:
                 stale.append(error)

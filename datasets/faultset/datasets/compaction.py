@@ -98,7 +98,7 @@ _IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 _TEXTS = {"spans": "attributes", "logs": "message"}
 """Columns whose texts may contain ids."""
 KEPT, LEFT_OUT = "0", "f"
-"""First digit of the ids of kept and of omitted spans and traces."""
+"""First digit of ids: of spans and traces that are kept, and of omitted ones."""
 _ID_IN_TEXT = r"\b[0-9a-f]{16}(?:[0-9a-f]{16})?\b"
 
 pc: Any = pyarrow.compute
@@ -129,7 +129,7 @@ def compact_dataset(
     version
         By default the newest.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def number_ids(
     """
     numbering = numbering or IdNumbering()
     omitted = {value for column in left_out.columns for value in column.to_pylist()}
-    mark = hashlib.sha256(episode.encode()).hexdigest()
+    prefix = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
     for digits in sorted({*_IDS.values()}):
         columns = [
@@ -255,7 +255,7 @@ def number_ids(
                 continue
             numbering.counts[digits] += 1
             number = numbering.counts[digits]
-            numbers[old] = f"{LEFT_OUT if old in omitted else KEPT}{mark[: half - 1]}{number:0{half}x}"
+            numbers[old] = f"{LEFT_OUT if old in omitted else KEPT}{prefix[: half - 1]}{number:0{half}x}"
     numbering.numbers = numbers
     results = []
     for table, text in zip(tables, texts, strict=True):

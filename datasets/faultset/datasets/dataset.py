@@ -332,7 +332,7 @@ class Dataset:
         threads
             Number of episodes to read concurrently.
         progress
-            Called with the number of finished and of all episodes.
+            Called with the number of finished episodes and the total.
         episodes
             Ids; by default all episodes and recordings of the version.
 

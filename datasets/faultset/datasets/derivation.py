@@ -63,7 +63,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
         No episode meets all conditions.
     """
     if conditions == EpisodeFilter():
-        raise UsageError("a filter needs at least one condition; give for instance --apps or --faults")
+        raise UsageError("a filter needs at least one condition; add for example --apps or --faults")
     dataset = open_dataset(root, version)
     selected = select_episodes(dataset, conditions)
     if not selected:
@@ -137,7 +137,7 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
     out
         Target folder; must not exist or must be empty.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

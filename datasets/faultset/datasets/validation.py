@@ -180,7 +180,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _decode(rows: pa.Table, schema: pa.Schema, texts: list[str]) -> pa.Table:
-    """Convert columns of other writers to the usual types, and check that texts are UTF-8."""
+    """Convert columns to the usual types if another program wrote them, and check that texts are UTF-8."""
     columns = []
     for field in schema:
         column = rows[field.name]
@@ -298,7 +298,7 @@ def check_episode_files(
 
 
 def check_recorded(folder: Path, records: Mapping[str, FileRecord]) -> dict[str, FileStamp]:
-    """Compare files with their records in a version; return their stamps from before they were read."""
+    """Compare files with their records in a version; return the stamps that they had before they were read."""
     stamps = {}
     for name, record in records.items():
         path = folder / name
@@ -376,7 +376,7 @@ def check_dataset_files(
     threads
         Number of episodes to read concurrently.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

@@ -84,7 +84,7 @@ class EpisodeView:
         return make()
 
     def note_skipped_series(self, series: Iterable[tuple[str, str]], *, comparable: bool = True) -> None:
-        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them.
+        """Record the (service, metric) of series that a method skips; has no effect outside an evaluation.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class EpisodeView:
         return type(self), state.st_dev, state.st_ino, stamps
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
-        """Return which steps of the view have no metrics, spans and logs, because the collector did not run.
+        """Return which steps of the view have neither metrics, spans nor logs, because the collector did not run.
 
         An episode without metrics has no such steps. Methods need not declare the tables, since no content of them is
         returned.

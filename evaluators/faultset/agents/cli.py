@@ -45,8 +45,8 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
             click.echo(item.line)
         else:
             click.echo(f"# step {item.step}, read-only: {item.line}")
-    note = f", {skipped} cannot be replayed" if skipped else ""
-    click.echo(f"{printed} of {count_text(len(recorded), 'command')}{note}", err=True)
+    note = f"; {skipped} cannot be replayed" if skipped else ""
+    click.echo(f"Printed {printed} of {count_text(len(recorded), 'command')} for replay{note}.", err=True)
 
 
 @command(
@@ -74,7 +74,7 @@ def import_(
 ) -> None:
     """Import the runs at PATH, recorded in FORMAT, into the new folder OUT.
 
-    Writes a table of runs, a table of their source's labels and results, and one trajectory file per run.
+    Writes a table of runs, a table with the labels and results of the source, and one trajectory file per run.
 
     \b
     Example:
@@ -118,7 +118,7 @@ def show(run: Path, length: int, as_json: bool) -> None:
     """Print the trajectory file RUN step by step.
 
     RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are truncated with a
-    note. A terminal shows a pager. --json prints the whole trajectory, and the run's row if RUN is in an imported
+    note. On a terminal, a pager opens. --json prints the whole trajectory, and the run's row if RUN is in an imported
     folder.
 
     \b

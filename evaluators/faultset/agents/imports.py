@@ -70,7 +70,7 @@ def import_runs(
     skip_bad
         Skip unreadable files. Otherwise they are an error and nothing is written.
     progress
-        Called with the number of finished files and their total.
+        Called with the number of finished files and the total.
 
     Raises
     ------

@@ -94,7 +94,7 @@ def evaluate(
     started
         Called once, before the first method starts.
     progress
-        Called with the number of finished steps and the number of all steps.
+        Called with the number of finished steps and the total.
     **options
         Tasks, protocol, split, seed, limits and the like: the keys of `EvaluationOptions`.
 
@@ -386,7 +386,7 @@ _LEFT_OUT = re.compile(r'"left_out_count":(\d+)')
 
 
 def describe_skipped_series(rows: Iterable[ResultRow]) -> list[str]:
-    """Return a sentence with the largest number of series that methods skipped in an episode; empty without any."""
+    """Return a sentence with the largest number of series that methods skipped in an episode, if any."""
     matches = [(_LEFT_OUT.search(StoredAnswer.of(row.answer).text), row) for row in rows]
     counts = [(int(match[1]), row) for match, row in matches if match]
     if not counts:

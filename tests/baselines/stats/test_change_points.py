@@ -91,14 +91,14 @@ def test_exponential_data_exceeds_the_limit_at_the_wanted_rate(level: float) -> 
     rng = np.random.default_rng(1)
     rates = []
     for _ in range(20):
-        spot = Spot(level, otherwise=3.0, initial=0.95).start(rng.exponential(size=5000))
+        spot = Spot(level, fallback=3.0, initial=0.95).start(rng.exponential(size=5000))
         rates.append(float(np.exp(-spot.limit)))
     assert np.median(rates) == pytest.approx(level, rel=0.5)
 
 
 def test_the_limit_learns_from_what_stays_below_it_and_from_nothing_else() -> None:
     rng = np.random.default_rng(2)
-    spot = Spot(1e-4, otherwise=3.0).start(rng.exponential(size=2000))
+    spot = Spot(1e-4, fallback=3.0).start(rng.exponential(size=2000))
     before = spot.limit
     spot.learn(np.full(100, 10 * before))
     assert spot.limit == before
@@ -108,5 +108,5 @@ def test_the_limit_learns_from_what_stays_below_it_and_from_nothing_else() -> No
 
 
 def test_with_too_few_excesses_the_limit_is_the_other_one() -> None:
-    assert Spot(1e-4, otherwise=4.5).start(np.zeros(1000)).limit == 4.5
-    assert Spot(1e-4, otherwise=4.5).start(np.zeros(0)).limit == 4.5
+    assert Spot(1e-4, fallback=4.5).start(np.zeros(1000)).limit == 4.5
+    assert Spot(1e-4, fallback=4.5).start(np.zeros(0)).limit == 4.5

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 GONE_WITHIN_S = 10.0
 """The episode's process undoes its changes first."""
-LOOK_EVERY_S = 0.2
+POLL_INTERVAL_S = 0.2
 
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
 OPTIONS += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
@@ -88,7 +88,7 @@ def test_a_collector_killed_in_a_phase_leaves_nothing_running(phase: str, tmp_pa
         family = psutil.Process(collector.pid).children(recursive=True)
         os.kill(collector.pid, signal.SIGKILL)
         collector.wait()
-        wait_for(lambda: not processes_of(folder) and not any(map(runs, family)), GONE_WITHIN_S, LOOK_EVERY_S)
+        wait_for(lambda: not processes_of(folder) and not any(map(runs, family)), GONE_WITHIN_S, POLL_INTERVAL_S)
         assert (
             not [p for p in (root / "episodes").glob("*") if not p.name.endswith(".incomplete")] or phase == "collect"
         )

@@ -339,7 +339,7 @@ def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_fo
 
 def test_a_worker_that_does_not_reach_the_dataset_says_so(order: WorkerAssignment) -> None:
     outcome = EpisodeWorker(EpisodeHost(1)).run(replace(order, campaign="c2")).outcome
-    assert f"the worker must see the dataset in {order.destination.location}" in outcome.failure
+    assert f"the worker must be able to read {order.destination.location}" in outcome.failure
     assert not outcome.retriable
 
 

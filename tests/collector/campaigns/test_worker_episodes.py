@@ -112,7 +112,7 @@ def test_a_worker_that_does_not_see_the_dataset_says_so(
     worker: EpisodeWorker, order: WorkerAssignment, tmp_path: Path
 ) -> None:
     outcome = worker.run(replace(order, destination=FolderDestination(tmp_path / "elsewhere"))).outcome
-    assert f"must see the dataset in {tmp_path / 'elsewhere'}" in outcome.failure
+    assert f"must be able to read {tmp_path / 'elsewhere'}" in outcome.failure
     assert not outcome.retriable
     assert not (tmp_path / "elsewhere").exists()
 

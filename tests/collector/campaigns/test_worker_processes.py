@@ -93,7 +93,7 @@ def episodes_at(place: str) -> set[str]:
         return {path.name for path in Path(place, "episodes").iterdir()}
     finished = FinishedEpisodes(place)
     records = finished.records()
-    finished.check_whole({episode: record.files for episode, record in records.items()})
+    finished.check_complete({episode: record.files for episode, record in records.items()})
     return {*records}
 
 

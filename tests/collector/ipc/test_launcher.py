@@ -39,7 +39,7 @@ def start():
     time.sleep(300)
 """
 GONE_WITHIN_S = 3.0
-LOOK_EVERY_S = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 def start(function: str, folder: Path, *, code: int = 0, **environment: str) -> StartProcess:
@@ -121,7 +121,7 @@ def test_nothing_is_left_three_seconds_after_a_process_is_killed(victim: str, fo
         killed = time.monotonic()
         while any(map(runs, family)):
             assert time.monotonic() < killed + GONE_WITHIN_S
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
     finally:
         program.kill()
         program.wait()

@@ -60,6 +60,15 @@ def test_options_with_several_values_have_plural_names(path: str) -> None:
     assert not {flag for flag in several - NOT_NOUNS if not flag.endswith("s")}
 
 
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if getattr(command, "_more", None)])
+def test_help_all_describes_every_option(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        COMMANDS[path].main(["--help-all"])
+    screen = capsys.readouterr().out
+    missing = [option.opts[-1] for option in COMMANDS[path].params if f"{option.opts[-1]} " not in screen]
+    assert not [flag for flag in missing if flag.startswith("--")]
+
+
 @pytest.fixture
 def grouped() -> click.Command:
     @console.command(groups={"Input": "--file"}, more={"Tuning": "--depth"})

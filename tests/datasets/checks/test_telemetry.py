@@ -179,4 +179,4 @@ def test_telemetry_of_another_run_does_not_have_the_digest_of_the_journal(tmp_pa
     assert journal_errors(tmp_path) == []
     shutil.copy(second / "truth" / "journal.jsonl", first / "truth" / "journal.jsonl")
     (message,) = journal_errors(tmp_path)
-    assert "not of the same run" in message
+    assert "come from different runs" in message

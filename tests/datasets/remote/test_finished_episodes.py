@@ -79,7 +79,7 @@ def test_an_added_episode_is_there_with_its_record_and_nothing_beside_it(
     assert record is not None
     assert finished.records() == {"e1": record}
     assert content(finished, "e1") == content_of(runs[0])
-    finished.check_whole({"e1": record.files})
+    finished.check_complete({"e1": record.files})
     assert finished.folder.sizes(ARRIVING) == {}
 
 
@@ -161,11 +161,11 @@ def test_an_interrupted_move_is_gone_on_with(
     record = finished.find("e1")
     assert record is not None
     with pytest.raises(DataError, match=r"are incomplete .* remove the records of their episodes in finished/"):
-        finished.check_whole({"e1": record.files})
+        finished.check_complete({"e1": record.files})
     assert not finished.add(runs[1], "e1")
     finished.settle(finished.records())
     assert content(finished, "e1") == content_of(runs[0])
-    finished.check_whole({"e1": record.files})
+    finished.check_complete({"e1": record.files})
     assert finished.folder.sizes(ARRIVING) == {}
 
 

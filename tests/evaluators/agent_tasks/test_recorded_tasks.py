@@ -112,7 +112,7 @@ def test_incidents_of_a_recording_are_asked_at_the_alarms_that_evaluate_raises_o
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        ({}, UsageError, "needs a dataset; give for example -T dataset="),
+        ({}, UsageError, "needs a dataset; add for example -T dataset="),
         ({"dataset": "s3://bucket/data"}, UsageError, "copy the dataset to a folder"),
         (ABOUT | {"episodes": "a5edb68659bd"}, UsageError, f'did you mean "{FAULTY}"'),
         (ABOUT | {"protocol": "orakle"}, UsageError, 'did you mean "oracle"'),

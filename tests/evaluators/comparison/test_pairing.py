@@ -115,7 +115,7 @@ def test_changes_of_data_code_libraries_seeds_and_settings_are_listed(make, tmp_
     old = load_run(make, [RIGHT] * 2, code="1", libraries='{"numpy":"1"}')
     new = load_run(make, [RIGHT] * 2, code="2", libraries='{"numpy":"2"}', version="1.1.0", seed=1, settings="f")
     changes = compared(old, new, tmp_path, digest="e" * 64, timeout_s=9.0).changes
-    assert [(c.weight, c.what) for c in changes] == [
+    assert [(c.category, c.what) for c in changes] == [
         ("data", "dataset version"),
         ("data", "sha256 of the version"),
         ("code", "code version"),

@@ -92,7 +92,7 @@ def test_a_comparison_names_the_method_whose_code_differs(example_dataset: Path,
     for out, score in (("old", 1.0), ("new", 2.0)):
         evaluate(example_dataset, [method_with(folder, score), "ksigma"], workers=1, out=folder / out)
     (change,) = compare(folder / "old", folder / "new").changes
-    assert (change.what, change.weight) == ("code of acme", "code")
+    assert (change.what, change.category) == ("code of acme", "code")
     assert change.old.startswith("no distribution sha256:")
     starts: list[EvaluationStart] = []
     again = method_with(folder, 3.0)

@@ -246,7 +246,7 @@ def list_baselines() -> dict[str, BaselineSpec]:
 
     Plug-ins that cannot be loaded are skipped with a warning; `get_baseline` raises the error.
     """
-    load_plugins(GROUP, _register, announced=_announced)
+    load_plugins(GROUP, _register, registry=_announced)
     return dict(sorted(_announced.items()))
 
 
@@ -259,7 +259,7 @@ def get_baseline(name: str) -> BaselineSpec:
         The name is unknown (the message suggests the nearest), or its plug-in cannot be loaded.
     """
     if name not in _announced and name in plugins(GROUP):
-        load_plugin(GROUP, name, kind="baseline", accept=_register, announced=_announced)
+        load_plugin(GROUP, name, kind="baseline", accept=_register, registry=_announced)
     if name not in _announced:
         raise unknown_name("baseline", name, list_baselines())
     return _announced[name]

@@ -59,7 +59,7 @@ class NextTemplate:
         return self
 
     def misses(self, templates: Sequence[int], after: Sequence[int] | None = None) -> npt.NDArray[np.bool_]:
-        """Return which templates were unexpected; the sequence continues `after`, by default the training sequence.
+        """Return which templates were unexpected; they follow the templates `after`, by default the training sequence.
 
         Lines after an unseen context are unexpected.
         """

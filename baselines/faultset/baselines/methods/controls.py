@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 BASELINE_REFERENCE = 0.8
-"""The reference of a view is this share of the healthy phase. On average, the onset is at the end of the phase."""
+"""Share of the healthy phase that the reference of a view covers. On average, the onset is at the end of the phase."""
 
 
 @baseline(
@@ -123,7 +123,8 @@ class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
     The time is the latest onset in the training episodes, as a share of the view, so that every alarm in them would be
-    correct. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
+    correct. If no training episode has an onset, it is the end of the healthy phase, estimated from the length of the
+    reference.
 
     Parameters
     ----------

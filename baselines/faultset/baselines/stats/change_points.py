@@ -21,7 +21,7 @@ class RunLengths:
     """[T, T + 1] row t, column r: probability that the run has r samples after t + 1 samples."""
 
     def compute_start_probability(self, first: int) -> Matrix:
-        """Return [T] the probability that the current run began at sample `first` or later and is not empty."""
+        """Return the probability [T] that the current run began at sample `first` or later and is not empty."""
         cumulative = np.cumsum(self.probability[:, 1:], axis=1)
         longest = np.arange(len(cumulative)) - first
         selected = cumulative[np.arange(len(cumulative)), np.maximum(longest, 0)]
@@ -144,7 +144,7 @@ class Spot:
     ----------
     level
         Probability that a healthy value exceeds the limit.
-    otherwise
+    fallback
         Limit while there are too few excesses to fit a tail.
     initial
         Quantile of the first values at which the tail begins.
@@ -153,7 +153,7 @@ class Spot:
     """
 
     level: float
-    otherwise: float
+    fallback: float
     initial: float = 0.98
     growth: float = 0.05
 
@@ -170,7 +170,7 @@ class Spot:
         """Return the value above which an observation is extreme."""
         count = len(self._excesses)
         if count < MIN_EXCESSES:
-            return self.otherwise
+            return self.fallback
         quantile = tail_quantile(self.level, self.tail_begins, self.gamma, self.sigma, self.samples, count)
         return max(self.tail_begins, quantile)
 

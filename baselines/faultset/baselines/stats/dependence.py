@@ -129,9 +129,9 @@ def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
     before = np.column_stack([np.ones(len(both)), given])
     rest = both - before @ np.linalg.lstsq(before, both, rcond=None)[0]
     squares = (rest**2).sum(axis=0)
-    # Rounding errors leave residuals of a constant.
-    least = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
-    if (squares <= least).any():
+    # Residuals of a constant are not exactly zero, because of rounding errors.
+    negligible = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
+    if (squares <= negligible).any():
         return 0.0
     return float(np.clip(rest[:, 0] @ rest[:, 1] / np.sqrt(squares.prod()), -1.0, 1.0))
 
@@ -231,7 +231,8 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
     Notes
     -----
     The cost is O(k²·lags·n) for the candidates, plus O(k²) regressions on at most 2·MAX_CAUSES columns. Candidates are
-    tested given up to `MAX_CAUSES` of the strongest, and only those that remain are tested as delayed links.
+    tested conditional on up to `MAX_CAUSES` of the strongest other candidates; only the remaining ones are tested as
+    delayed links.
 
     References
     ----------

@@ -81,8 +81,8 @@ def fill_in_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service:
     reached[parent[crosses]] = service[crosses]
     has_peer = reached >= 0
     size = int(kind.max(initial=-1)) + 1
-    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
-    np.minimum.at(least, kind[has_peer], reached[has_peer])
-    np.maximum.at(most, kind[has_peer], reached[has_peer])
-    usual = np.where(least == most, most, -1)[kind]
+    lowest, highest = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    np.minimum.at(lowest, kind[has_peer], reached[has_peer])
+    np.maximum.at(highest, kind[has_peer], reached[has_peer])
+    usual = np.where(lowest == highest, highest, -1)[kind]
     return np.where(calls_unnamed & ~answered & (peer < 0), usual, peer)

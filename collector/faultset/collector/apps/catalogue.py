@@ -1,4 +1,4 @@
-"""Applications by name, by folder or by file.
+"""Load applications by name, folder or file.
 
 The entry-point group `faultset.apps` lists installed applications: packages with an `app.yaml` and optionally
 `operations.py` and `persona.py`, or paths of YAML files. Applications that are not installed are loaded by the path of
@@ -65,7 +65,7 @@ def _read_plugin(name: str, plugin: object) -> AppSpec:
     if isinstance(plugin, ModuleType) and hasattr(plugin, "__path__"):
         file, code = files(plugin) / _FILE, plugin.__name__ if _has_code(files(plugin)) else None
     if not isinstance(file, Traversable) or not file.is_file():
-        raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; found {plugin!r}")
+        raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; got {plugin!r}")
     app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_load_workload)
     if app.name != name:
         raise UsageError(

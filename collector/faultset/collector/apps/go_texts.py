@@ -10,7 +10,7 @@ class GoErrorTexts(ErrorTexts):
     """Base class for personas with the error texts of Go's net package and grpc-go."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text of Go's net package."""
+        """Return the error text of Go's net package."""
         match error:
             case UnknownHostError():
                 return f"dial tcp: lookup {error.host}: no such host"
@@ -26,15 +26,15 @@ class GoErrorTexts(ErrorTexts):
                 return f"dial tcp {address}: {error}"
 
     def call_failed(self, reason: str | None) -> str:
-        """Return the description of grpc-go."""
+        """Return the error text of grpc-go."""
         if reason is None:
             return "transport is closing"
         return f'connection error: desc = "transport: Error while dialing {reason}"'
 
     def deadline_passed(self) -> str:
-        """Return the description of grpc-go."""
+        """Return the error text of grpc-go."""
         return "context deadline exceeded"
 
     def call_given_up(self) -> str:
-        """Return the description of grpc-go."""
+        """Return the error text of grpc-go."""
         return "context canceled"

@@ -328,10 +328,10 @@ class _Campaign:
             self.id, self.plans = name, self.source.plan_again(number)
 
     def _allowed_jobs(self, jobs: int | None) -> int:
-        """Return the maximum number of concurrent episodes: 1 if they share an application that runs already."""
+        """Return the maximum number of concurrent episodes: 1 if they share an application that is already running."""
         if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in self.plans}):
             if jobs and jobs > 1:
-                self.notify("episodes run one at a time, because they share an application that runs already")
+                self.notify("episodes run one at a time, because they share an application that is already running")
             return 1
         return self.host.episode_capacity()
 

@@ -45,7 +45,7 @@ class SubmittedEpisode:
 
     waiting: WaitingEpisode
     worker: str
-    phase: str = "ordered"
+    phase: str = "submitted"
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -109,7 +109,7 @@ class DaskExecutor:
     ) -> None:
         self.location = destination.location
         self._client, self._jobs, self._task = client, jobs, task
-        self._order = {
+        self._common_fields = {
             "destination": destination.for_workers(),
             "campaign": campaign,
             "settings": dict(settings),
@@ -138,7 +138,7 @@ class DaskExecutor:
         with _translate_losses():
             future = self._client.submit(
                 self._task,
-                WorkerAssignment(waiting=waiting, run=self._run, **self._order),
+                WorkerAssignment(waiting=waiting, run=self._run, **self._common_fields),
                 key=f"episode-{waiting.plan.episode}-{waiting.attempt}-{self._run}",
                 workers=[worker],
                 # any other worker may replace one that disappears

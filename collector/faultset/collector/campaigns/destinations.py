@@ -46,7 +46,7 @@ class Destination(ABC):
     """
 
     is_shared = False
-    """Whether workers must see the dataset's folder under the same path."""
+    """Whether workers must be able to access the dataset's folder under the same path."""
 
     @property
     @abstractmethod
@@ -252,7 +252,7 @@ class UrlDestination(Destination):
             Files of its episodes are missing, or another command has published a version of that name.
         """
         episodes, path = FinishedEpisodes(self.location), self.folder / VERSIONS / f"{version}.json"
-        episodes.check_whole(read_version(self.folder, version).episodes)
+        episodes.check_complete(read_version(self.folder, version).episodes)
         content = path.read_bytes()
         if episodes.folder.create(f"{VERSIONS}/{version}.json", content) != content:
             path.unlink()

@@ -17,7 +17,7 @@ from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import PlatformError
 from faultset.core.printable import count_text
 
-LOOK_EVERY_S = 0.25
+POLL_INTERVAL_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class EpisodeInProgress(Protocol):
 
 
 class Executor(Protocol):
-    """Runs episodes: as processes of this machine, or on the workers of a dask scheduler."""
+    """Runs episodes as processes on this machine, or on the workers of a dask scheduler."""
 
     @property
     def location(self) -> str:
@@ -188,7 +188,7 @@ def run_episodes(
                 executor.stop()
             wait_reason = "" if should_stop() else _start_episodes(queue, executor, running)
             report()
-            for waiting, result in executor.wait(LOOK_EVERY_S):
+            for waiting, result in executor.wait(POLL_INTERVAL_S):
                 del running[result.episode]
                 final = _repeat_or_end(queue, waiting, result, is_stopping=should_stop())
                 if final is not None:

@@ -1,4 +1,4 @@
-"""Run the episodes of a campaign as processes of this machine."""
+"""Run the episodes of a campaign as processes on this machine."""
 
 from __future__ import annotations
 

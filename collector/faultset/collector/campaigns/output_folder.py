@@ -197,7 +197,7 @@ def remove_abandoned(
             shutil.rmtree(unfinished, ignore_errors=True)
         else:
             removal.remaining.append(
-                f"{unfinished} contains other files than an unfinished episode; not removed: move it away"
+                f"{unfinished} contains files that do not belong to an unfinished episode; not removed: move it away"
             )
     remove_abandoned_runs(root, host_of, removal, take_over=take_over)
     return removal
@@ -243,7 +243,7 @@ def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
 
 
 def await_removal_or_notify(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
-    """Wait until the host has removed everything of the episodes; notify the user if that fails."""
+    """Wait until the host has removed everything that belongs to the episodes; notify the user if that fails."""
     try:
         host.await_removal(episodes)
     except PlatformError as error:

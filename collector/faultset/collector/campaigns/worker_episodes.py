@@ -95,7 +95,7 @@ class EpisodeWorker:
         root = destination.folder
         if not destination.has_campaign(assignment.campaign):
             raise DataError(
-                f"the worker must see the dataset in {destination.location}, but found no file of the campaign there. "
+                f"the worker must be able to read {destination.location}, but found no file of the campaign there. "
                 "Use storage that all machines share, or a URL"
             )
         if outcome := destination.outcome(episode):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from faultset.collector.verdicts.latent import Calibration
 
 
-@command("calibrate")
+@command("calibrate", short_help="Measure the limits of the latent test on episodes without a fault.")
 @click.argument("datasets", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=OUTPUT_FILE, help="Write the calibration file here.")
 @json_option
@@ -24,8 +24,8 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
 
     Each combination of application, platform, load and sampling interval gets its own limit: the 99 % quantile of at
     least 300 windows of services in plain episodes. With fewer windows there is no limit, and faults that clients do
-    not notice have the verdict unknown. The file of --out contains the measured limits, and this release's limits for
-    all other combinations.
+    not notice have the verdict unknown. The file that --out writes contains the measured limits, and this release's
+    limits for all other combinations.
 
     \b
     Example:

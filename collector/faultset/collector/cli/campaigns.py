@@ -73,7 +73,7 @@ def _shorten(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else "none"
 
 
-@command("show")
+@command("show", short_help="Print the request, plans and failures of a campaign.")
 @_dataset
 @click.argument("campaign")
 @click.option("--as-config", is_flag=True, help="Print a file for collect --config instead of JSON.")

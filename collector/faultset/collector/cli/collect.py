@@ -77,7 +77,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--as-in",
     type=click.Path(path_type=Path, exists=True),
-    help="Dataset, card or campaign file whose plans to run again, instead of --faults and --apps.",
+    help="Run the plans of this dataset, card or campaign file again, instead of --faults and --apps.",
 )
 @campaign_options(required=False)
 @click.option(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--fault",
     metavar="NAME",
     shell_complete=complete_names("faultset.faults"),
-    help="Instead, inject one fault into a simulated application and show its effect; changes nothing.",
+    help="Only inject this fault into a simulated application, and show its effect.",
 )
 @click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option
@@ -35,7 +35,7 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check every requirement of episodes, and explain how to fix missing ones.
+    """Check whether episodes can run here, and explain how to fix what is missing.
 
     \b
     Example:

@@ -26,7 +26,7 @@ _MAX_FILE_BYTES = 64 << 20
     "--calibration",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File that faultset calibrate has written, for episodes; by default the limits that come with this release.",
+    help="File written by `faultset calibrate`, for episodes; by default the limits that come with this release.",
 )
 @click.option("--version", metavar="V", help="Version to judge; the newest by default.")
 @json_option

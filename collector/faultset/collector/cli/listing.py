@@ -41,7 +41,7 @@ def _describe_fault(name: str, fault: FaultSpec) -> dict[str, Any]:
     }
 
 
-@command("faults")
+@command("faults", short_help="List the faults with their labels, or with their targets in an application.")
 @click.option("--app", help="Show the services of this application that each fault can be applied to.")
 @json_option
 def faults(app: str | None, as_json: bool) -> None:

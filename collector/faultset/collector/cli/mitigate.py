@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 @command(
     "mitigate",
+    short_help="Inject a fault, repair it by commands, and judge whether the repair worked.",
     groups={
         "Faults": "--faults --apps",
         "Repair": "--commands --repairs --in-turn --operator --within --sustain",
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     help="Unix socket of a program that repairs the application, such as the Inspect task faultset/mitigation.",
 )
 @click.option("--within", type=DURATION, default="90s", help="Time for the application to recover.")
-@click.option("--sustain", type=DURATION, default="10s", help="How long it must stay healthy.")
+@click.option("--sustain", type=DURATION, default="10s", help="Time for which it must then stay healthy.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -82,8 +83,8 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
     A repair succeeds if the fault's check no longer detects the fault, client requests stay healthy, and all objects
-    are as before. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault
-    is injected again. Repeat the command to resume.
+    have their original specification. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected
+    episode, whose fault is injected again. Repeat the command to resume.
 
     \b
     Example:

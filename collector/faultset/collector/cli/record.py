@@ -44,9 +44,9 @@ from faultset.datasets.cli.telemetry import import_files, next_commands, show_co
 )
 @click.option("--from", "start", required=True, metavar="TIME", help="Start, such as 2026-03-01T10:00:00Z.")
 @click.option("--to", "end", required=True, metavar="TIME", help="End.")
-@click.option("--namespace", help="Only this Kubernetes namespace.", show_default="all")
+@click.option("--namespace", help="Kubernetes namespace to record.", show_default="all")
 @click.option("--match", "matchers", metavar="MATCHERS", help="PromQL matchers, such as 'job=\"shop\"'.")
-@list_option("--roles", help="Only metrics with these roles, such as cpu,latency.", show_default="all")
+@list_option("--roles", help="Roles of the metrics to record, such as cpu,latency.", show_default="all")
 @click.option("--log-selector", metavar="LOGQL", help="Loki streams.", show_default="the namespace")
 @click.option(
     "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Dataset folder to create."

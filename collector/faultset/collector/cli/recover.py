@@ -22,7 +22,7 @@ def _is_set(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) != click.core.ParameterSource.DEFAULT
 
 
-@command("recover")
+@command("recover", short_help="Clean up after a killed `collect`.")
 @click.option(
     "--out",
     type=click.Path(),
@@ -31,7 +31,10 @@ def _is_set(option: str) -> bool:
     help="Folder or URL of the dataset; for a URL only this machine's leftovers are removed.",
 )
 @click.option(
-    "--platform", default="local", show_default=True, help="With kubernetes, the whole cluster is searched too."
+    "--platform",
+    default="local",
+    show_default=True,
+    help="local or kubernetes; with kubernetes, also search the whole cluster.",
 )
 @click.option("--context", help="Context of the kubeconfig; by default the current one.")
 @json_option

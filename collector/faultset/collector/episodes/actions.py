@@ -278,8 +278,8 @@ class EpisodeActions:
             self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
         if late_ms is not None and late_ms > LARGEST_DELAY_MS:
             raise HostTooBusy(
-                f"the host may be late by {LARGEST_DELAY_MS:.0f} ms at most, but was late by {late_ms:.0f} ms. "
-                "Lower --jobs, or end other programs"
+                f"the host may delay a process by at most {LARGEST_DELAY_MS:.0f} ms, but the delay was {late_ms:.0f} "
+                "ms. Lower --jobs, or end other programs"
             )
         self.judgement = write_episode(
             self.root,

@@ -73,8 +73,9 @@ def health_problem(
 ) -> str:
     """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. Far fewer requests than
-    `rate_rps`, the smallest mean of the load, mean that the load has failed. Services in `rolling_out` may be unready.
+    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. If the rate
+    of requests is far below `rate_rps`, the lowest mean rate of the load, then the load has failed. Services in
+    `rolling_out` may be unready.
     """
     return unready_workloads(platform, rolling_out) or unhealthy_requests(
         platform, start_ns, end_ns, rate_rps, now_ns=now_ns
@@ -130,7 +131,7 @@ class EpisodeWatchdog:
     def __init__(self, platform: EpisodePlatform, clock: EpisodeClock = SYSTEM_CLOCK):
         self._platform, self._clock = platform, clock
         self._clock_offset_ns = self._offset_ns()
-        self._next_look_ns = 0
+        self._next_check_ns = 0
 
     def check(self) -> None:
         """Raise PlatformError if the clock was adjusted, or a process has ended or was suspended."""
@@ -139,9 +140,9 @@ class EpisodeWatchdog:
             raise PlatformError(
                 f"the machine's clock must not jump, but jumped by {step_s:+.1f} s: it was set, or the host slept"
             )
-        if self._clock.monotonic_ns() < self._next_look_ns:
+        if self._clock.monotonic_ns() < self._next_check_ns:
             return
-        self._next_look_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
+        self._next_check_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
         self._platform.check_processes()
 
     def _offset_ns(self) -> int:

@@ -23,13 +23,13 @@ class EpisodeAssignment(Message):
     root
         The dataset's folder.
     parent
-        Process id of the campaign; the episode ends with it.
+        Process id of the campaign; the episode ends when that process ends.
     parallel
         Maximum number of concurrent episodes of the campaign.
     settings
         Settings of the platform's host.
     repairs
-        Repairs to try in order at the end of the view until one succeeds; the episode is not written then.
+        Repairs to try in order at the end of the view until one succeeds; an episode with repairs is not written.
     """
 
     plan: Plan
@@ -63,7 +63,7 @@ class EpisodeOutcome(Message):
     void_cause
         Kind of the failure, for counts of void attempts.
     needs_recovery
-        Whether `faultset recover` must undo remaining changes, as `failure` says.
+        Whether `faultset recover` must undo remaining changes; `failure` names them.
     exit_code
         The command's exit code for this kind of failure.
     logs

@@ -50,7 +50,7 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """The end of a command, with `ok` and `reason`; without a command, the passing of time.
+    """The end of a command, with its result (`ok`, `reason`); without a command, a clock tick.
 
     `enough` ends the view early, in episodes that are not written.
     """
@@ -101,7 +101,7 @@ class EpisodeMachine:
 
     @property
     def view_end_ns(self) -> int:
-        """End of the view, half-open."""
+        """End of the view, exclusive."""
         return self.view_start_ns + int(self.plan.phases.view_s * SECOND_NS)
 
     @property

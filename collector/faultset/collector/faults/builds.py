@@ -1,4 +1,4 @@
-"""Faults of builds: images whose programs misbehave."""
+"""Faults that roll out an image with a defective program."""
 
 from __future__ import annotations
 

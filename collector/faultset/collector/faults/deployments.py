@@ -38,7 +38,7 @@ def trigger_restart(platform: Platform, deployment: str, *, recreate: bool = Fal
 
 
 def is_restarted(platform: Platform, deployment: str) -> bool:
-    """Return whether a restart was ordered and all pods have started since."""
+    """Return whether a restart was triggered and all pods have started since."""
     annotations = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
     pods = platform.list("Pod", {platform.app.label_key: deployment})
     return bool(annotations.get(_RESTARTED)) and all(

@@ -13,7 +13,7 @@ from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import (
     add_stores_of_requests,
     list_called_services,
-    list_running_services,
+    list_internal_services,
     list_stores_of_requests,
 )
 from faultset.collector.platforms.base import Platform
@@ -39,7 +39,7 @@ _PACKETS = {
     "network-loss",
     **_PACKETS,
     paper_number=8,
-    targets=add_stores_of_requests(list_running_services),
+    targets=add_stores_of_requests(list_internal_services),
     schedules=("gradual", "intermittent", "delayed"),
     intensity=f"{percent_between(_LOSS_SHARES)} of the packets",
     gray=True,
@@ -56,7 +56,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 @fault(
     "network-delay",
     **_PACKETS,
-    targets=list_running_services,
+    targets=list_internal_services,
     schedules=("gradual", "intermittent", "delayed"),
     intensity="60 to 500 ms",
     gray=True,
@@ -73,7 +73,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 @fault(
     "network-jitter",
     **_PACKETS,
-    targets=add_stores_of_requests(list_running_services),
+    targets=add_stores_of_requests(list_internal_services),
     schedules=("gradual", "intermittent", "delayed"),
     intensity="25 to 150 ms on average, from 0 to twice the average",
     gray=True,
@@ -91,7 +91,7 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
 @fault(
     "network-partition",
     **_PACKETS,
-    targets=add_stores_of_requests(list_running_services),
+    targets=add_stores_of_requests(list_internal_services),
     schedules=("intermittent", "delayed"),
     needs=("partition",),
 )

@@ -169,7 +169,7 @@ def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> 
 
 
 def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether a claim of that class and the pod that mounts it are Pending."""
+    """Check whether a claim of the requested storage class and the pod that mounts it are Pending."""
     if not has_field(platform, target, parameters):
         return None
     storage_class = parameters["storageClassName"]

@@ -133,7 +133,7 @@ class FaultSpec:
         Raises
         ------
         ValueError
-            A value is not permitted, or a function takes other arguments.
+            A value is not permitted, or a function has the wrong arguments.
         """
         object.__setattr__(self, "needs", frozenset(self.needs))
         summary = self.summary or (inspect.getdoc(self.inject) or "").partition("\n")[0]
@@ -246,11 +246,11 @@ def _get_spec(name: str, plugin: Any) -> FaultSpec:
 
 @cache
 def _load() -> None:
-    load_plugins(GROUP, _get_spec, announced=_faults)
+    load_plugins(GROUP, _get_spec, registry=_faults)
 
 
 def faults() -> dict[str, FaultSpec]:
-    """Return all faults by name: first those of the AIOpsLab paper by number, then the others by name.
+    """Return all faults by name: first the faults of the AIOpsLab paper by number, then the others by name.
 
     Plug-ins that cannot be loaded are skipped with a warning.
     """
@@ -269,7 +269,7 @@ def get_fault(name: str) -> FaultSpec:
     registered = faults()
     if name in registered:
         return registered[name]
-    announced = plugins(GROUP)
-    if name in announced:
-        return announced[name].load(_get_spec, announced=_faults)
+    available = plugins(GROUP)
+    if name in available:
+        return available[name].load(_get_spec, registry=_faults)
     raise unknown_name("fault", name, [*registered, NOOP, ALL])

@@ -1,4 +1,4 @@
-"""Faults of the CPU and memory of containers."""
+"""Faults in the CPU and memory of containers."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of the usage",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""
+    """Roll out a memory limit below the usage; the old pod is stopped first, and the new one cannot start."""
     used_kib = counter_now(platform, get_pod_name(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
     limit = f"{max(_MIN_KIB, round(share * used_kib))}Ki"

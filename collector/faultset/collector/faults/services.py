@@ -89,7 +89,7 @@ _PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
 
 
 def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> dict[str, Any]:
-    """Draw an HTTP probe of a port that the target's container does not open."""
+    """Draw an HTTP probe for a port that the target's container does not open."""
     ports = get_container(platform, target).get("ports") or []
     taken = {port.get("containerPort") for port in ports} | {METRICS_PORT}
     port = int(rng.choice([number for number in range(8000, 9500) if number not in taken]))
@@ -101,18 +101,18 @@ def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> di
     }
 
 
-def asks_closed_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
-    """Return whether a pod's container has an HTTP probe of that port."""
+def probes_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
+    """Return whether a pod's container has an HTTP probe for a port."""
     request = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
     return request.get("port") == port
 
 
 def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether pods with the probe run and none of them is ready."""
-    pods = [pod for pod in list_pods(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
+    pods = [pod for pod in list_pods(platform, target) if probes_port(pod, "readinessProbe", parameters["port"])]
     running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if running and not any(is_ready(pod) for pod in pods):
-        return f"{running[-1]['metadata']['name']} runs and is not ready, port {parameters['port']} does not answer"
+        return f"{running[-1]['metadata']['name']} runs but is not ready: port {parameters['port']} does not answer"
     return None
 
 
@@ -134,9 +134,9 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     """Check whether a container with the probe was restarted."""
     for pod in list_pods(platform, target):
         restarts = sum(status.get("restartCount", 0) for status in pod.get("status", {}).get("containerStatuses", []))
-        if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
+        if restarts and probes_port(pod, "livenessProbe", parameters["port"]):
             name, port = pod["metadata"]["name"], parameters["port"]
-            return f"{name} was restarted {restarts} times, port {port} does not answer"
+            return f"{name} was restarted {restarts} times: port {port} does not answer"
     return None
 
 

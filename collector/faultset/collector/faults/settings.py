@@ -1,4 +1,4 @@
-"""Faults of settings: environment variables, time limits and keys of ConfigMaps."""
+"""Faults in settings: environment variables, timeouts and keys of ConfigMaps."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ _MIN_MS = 1.0
     fault_type="Misconfiguration",
     targets=list_calling_services,
     check=runs_with_variables,
-    intensity=f"a time limit of {percent_between(_SHORT_SHARES)} of the usual time",
+    intensity=f"a timeout of {percent_between(_SHORT_SHARES)} of the usual call duration",
     needs=("runtime",),
 )
 def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
@@ -159,7 +159,7 @@ _MIN_RETRY_MS = 2.0
     fault_type="Misconfiguration",
     targets=list_calling_services,
     check=runs_with_variables,
-    intensity=f"a time limit of {percent_between(_RETRY_SHARES)} of the usual time, 5 to 30 repetitions",
+    intensity=f"a timeout of {percent_between(_RETRY_SHARES)} of the usual call duration, 5 to 30 retries",
     needs=("runtime",),
 )
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:

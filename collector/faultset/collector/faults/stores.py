@@ -1,4 +1,4 @@
-"""Administration of stores and restarts of their consumers, for faults of credentials and volumes."""
+"""Administer stores and restart their consumers, for faults in credentials and volumes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class EarlierFailures:
     Attributes
     ----------
     time_ns
-        Time of reading.
+        Time at which the failures were read.
     failures
         Failures by pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
     """

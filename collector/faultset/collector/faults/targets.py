@@ -10,14 +10,14 @@ Targets = Callable[[AppSpec], tuple[str, ...]]
 """A selection of services of an application."""
 
 
-def list_running_services(app: AppSpec) -> tuple[str, ...]:
+def list_internal_services(app: AppSpec) -> tuple[str, ...]:
     """Return the internal services that run the application's own code."""
     return tuple(name for name, service in app.services.items() if service.kind == "logic")
 
 
 def list_logic_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the running services that have a Deployment."""
-    return tuple(name for name in list_running_services(app) if app.has_deployment(name))
+    """Return the internal services that have a Deployment."""
+    return tuple(name for name in list_internal_services(app) if app.has_deployment(name))
 
 
 def list_networked_services(app: AppSpec) -> tuple[str, ...]:
@@ -26,9 +26,9 @@ def list_networked_services(app: AppSpec) -> tuple[str, ...]:
 
 
 def list_called_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the running services with a port that other services call."""
+    """Return the internal services with a port that other services call."""
     called = {callee for _, callee in app.calls}
-    return tuple(name for name in list_running_services(app) if app.services[name].port and name in called)
+    return tuple(name for name in list_internal_services(app) if app.services[name].port and name in called)
 
 
 def list_calling_services(app: AppSpec) -> tuple[str, ...]:

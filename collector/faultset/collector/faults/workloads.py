@@ -15,8 +15,8 @@ from faultset.collector.faults.stores import flush_caches, restart_consumers
 from faultset.collector.faults.targets import (
     add_stores_of_requests,
     list_databases_with_claim,
+    list_internal_services,
     list_logic_services,
-    list_running_services,
 )
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import BACK_OFF_REASONS
@@ -180,7 +180,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     fault_type="Operation Error",
     paper_number=13,
     category="symptomatic",
-    targets=add_stores_of_requests(list_running_services),
+    targets=add_stores_of_requests(list_internal_services),
     check=was_killed,
     observe=restarts,
     check_sees="events",

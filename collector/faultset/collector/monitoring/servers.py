@@ -138,7 +138,7 @@ def fetch_answers(
         if announce is not None:
             announce(counts[-1])
     if announce is not None:
-        announce(f"{count_text(spool.requested, 'answer')} fetched, {spool.reused} reused from {folder}")
+        announce(f"{count_text(spool.requested, 'response')} fetched, {spool.reused} reused from {folder}")
     if all(text.startswith("0 ") for text in counts):
         raise DataError(f"the window has no telemetry ({', '.join(counts)}); check the times and the --namespace")
     return spool.data_folders

@@ -32,7 +32,7 @@ from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
 MAX_PAIRED = 6
-"""Number of episodes with a fault up to which each gets an episode without a fault."""
+"""Up to this number of episodes with a fault, each is paired with an episode without a fault."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 
@@ -188,10 +188,10 @@ def _check_platform(app: AppSpec, platform: str) -> None:
 
 
 def default_no_fault_count(faulty: int) -> int:
-    """Return the default number of episodes without a fault for a number of episodes with one.
+    """Return the default number of episodes without a fault, given the number of episodes with a fault.
 
-    The numbers are equal up to six; above that, it is half the number of episodes with a fault, but at least six. It is
-    at least two, so that one episode can be used for training.
+    Up to six, the two numbers are equal; above that, the result is half of `faulty`, but at least six. It is at least
+    two, so that one episode can be used for training.
 
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]

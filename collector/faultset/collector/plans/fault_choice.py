@@ -37,18 +37,18 @@ def draw_faults(
     UsageError
         `targets` contains an unknown service, or a fault cannot be applied to any of them.
     """
-    used: Counter[str] = Counter()
-    uses: Counter[tuple[str, str]] = Counter()
+    uses: Counter[str] = Counter()
+    uses_by_fault: Counter[tuple[str, str]] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for specs in repetitions:
         for spec in _sort_by_target_count(specs, app):
             names = _list_possible_targets(spec, app, targets)
-            least = min(used[name] for name in names)
-            names = [name for name in names if used[name] <= least + _SLACK]
-            ranks = {name: (uses[spec.name, name], used[name]) for name in names}
+            fewest_uses = min(uses[name] for name in names)
+            names = [name for name in names if uses[name] <= fewest_uses + _SLACK]
+            ranks = {name: (uses_by_fault[spec.name, name], uses[name]) for name in names}
             target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
-            used[target] += 1
-            uses[spec.name, target] += 1
+            uses[target] += 1
+            uses_by_fault[spec.name, target] += 1
             drawn.append((PlannedFault(fault=spec.name, target=target),))
     return drawn
 

@@ -176,7 +176,7 @@ class CampaignOptions(TypedDict, total=False):
     ]
     mix: Annotated[
         str | None,
-        Option(help="Workload mix; A..B changes from A to B.", shown_default="the application's"),
+        Option(help="Workload mix; A..B changes from mix A to mix B.", shown_default="the application's"),
     ]
     load: Annotated[
         str | None,
@@ -218,9 +218,7 @@ class CampaignOptions(TypedDict, total=False):
     ]
     incidents: Annotated[
         int,
-        Option(
-            help="Faults in each recording, at random times; 0 records health.", default=0, minimum=0, maximum=10_000
-        ),
+        Option(help="Faults in each recording, at random times; 0 for none.", default=0, minimum=0, maximum=10_000),
     ]
     overlap: Annotated[
         float,
@@ -290,7 +288,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the stores: redis for all; original for memcached and PostgreSQL; or one of these two.",
+            help="Store servers: redis for all; original for real memcached and PostgreSQL, or one of these names.",
             metavar="NAMES",
             shown_default="redis",
         ),
@@ -325,7 +323,7 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
     complete = {}
     for name, option in registered.items():
         if option.is_required and name not in values:
-            raise UsageError(f"a campaign needs {name}; name some")
+            raise UsageError(f"a campaign needs {name}; give at least one")
         value: Any = values.get(name, option.option.default)
         if option.takes_names:
             value = tuple(dict.fromkeys(value))

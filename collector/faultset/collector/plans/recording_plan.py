@@ -87,10 +87,10 @@ def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: 
             f"--recording must be at least {duration_text(phases.warmup_s + chunk_s / 10)} long, the warm-up and a "
             f"tenth of a chunk, but is {duration_text(duration_s)}. Give a longer time"
         )
-    most = max_incidents(duration_s, phases)
-    if incidents - round(overlap * incidents) > most:
+    limit = max_incidents(duration_s, phases)
+    if incidents - round(overlap * incidents) > limit:
         raise UsageError(
-            f"--incidents must be at most {most} in {duration_text(duration_s)} with --faulty {phases.fault_s:g} s "
+            f"--incidents must be at most {limit} in {duration_text(duration_s)} with --faulty {phases.fault_s:g} s "
             f"and --healthy {phases.baseline_s:g} s, but is {incidents}. Record longer, or shorten the phases"
         )
 

@@ -157,9 +157,9 @@ class _RequestImpairment(Course):
     Attributes
     ----------
     caller
-        Only requests of this service; empty for all.
+        Impair only requests from this service; empty for all.
     path
-        Only requests to this path; empty for all.
+        Impair only requests to this path; empty for all.
     """
 
     share: float

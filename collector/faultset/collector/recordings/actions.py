@@ -65,11 +65,11 @@ class RecordingActions(EpisodeActions):
         assert self._chunks is not None
         now_ns = self._clock.time_ns()
         self._note_host(now_ns)
-        self._make_decoys(now_ns)
+        self._apply_decoys(now_ns)
         for incident in self._incidents:
             self._advance(incident, now_ns)
         self._incidents = [incident for incident in self._incidents if incident.state != "over"]
-        if self._chunks.write_due(now_ns, self._find_needed_ns(now_ns)):
+        if self._chunks.write_due(now_ns, self._find_earliest_needed_ns(now_ns)):
             self._note_host(self._clock.time_ns())
         self._last_ns = now_ns
 
@@ -113,18 +113,18 @@ class RecordingActions(EpisodeActions):
             for decoy, faults in drawn
             if decoy.times_s[0] >= self.machine.recorded_s
         ]
-        _log.info("recording from %.0f s on, %d incidents to come", self.machine.recorded_s, len(self._incidents))
+        _log.info("recording starts at %.0f s; incidents left: %d", self.machine.recorded_s, len(self._incidents))
 
-    def _passed_s(self, now_ns: int) -> float:
+    def _elapsed_s(self, now_ns: int) -> float:
         """Return the seconds of recorded time."""
         return self.machine.recorded_s + (now_ns - self.machine.view_start_ns) / SECOND_NS
 
-    def _make_decoys(self, now_ns: int) -> None:
+    def _apply_decoys(self, now_ns: int) -> None:
         assert self._chunks is not None
-        passed_s = self._passed_s(now_ns)
+        now_s = self._elapsed_s(now_ns)
         with self.journal.scope("decoys"):
             for schedule in self._decoy_schedules:
-                for step in schedule.take_due(passed_s):
+                for step in schedule.take_due(now_s):
                     self.journal.note("decoy", [str(value) for value in step.values()], **step)
                     at_ns = self._clock.time_ns()
                     self._chunks.add(
@@ -143,7 +143,7 @@ class RecordingActions(EpisodeActions):
         """Run the next step of an incident if it is due; after an error, only this incident is void."""
         try:
             match incident.state:
-                case "waiting" if self._passed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
+                case "waiting" if self._elapsed_s(now_ns) >= incident.planned.at_s and self._may_start(incident):
                     incident.inject(now_ns)
                     self._note(incident)
                 case "active" if now_ns >= incident.undo_at_ns:
@@ -164,7 +164,7 @@ class RecordingActions(EpisodeActions):
             self._note(incident)
 
     def _may_start(self, incident: LiveIncident) -> bool:
-        """Return whether the application is healthy, or the incident may overlap another one."""
+        """Return whether no other incident is active or recovering, or this one may overlap others."""
         return incident.planned.overlaps or not any(
             other.state in ("active", "recovering") for other in self._incidents
         )
@@ -177,14 +177,14 @@ class RecordingActions(EpisodeActions):
         self._note(incident)
 
     def _check_recovery(self, incident: LiveIncident, now_ns: int) -> None:
-        """End an incident once the application is healthy; raise PlatformError if it never recovers."""
-        others_act = any(other.state == "active" for other in self._incidents)
+        """End an incident once the application is healthy; raise NotRecovered after a timeout."""
+        others_are_active = any(other.state == "active" for other in self._incidents)
         if incident.check_recovery():
             self._note(incident)
             if not any(other.state in ("active", "recovering") for other in self._incidents):
                 self._healthy_since_ns, self._recover_until_ns = self._clock.time_ns(), None
             return
-        if others_act:
+        if others_are_active:
             return
         timeout_ns = round(3 * self._pressure.scaled_s(RECOVERY_TIMEOUT_S) * SECOND_NS)
         self._recover_until_ns = self._recover_until_ns or now_ns + timeout_ns
@@ -218,7 +218,7 @@ class RecordingActions(EpisodeActions):
         self._checked_ns = now_ns
         self._next_check_ns = now_ns + _CHECK_NS
 
-    def _find_needed_ns(self, now_ns: int) -> int:
+    def _find_earliest_needed_ns(self, now_ns: int) -> int:
         """Return the start of the telemetry that is still needed for verdicts."""
         history_ns = round((self.plan.phases.baseline_s + _HISTORY_S) * SECOND_NS)
         starts = [

@@ -121,7 +121,9 @@ class LiveIncident:
         self.state = "recovering"
 
     def judge(self, healthy_since_ns: int, *, is_busy: bool) -> None:
-        """Judge whether clients or the target's telemetry show the fault; unknown if the healthy time was too short.
+        """Judge whether clients or the target's telemetry show the fault.
+
+        An incident that overlaps others, or follows too short a healthy time, is not judged.
 
         Parameters
         ----------
@@ -152,7 +154,7 @@ class LiveIncident:
         self.problem = self.problem or reason_to_discard(judgement, is_busy=is_busy)
 
     def check_recovery(self) -> bool:
-        """Return whether the application is healthy again; the incident is over then."""
+        """Return whether the application is healthy again; if so, end the incident."""
         began_ns = self.record.recover_done_ns
         assert began_ns is not None
         now_ns = self._clock.time_ns()

@@ -100,8 +100,8 @@ class Persona(ErrorTexts, LogFormat):
     request_level
         Level of the line that a frontend logs for each request.
     login_pause_s
-        Seconds until a starting service retries to log in to a database or to fill it; None for no retry, if the log
-        lines of the failure end the process.
+        Pause in seconds before a starting service tries again to log in to a database or fill it. None to try once, for
+        personas that exit on failure.
     """
 
     lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)

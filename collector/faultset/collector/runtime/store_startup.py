@@ -1,4 +1,4 @@
-"""Set-up of stores at a service's start: log in, fill empty collections, read indexes."""
+"""Set up the stores of a starting service: log in, fill empty collections, read indexes."""
 
 from __future__ import annotations
 

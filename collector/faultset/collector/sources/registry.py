@@ -96,8 +96,8 @@ def _check_extension(table: str, columns: tuple[Any, ...], roles: tuple[MetricRo
     catalogue = builtin_catalogue()
     if invalid_names := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
         raise UsageError(
-            f"the metrics {', '.join(invalid_names)} must have names without * that the built-in catalogue does not "
-            "use; rename them"
+            f"the metrics {', '.join(invalid_names)} must have names without * that are not in the built-in catalogue; "
+            "rename them"
         )
 
 

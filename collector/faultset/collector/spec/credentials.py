@@ -43,7 +43,7 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
 
 
 def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets in the spec; `draw` generates values that it leaves out."""
+    """Return the Secrets in the spec; `draw` generates values that the spec leaves out."""
     return [_build_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
 
 

@@ -66,7 +66,7 @@ def judge_again(
     version
         Version to read; by default, the newest.
     progress
-        Called with the number of finished steps and of all steps; a recording has two.
+        Called with the number of finished steps and the total; a recording counts as two.
 
     Raises
     ------

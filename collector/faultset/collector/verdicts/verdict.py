@@ -134,9 +134,9 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
 LATENT = "latent"
 """Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
-"""End of the detail of a latent test without a limit."""
+"""Reason in the evidence of a latent test that has no limit."""
 _REPLACED = "not applied, because a harmless change replaced pods after the onset"
-"""End of the detail of a latent test whose target got other pods."""
+"""Reason in the evidence of a latent test whose target got new pods."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,7 @@ class FaultsetCommand(click.Command):
                     is_eager=True,
                     expose_value=False,
                     callback=_show_all_options,
-                    help="Show the help of all options.",
+                    help="Show all options and exit.",
                 )
             )
 
@@ -225,7 +225,10 @@ class FaultsetCommand(click.Command):
         general = {id(option): option for option in options.values() if id(option) not in grouped}
         more["General" if self._groups else "Options"] = list(general.values())
         is_short = bool(self._more) and not ctx.meta.get(_HELP_ALL)
-        for heading, group in (sections if is_short else sections | more).items():
+        if not is_short:
+            for heading, group in more.items():
+                sections[heading] = [*sections.get(heading, ()), *group]
+        for heading, group in sections.items():
             records = [record for option in group if (record := option.get_help_record(ctx)) is not None]
             with formatter.section(heading):
                 formatter.write_dl(records)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 Progress = Callable[[int, int], None]
-"""Called with the number of finished steps and the number of all steps, possibly from another thread."""
+"""Called with the number of finished steps and the total, possibly from another thread."""
 _LINES = 4
 """Number of progress lines without a terminal; more would clutter a log."""
 

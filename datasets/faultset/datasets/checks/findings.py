@@ -1,4 +1,4 @@
-"""Results of the checks of a dataset."""
+"""Results of dataset checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A problem of a dataset or a limitation of a check."""
+    """A problem in a dataset, or a limitation of a check."""
 
     severity: Severity
     """error: do not use the data; warning: examine it; note: a limitation of a check."""

@@ -1,8 +1,8 @@
 """Test whether small models can find faults without telemetry values.
 
 File sizes, image tags or the timing of rollouts must not reveal whether an episode has a fault, or its target. For each
-kind of property, a random forest is trained on some groups of application, fault and target. Recordings are cut into
-episodes, and the group of a cut is the chunk in which it starts.
+kind of property, a random forest is trained on some combinations of application, fault and target, and tested on the
+others. Recordings are cut into episodes; those that start in the same chunk form one group.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     seed
         Seed of folds and forests.
     progress
-        Called with the number of episodes and recordings that were read, and of all.
+        Called with the number of episodes and recordings read so far and the total.
 
     Returns
     -------
@@ -138,7 +138,7 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("image tags", "rollout timing")
-"""Kinds that are tested only for services whose pods got a new image or became ready, which is a legitimate clue."""
+"""Kinds that are tested only on services whose pods got a new image or became ready; the change itself is no leak."""
 
 
 def _is_used(label: Label) -> bool:

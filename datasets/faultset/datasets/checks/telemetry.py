@@ -216,7 +216,7 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
     empty = sorted(episode for episode, gap in gaps.items() if gap.no_samples)
     coarse = sorted(episode for episode, gap in gaps.items() if gap.coarse_step)
     silent = sorted(episode for episode, gap in gaps.items() if gap.without_metrics)
-    consequence = "methods that compare metrics with the reference cannot answer there"
+    consequence = "methods that compare metrics with the reference cannot answer for them"
     messages = []
     if empty:
         messages.append(
@@ -313,7 +313,7 @@ def journal_messages(
     if digests:
         digest = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
         if digests[-1] != digest:
-            yield "journal, telemetry and label are not of the same run; collect the episode again"
+            yield "journal, telemetry and label come from different runs; collect the episode again"
         return
     patches = [
         (record["args"].get("name"), record["time_ns"])

@@ -43,7 +43,7 @@ LEVEL = 0.05
 MIN_EPISODES = 8
 """Minimum number of episodes with a fault, and of episodes without one."""
 ONSET_SPREAD = 0.02
-"""Standard deviation of the onset's relative position in the view below which the position is predictable."""
+"""The onset is predictable if its relative position in the view has a smaller standard deviation than this."""
 _FOLDS = 5
 _SHUFFLES = 199
 _ENOUGH = 20
@@ -91,7 +91,7 @@ def onset_findings(
 ) -> list[Finding]:
     """Return a finding if the onset has the same relative position in all imported views.
 
-    `collect` draws the onset; many benchmarks record equally long before and after it.
+    `collect` draws the onset at random; many benchmarks record for equally long before and after it.
     """
     shares = []
     for episode, onset in onsets.items():
@@ -104,8 +104,8 @@ def onset_findings(
         _finding(
             "warning",
             f"the onset is at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
-            f"deviation {np.std(shares):.1%}) and therefore predictable; judge localization by the oracle protocol and "
-            "ignore detection",
+            f"deviation {np.std(shares):.1%}) and so predictable; evaluate localization with the oracle protocol "
+            "and ignore detection",
         )
     ]
 
@@ -184,7 +184,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     version
         By default the newest.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def _check_episodes(root: Path, dataset: Dataset, steps: StepCounter) -> tuple[l
 
 
 def _recordings_findings(root: Path, dataset: Dataset) -> list[Finding]:
-    """Check files, content and texts of the recordings; each chunk is searched like the view of an episode."""
+    """Check the files and content of recordings, and search each chunk for leaks like the view of an episode."""
     findings: list[Finding] = []
     for recording, files in dataset.recording_files.items():
         folder = root / RECORDINGS / recording
@@ -284,7 +284,7 @@ def _recording_file_findings(folder: Path, recording: str, files: Mapping[str, F
 
 
 def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
-    """Search the chunks for gaps, malformed rows and texts of the truth."""
+    """Search the chunks for gaps, malformed rows and texts that reveal the truth."""
     chunks = {f"{recording.id}/{chunk.folder}": chunk for chunk in recording.view.chunks}
     views = {name: ChunkView(recording.path, recording.context, chunk) for name, chunk in chunks.items()}
     yield from telemetry_findings(views)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @command("filter")
 @dataset_argument
-@list_option("--apps", help="Only these applications.")
-@list_option("--faults", help="Only these faults; none selects episodes without a fault.")
-@list_option("--targets", help="Only faults with these targets.")
-@list_option("--verdicts", help="Only these verdicts.")
-@list_option("--platforms", help="Only these platforms.")
-@list_option("--episodes", metavar="IDS", help="Only these episodes.")
+@list_option("--apps", help="Applications to keep.")
+@list_option("--faults", help='Faults to keep; "none" keeps episodes without a fault.')
+@list_option("--targets", help="Targets of the faults to keep.")
+@list_option("--verdicts", help="Verdicts to keep.")
+@list_option("--platforms", help="Platforms to keep.")
+@list_option("--episodes", metavar="IDS", help="Episodes to keep.")
 @version_option
 @json_option
 def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
@@ -107,11 +107,11 @@ def compact(dataset: Path, out: Path, traces: float, version: str | None, as_jso
     _print_version(compacted, as_json)
 
 
-@command()
+@command(short_help="Write the dataset card of a version.")
 @dataset_argument
 @version_option
 def card(dataset: Path, version: str | None) -> None:
-    """Write the dataset card, README.md, for a version of DATASET; text below its marker is kept.
+    """Write the dataset card README.md for a version of DATASET; the text below the marker in the file is kept.
 
     \b
     Example:

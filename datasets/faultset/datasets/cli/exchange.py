@@ -184,7 +184,7 @@ MAX_GB = 2
 )
 @version_option
 @click.option("--step", "step_s", type=DURATION, default="1s", help="Step of wide tables.")
-@list_option("--roles", help="Only metrics with these roles, for instance cpu,latency.", show_default="all")
+@list_option("--roles", help="Roles of the metrics to export, for instance cpu,latency.", show_default="all")
 @click.option("--per-service", is_flag=True, help="Write windows per service, with the same columns in all apps.")
 @click.option("--yes", is_flag=True, help=f"Allow more than {MAX_GB} GB.")
 @click.option("--dry-run", is_flag=True, help="Print the expected size; write nothing.")

@@ -95,11 +95,11 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     show_records(splits, columns={"split": "split", "key": "separated by", "train": "train", "test": "test"})
 
 
-@command()
+@command(short_help="List the episodes of a dataset, and the incidents of its recordings.")
 @location_argument
-@list_option("--faults", help="Only these faults; none selects episodes without a fault.")
-@list_option("--apps", help="Only these applications.")
-@list_option("--verdicts", help="Only these verdicts.")
+@list_option("--faults", help='Faults to list; "none" lists episodes without a fault.')
+@list_option("--apps", help="Applications to list.")
+@list_option("--verdicts", help="Verdicts to list.")
 @version_option
 @json_option
 def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
@@ -129,7 +129,7 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
         click.echo(count_text(len(records), "episode"), err=True)
 
 
-@command()
+@command(short_help="Check the files and labels of a version, and that no view leaks the answer.")
 @location_argument
 @version_option
 @click.option("--shortcuts", is_flag=True, help="Test whether properties other than telemetry values leak the answer.")

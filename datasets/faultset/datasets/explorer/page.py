@@ -66,7 +66,7 @@ def write_page(
     answers
         Answers of methods by episode; see `faultset.datasets.explorer.answers.read_answers`.
     progress
-        Called with the number of finished and of all episodes.
+        Called with the number of finished episodes and the total.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def explorer_app(
     index = base64.b64encode(pack_content(content)).decode()
     text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
 
-    def refuse_strangers(request: web.Request) -> None:
+    def reject_other_hosts_and_tokens(request: web.Request) -> None:
         # prevent DNS rebinding: the host name of a malicious page may resolve to this machine
         host = request.host.rpartition(":")[0] or request.host
         has_token = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
@@ -54,11 +54,11 @@ def explorer_app(
             raise web.HTTPNotFound(headers=_HEADERS)
 
     async def page(request: web.Request) -> web.Response:
-        refuse_strangers(request)
+        reject_other_hosts_and_tokens(request)
         return web.Response(text=text, content_type="text/html", headers=_HEADERS)
 
     async def episode(request: web.Request) -> web.Response:
-        refuse_strangers(request)
+        reject_other_hosts_and_tokens(request)
         name = request.match_info["episode"]
         if name not in dataset.files and name not in dataset.recording_files:
             raise web.HTTPNotFound(headers=_HEADERS)

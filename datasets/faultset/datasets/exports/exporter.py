@@ -162,7 +162,7 @@ def export_dataset(
     version
         Name of the version; the newest by default.
     progress
-        Called with the number of finished episodes and of all episodes.
+        Called with the number of finished episodes and the total.
     max_bytes
         Maximum expected size; a larger export is refused. None for no limit.
     announce
@@ -190,7 +190,7 @@ def export_dataset(
         recordings = [recording for recording in dataset.recording_files if recording not in left_out]
         if not episodes and not recordings:
             raise DataError(
-                f"the layout {name} supports no part of {dataset.root} "
+                f"the layout {name} supports no episode or recording of {dataset.root} "
                 f"({next(iter(left_out.values()), 'it is empty')}); choose another layout"
             )
         plan = _plan(export, partial(layout, dataset, options), dataset, episodes, recordings, folder)

@@ -70,7 +70,7 @@ class LabelledInterval:
     begin_ns: TimeNs
     """Start."""
     end_ns: TimeNs
-    """End, half-open."""
+    """End, exclusive."""
     first_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
     """Share of the fault's full strength at the start."""
     last_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
@@ -220,7 +220,7 @@ class Label(GroundTruth):
     view_start_ns: TimeNs
     """Start of the view."""
     view_end_ns: TimeNs
-    """End of the view, half-open."""
+    """End of the view, exclusive."""
     reference_end_ns: TimeNs
     """End of the healthy reference."""
     profile: Name

@@ -87,7 +87,7 @@ def read_false_alarms(provenance: Mapping[str, Any]) -> list[FalseAlarms]:
 
 
 def recording_sections(version_file: VersionFile, recordings: Mapping[str, RecordingSummary]) -> str:
-    """Return the sections about recordings; empty without any."""
+    """Return the sections about recordings; empty if there are none."""
     if not recordings:
         return ""
     rows = "\n".join(
@@ -143,7 +143,7 @@ def _judged_section(version_file: VersionFile) -> str:
 
 An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
 exceed in healthy windows of the same length, in the recordings with equal settings. It stays unknown if it overlaps
-another incident or void time, if a decoy replaced the target's pods, or with too few healthy windows.
+another incident or void time, if a decoy replaced the target's pods, or if there are too few healthy windows.
 
 | app | recordings | false alarms of the client test | limit, median length | false alarms of the latent test |
 |---|---|---|---|---|

@@ -85,12 +85,12 @@ def chunk_folder(number: int) -> str:
 
 
 def chunk_files(tables: Iterable[str]) -> list[str]:
-    """Return the paths of all files of a chunk with these telemetry tables, below its folder."""
+    """Return the paths of all files of a chunk with these telemetry tables, relative to its folder."""
     return [CHUNK_FILE, *map(table_file, (*tables, *CHUNK_TRUTH_TABLES)), JOURNAL_FILE]
 
 
 def listed_chunks(files: Iterable[str]) -> list[int]:
-    """Return the numbers of the chunks to which paths below a recording's folder belong."""
+    """Return the numbers of the chunks that contain these files; paths are relative to the recording's folder."""
     return sorted({int(name.split("/")[1]) for name in files if name.startswith(f"{CHUNKS}/")})
 
 
@@ -145,7 +145,7 @@ def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> t
 
 
 def segments_of(chunks: Iterable[Chunk]) -> tuple[Stretch, ...]:
-    """Return the stretches without a gap that chunks in order of time form."""
+    """Join chunks, sorted by time, into one stretch per segment."""
     bounds: dict[int, Stretch] = {}
     for chunk in chunks:
         first = bounds.get(chunk.segment)

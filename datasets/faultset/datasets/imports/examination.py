@@ -71,7 +71,7 @@ def examine(
     input_file
         Name of the file to read, for cases with alternative input files.
     progress
-        Called with the number of finished cases and of all cases.
+        Called with the number of finished cases and the total.
 
     Raises
     ------

@@ -160,7 +160,7 @@ def import_dataset(
         Name of the file to read, for cases with alternative input files; by default the file that the programs of the
         source read.
     progress
-        Called with the number of finished cases and of all cases; the last case counts once the version is created.
+        Called with the number of finished cases and the total; the last case counts once the version is created.
     announce
         Called once with the estimated cost, after the first cases.
     source

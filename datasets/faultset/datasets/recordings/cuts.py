@@ -177,8 +177,11 @@ def _draw_start(
     return start_ns if start_ns >= earliest_ns else None
 
 
-def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, most: int | None) -> Iterator[Cut]:
-    """Yield consecutive windows of the healthy stretches, each stretch with a random start."""
+def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, limit: int | None) -> Iterator[Cut]:
+    """Yield windows of healthy stretches; draw `limit` of them if there are more.
+
+    Windows of the same stretch follow each other without gaps; the first one starts at a random time.
+    """
     starts = []
     for stretch in truth.healthy_stretches:
         count, rest_ns = divmod(stretch.end_ns - stretch.start_ns, lengths.view_ns)
@@ -186,8 +189,8 @@ def plan_healthy_cuts(truth: RecordingTruth, lengths: CutLengths, most: int | No
             rng = _create_rng(stretch.recording, str(stretch.start_ns))
             first_ns = stretch.start_ns + int(rng.integers(0, rest_ns + 1))
             starts += [first_ns + number * lengths.view_ns for number in range(count)]
-    if most is not None and most < len(starts):
-        starts = sorted(_create_rng("healthy", str(len(starts))).choice(starts, most, replace=False).tolist())
+    if limit is not None and limit < len(starts):
+        starts = sorted(_create_rng("healthy", str(len(starts))).choice(starts, limit, replace=False).tolist())
     for start_ns in starts:
         yield _build_cut(start_ns, lengths, None)
 

@@ -58,7 +58,7 @@ class Recording(Generic[Opened]):
 
     @property
     def end_ns(self) -> int:
-        """End of its telemetry, half-open, UTC nanoseconds."""
+        """End of its telemetry, exclusive, UTC nanoseconds."""
         return self.view.window[1]
 
     @property

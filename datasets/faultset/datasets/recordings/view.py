@@ -41,7 +41,7 @@ class TimeSlice:
     start_ns: int
     """Start, UTC nanoseconds."""
     end_ns: int
-    """End, half-open, UTC nanoseconds."""
+    """End (exclusive), UTC nanoseconds."""
     tables: Mapping[str, pa.Table]
     """Table -> rows, sorted by the time at which they became available."""
 

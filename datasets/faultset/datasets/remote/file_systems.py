@@ -199,7 +199,7 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
     location, version
         As in `open_labels`.
     progress
-        Called with the number of copied episodes and of all episodes.
+        Called with the number of copied episodes and the total.
     """
     if not is_url(location):
         yield local_path(location)

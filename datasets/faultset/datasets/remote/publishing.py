@@ -64,7 +64,7 @@ def publish_dataset(
     threads
         Maximum number of concurrent copies.
     progress
-        Called with the number of complete episodes and of all episodes.
+        Called with the number of complete episodes and the total.
 
     Raises
     ------

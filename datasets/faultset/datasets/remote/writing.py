@@ -305,7 +305,7 @@ class FinishedEpisodes:
             elif record is not None:
                 self.folder.remove(f"{ARRIVING}/{run}")
 
-    def check_whole(self, files: Mapping[str, Mapping[str, FileRecord]]) -> None:
+    def check_complete(self, files: Mapping[str, Mapping[str, FileRecord]]) -> None:
         """Raise DataError unless all files of the episodes exist with their recorded size."""
         missing = self.folder.incomplete_files({f"{EPISODES}/{episode}": records for episode, records in files.items()})
         if missing:

@@ -43,7 +43,8 @@ class ServedClock:
         length_s = (context.view_end_ns - context.view_start_ns) / _SECOND_NS
         if now_s is not None and now_s > length_s:
             raise UsageError(
-                f"the current time must be at most the {length_s:g} s of the view of {context.episode}, got {now_s:g}"
+                f"the current time must be at most {length_s:g} s, the length of the view of {context.episode}, got "
+                f"{now_s:g}"
             )
         self._fixed_ns = context.view_start_ns + round(_SECOND_NS * (length_s if now_s is None else now_s))
         self._wall_ns = None if live_since_ns is None else wall_ns

@@ -36,7 +36,7 @@ class ReceivedSpan(NamedTuple):
 
 
 def read_jaeger_spans(traces: Iterable[Mapping[str, Any]]) -> Iterator[ReceivedSpan]:
-    """Yield the spans of complete and incomplete traces in the order of the answer."""
+    """Yield the spans of complete and incomplete traces in the order of the response."""
     for trace in traces:
         processes = {key: _Process.read(item) for key, item in (trace.get("processes") or {}).items()}
         for span in trace.get("spans") or ():

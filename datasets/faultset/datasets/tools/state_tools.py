@@ -36,7 +36,7 @@ class StateTools:
     recording: VisibleTables
 
     def describe_system(self) -> ToolAnswer:
-        """Describe the system: services, calls between them, entry of clients, current time, and recorded tables."""
+        """Describe the system: services, calls between them, entry service, current time, and recorded tables."""
         context, clock = self.recording.context, self.recording.clock
         tables = [table for table in ("metrics", "spans", "logs", "events", "objects") if self.recording.has(table)]
         lines = [

@@ -2,7 +2,7 @@
 
 Inputs contain no part of the truth.
 
-folds        training and test episodes, divided like those of evaluations, and labels of episodes
+folds        training and test episodes, divided as in evaluations, and labels of episodes
 columns      the features, the same in every episode
 features     features of an episode on a regular grid
 windows      windows of many episodes: as arrays for scikit-learn, or streamed

@@ -21,7 +21,7 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     Parameters
     ----------
     answered
-        Called when the answer was submitted, before the reply to the client, which may then kill the server.
+        Called once the answer is submitted, before the client gets a reply, because it may then kill the server.
     """
     import anyio
     from mcp import types

@@ -65,7 +65,7 @@ def mitigation(
     pairs = list(product(_split_names(faults), _split_names(apps)))
     if not pairs:
         raise UsageError(
-            "mitigation needs a fault and an application; give for example -T faults=target-port -T apps=hotel"
+            "mitigation needs a fault and an application; add for example -T faults=target-port -T apps=hotel"
         )
     options = {"platform": platform, "within": within, "sustain": sustain, "rate": rate, "seed": seed}
     options |= {"injector": injector, "targets": ",".join(_split_names(targets)) or None}

@@ -287,7 +287,7 @@ def _build_clock(context: Any, alarm_ns: int | None) -> ViewClock:
 
 @solver
 def episode_tools() -> Solver:
-    """Add the tools of the episode and the submission."""
+    """Add the tools that read the episode and submit the answer."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         question = AskedQuestion.model_validate(state.metadata[QUESTION])
@@ -303,7 +303,7 @@ def episode_tools() -> Solver:
 
 def _open_recorded(dataset: str, version: str | None) -> Dataset:
     if not dataset:
-        raise UsageError("the task needs a dataset; give for example -T dataset=datasets/sample")
+        raise UsageError("the task needs a dataset; add for example -T dataset=datasets/sample")
     if is_url(dataset):
         raise UsageError(f"agents need a local dataset, but {dataset} is a URL; copy the dataset to a folder first")
     return open_dataset(local_path(dataset), version)

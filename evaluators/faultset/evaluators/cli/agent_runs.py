@@ -37,7 +37,7 @@ _COLUMNS = {
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def score_agents(folder: Path, as_json: bool) -> None:
-    """Score the runs in FOLDER, a result of "faultset agents import", with one table per source.
+    """Score the runs in FOLDER, written by "faultset agents import", with one table per source.
 
     Shows the result that the source recorded and the result by the source's current labels, with 95 % intervals over
     problems. Runs with a harness error count as misses in one column and are left out in the next. Results of different

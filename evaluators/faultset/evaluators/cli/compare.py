@@ -99,13 +99,13 @@ CONDITION_MET = 1
     "--fail-on",
     multiple=True,
     metavar="CONDITION",
-    help='Exit with code 1 if it holds: "METRIC drops|rises [by X] [for METHOD]". Repeatable.',
+    help='Exit with code 1 if this holds: "METRIC drops|rises [by X] [for METHOD]". Repeatable.',
 )
 @click.option(
     "--significance",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="P",
-    help="Only differences with a corrected p below P meet a condition.  [default: all]",
+    help="With --fail-on, count only differences with a corrected p below P.  [default: all]",
 )
 @json_option
 def compare(

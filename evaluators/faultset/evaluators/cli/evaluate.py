@@ -53,7 +53,7 @@ EVIDENCE = "10,30,60"
         "faultset.baselines", "default", "all", "named", "methods", "rules", "controls", "variants"
     ),
     show_default="named, strongest and controls",
-    help="Names, or default, all, named, methods, rules, controls, variants.",
+    help="Methods by name, or default, all, named, methods, rules, controls, variants.",
 )
 @click.option(
     "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.", show_default="all"
@@ -103,7 +103,7 @@ EVIDENCE = "10,30,60"
     "--agents",
     multiple=True,
     metavar="LOGS",
-    help="Inspect's logs of agents on these episodes. Repeatable.",
+    help="Inspect logs of agents on these episodes. Repeatable.",
 )
 @click.option(
     "--train",

@@ -12,7 +12,7 @@ from faultset.core.command_line.output import json_option, show_records
 
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")
-@click.option("--task", help="Only detection, localization or rca.")
+@click.option("--task", help="Show only this task: detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
     """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs, costs and departures.

@@ -23,7 +23,7 @@ class Condition:
 
     metric: str
     direction: Literal["drops", "rises"]
-    least: float = 0.0
+    min_change: float = 0.0
     """Smaller differences are accepted."""
     method: str | None = None
     """The method to check; None for all."""
@@ -44,24 +44,24 @@ class Condition:
             )
         metric, direction, amount, method = match.groups()
         try:
-            least = float(amount or 0)
+            min_change = float(amount or 0)
         except ValueError:
-            least = -1.0
-        if not 0 <= least < float("inf"):
+            min_change = -1.0
+        if not 0 <= min_change < float("inf"):
             raise UsageError(
                 f'the amount "{amount}" in "{text}" must be a number of at least 0; write for instance 0.05'
             )
         return cls(
             metric=metric.lower().replace("@", "").replace("-", "_"),
             direction="drops" if direction.lower() == "drops" else "rises",
-            least=least,
+            min_change=min_change,
             method=method,
         )
 
     def holds_for(self, difference: float) -> bool:
         """Return whether a difference, new minus old, meets the condition; an unknown one does not."""
         change = -difference if self.direction == "drops" else difference
-        return change > _SMALLEST and change >= self.least - _SMALLEST
+        return change > _SMALLEST and change >= self.min_change - _SMALLEST
 
 
 def find_violations(

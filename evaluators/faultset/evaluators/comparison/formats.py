@@ -41,7 +41,7 @@ def markdown(comparison: Comparison) -> str:
     lines += [f"- {line}" for line in remarks(comparison)] + [""]
     lines += ["## What else changed", ""]
     if comparison.changes:
-        rows = [[change.weight, change.what, change.old, change.new] for change in comparison.changes]
+        rows = [[change.category, change.what, change.old, change.new] for change in comparison.changes]
         lines += TextTable.of(("", "what", "old", "new"), rows).markdown()
     else:
         lines.append("Nothing: same data, code, libraries, seeds and settings.")
@@ -173,15 +173,15 @@ def _render_section(table: PairedTable, comparison: Comparison) -> list[str]:
     return [f"## {table.title}", "", summary(table) + ".", "", *rendered]
 
 
-def name_changed_episodes(entry: PairedEntry, comparison: Comparison, most: int = _EPISODES_NAMED) -> str:
-    """List the first `most` episodes with a better score and the first `most` with a worse one."""
+def name_changed_episodes(entry: PairedEntry, comparison: Comparison, limit: int = _EPISODES_NAMED) -> str:
+    """List at most `limit` episodes with a better score and at most `limit` with a worse one."""
     texts = []
     for sign, episodes in (("+", entry.better), ("-", entry.worse)):
         if episodes:
-            texts.append(f"{sign} {_shorten([comparison.labels[e] for e in episodes], most)}")
+            texts.append(f"{sign} {_shorten([comparison.labels[e] for e in episodes], limit)}")
     return "; ".join(texts)
 
 
-def _shorten(names: Sequence[str], most: int) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def _shorten(names: Sequence[str], limit: int) -> str:
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

@@ -18,7 +18,7 @@ class Change:
     what: str
     old: str
     new: str
-    weight: str
+    category: str
     """`data`, `code` (of methods or scoring), or `setting` (of the user)."""
 
 

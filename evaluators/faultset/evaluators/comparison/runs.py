@@ -125,15 +125,15 @@ def find_changes(old: Run, new: Run) -> tuple[Change, ...]:
         *_compare_methods(old, new),
         *_compare_codes(old, new),
     ]
-    return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.weight)))
+    return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.category)))
 
 
 def _compare_facts(old: Run, new: Run) -> Iterator[Change]:
-    for name, weight in _FACTS:
+    for name, category in _FACTS:
         before, after = getattr(old.facts, name), getattr(new.facts, name)
         if before != after:
             yield Change(
-                what=_TITLES.get(name, name), old=_format_value(before), new=_format_value(after), weight=weight
+                what=_TITLES.get(name, name), old=_format_value(before), new=_format_value(after), category=category
             )
 
 
@@ -142,7 +142,7 @@ def _compare_libraries(old: Run, new: Run) -> Iterator[Change]:
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             yield Change(
-                what=name, old=_format_value(before.get(name)), new=_format_value(after.get(name)), weight="code"
+                what=name, old=_format_value(before.get(name)), new=_format_value(after.get(name)), category="code"
             )
 
 
@@ -154,7 +154,7 @@ def _compare_settings(old: Run, new: Run) -> Iterator[Change]:
                 what=name.replace("_", " "),
                 old=_format_value(before.get(name)),
                 new=_format_value(after.get(name)),
-                weight="code" if name.startswith("scorers ") else "setting",
+                category="code" if name.startswith("scorers ") else "setting",
             )
 
 
@@ -173,7 +173,7 @@ def _compare_methods(old: Run, new: Run) -> Iterator[Change]:
     before, after = ({row.baseline: row.settings for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
-            yield Change(what=f"settings of {name}", old=before[name], new=after[name], weight="code")
+            yield Change(what=f"settings of {name}", old=before[name], new=after[name], category="code")
 
 
 def _compare_codes(old: Run, new: Run) -> Iterator[Change]:
@@ -182,7 +182,7 @@ def _compare_codes(old: Run, new: Run) -> Iterator[Change]:
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
             yield Change(
-                what=f"code of {name}", old=_format_value(before[name]), new=_format_value(after[name]), weight="code"
+                what=f"code of {name}", old=_format_value(before[name]), new=_format_value(after[name]), category="code"
             )
 
 

@@ -23,7 +23,7 @@ def show(comparison: Comparison, console: Console) -> None:
     if not comparison.changes:
         console.print("same data, code, libraries, seeds and settings", style="dim", markup=False)
     for change in comparison.changes:
-        style = "yellow" if change.weight == "data" else None
+        style = "yellow" if change.category == "data" else None
         console.print(f"{change.what}: {change.old} → {change.new}", style=style, markup=False)
     for table in comparison.tables:
         console.print()

@@ -269,7 +269,7 @@ class EpisodeBatch:
             else list_expected_answers(run, self.truth, context.settings)
         )
 
-    def answers(self, context: RunContext) -> int:
+    def count_answers(self, context: RunContext) -> int:
         """Return the number of rows that the batch produces."""
         return sum(len(self.expected(context.runs[number], context)) for number in self.runs)
 

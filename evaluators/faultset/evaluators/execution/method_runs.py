@@ -61,7 +61,7 @@ class MethodRunContext:
     started: Callable[[EvaluationStart], None] | None = None
     """Called before the first method starts."""
     progress: Progress | None = None
-    """Called with the number of finished steps and the number of all steps."""
+    """Called with the number of finished steps and the total."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,7 +214,7 @@ class EvaluationPlan:
     @property
     def answers(self) -> int:
         """Number of rows that are still missing."""
-        return sum(batch.answers(self.context) for batch in self.batches)
+        return sum(batch.count_answers(self.context) for batch in self.batches)
 
     @property
     def steps(self) -> int:

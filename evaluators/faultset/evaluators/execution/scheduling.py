@@ -145,7 +145,7 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
     Parameters
     ----------
     folder
-        Dataset folder, which workers must see under the same path; None if they fetch it from a URL.
+        Dataset folder, which workers must be able to access under the same path; None if they fetch it from a URL.
     """
     with connect_client(address, folder, _has_faultset) as client:
         try:
@@ -277,7 +277,7 @@ def run_plan(
         return rows.rows()
     except list_connection_errors() as error:
         raise PlatformError(
-            f"{_describe_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored, "
+            f"{_describe_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored; "
             "run the same command again to resume"
         ) from error
     finally:
@@ -311,7 +311,7 @@ def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers:
     groups: list[tuple[EpisodeBatch, ...]] = []
     answers = 0
     for batch in batches:
-        more = batch.answers(context)
+        more = batch.count_answers(context)
         last = groups[-1] if groups else ()
         if (
             last

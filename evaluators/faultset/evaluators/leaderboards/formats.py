@@ -81,10 +81,10 @@ def markdown(board: Leaderboard) -> str:
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _list_shown_metrics(board)]
     lines += [
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
-        "- **cannot**: missing answers of episodes without the tables that the method reads, or without any data in "
-        "their reference. They count as misses, but not as failures.",
-        "- **vs**: difference to the strongest control on the same episodes, by the metric that ranks. p is from a "
-        "paired test over clusters, corrected by Holm over the methods of the table. It is missing if there are too "
+        "- **cannot**: missing answers for episodes that lack the tables that the method reads, or all data in the "
+        "reference. They count as misses, but not as failures.",
+        "- **vs**: difference from the strongest control in the ranking metric on the same episodes. p is from a "
+        "paired test over clusters, Holm-corrected over the methods of the table. It is missing if there are too "
         "few clusters. A method beats the control if p is below 0.05.",
         "- **reconstruction**: the paper leaves parts of the method undefined. A range is the lowest and highest "
         "value over settings that were declared before the test; the table shows the value of the default.",

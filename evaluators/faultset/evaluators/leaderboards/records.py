@@ -92,7 +92,7 @@ class Entry:
 
     @property
     def interval_text(self) -> str:
-        """Interval of the difference to the strongest control."""
+        """Interval of the difference from the strongest control."""
         if self.against is None or not self.against.difference.interval_known:
             return ""
         return f"[{self.against.difference.low:+.2f}, {self.against.difference.high:+.2f}]"
@@ -166,7 +166,7 @@ class Table:
         """Metric that ranks, episodes, and threshold policy."""
         if self.protocol == RECORDED:
             return (
-                f"ranked by recall above that of random alarms at the same rate; incidents: {self.episodes}, clusters: "
+                f"ranked by recall above random alarms at the same rate; incidents: {self.episodes}, clusters: "
                 f"{self.clusters}, watched: {duration_text(self.watched_s)}, thresholds: {self.threshold_rule}"
             )
         verdict = self.verdict if self.faults == "all" else f"{self.faults} {self.verdict}"

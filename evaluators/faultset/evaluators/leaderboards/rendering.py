@@ -1,4 +1,4 @@
-"""Leaderboard tables as tables of text, for the terminal, Markdown and pages alike."""
+"""Render leaderboard tables as text, for the terminal, Markdown and HTML pages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from faultset.evaluators.scoring.metrics import Metric
 
 _RANK = TextColumn(title="#", justify="right", essential=True)
 _NAME = TextColumn(title="baseline", essential=True)
-_KIND = TextColumn(title="kind", meaning="kind of the method, input beyond telemetry, and for reconstructions the "
-    "range over the settings that the paper leaves open")  # fmt: skip
+_KIND = TextColumn(title="kind", meaning="kind of the method, its inputs beyond telemetry, and for reconstructions the "
+    "range of scores over the settings that the paper leaves open")  # fmt: skip
 _FAILED = TextColumn(
     title="failed", justify="right", meaning="answers that failed; they count as misses", essential=True
 )
-_CANNOT = TextColumn(title=CANNOT, justify="right", essential=True, meaning="missing answers of episodes without the "
-    "tables that the method reads, or without any data in their reference; they count as misses")  # fmt: skip
+_CANNOT = TextColumn(title=CANNOT, justify="right", essential=True, meaning="missing answers for episodes that lack "
+    "the tables that the method reads, or all data in the reference; they count as misses")  # fmt: skip
 _CPU = TextColumn(title="CPU", justify="right", meaning="median processor time of an answer", essential=True)
 _PAGE_COLUMNS = (
     TextColumn(title="fit", justify="right", meaning="median processor time of learning"),
@@ -30,7 +30,7 @@ _PAGE_COLUMNS = (
 
 
 _COUNTED = ("share", "per hour", "per day")
-"""Units of metrics with counts behind them."""
+"""Units of metrics that are computed from counts."""
 
 
 def choose_columns(table: Table) -> tuple[Metric, ...]:
@@ -45,7 +45,7 @@ def choose_columns(table: Table) -> tuple[Metric, ...]:
 
 
 def list_policy_metrics(table: Table) -> tuple[Metric, ...]:
-    """Return the metrics with the thresholds of other policies."""
+    """Return the metrics that are computed with the thresholds of other policies."""
     return tuple(metric for metric in table.metrics if metric.policy)
 
 
@@ -72,8 +72,8 @@ def render_table(
     against = TextColumn(
         title=f"vs {table.strongest_control or 'control'}",
         justify="right",
-        meaning="difference to the strongest control on the same episodes by the metric that ranks, with the p of a "
-        "paired test corrected by Holm",
+        meaning="difference from the strongest control in the ranking metric on the same episodes, with the "
+        "Holm-corrected p of a paired test",
         brief=True,
         essential=True,
     )
@@ -154,7 +154,7 @@ def _format_floor(table: Table, metric: Metric) -> str:
 
 
 def policy_tables(table: Table) -> dict[str, TextTable]:
-    """Return policy -> the metrics with the thresholds of that policy, as text."""
+    """Return policy -> table of the metrics that are computed with its thresholds."""
     by_policy: dict[str, list[Metric]] = {}
     for metric in list_policy_metrics(table):
         by_policy.setdefault(metric.policy, []).append(metric)

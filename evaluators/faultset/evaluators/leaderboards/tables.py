@@ -269,7 +269,7 @@ def correct_p_values(against: Mapping[str, PairedDifference], clusters: int) -> 
     needed = clusters_needed(len(against))
     if against and clusters < needed:
         comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
-        return {}, f"{comparisons} {count_text(needed, 'cluster')}, the table has {clusters}"
+        return {}, f"{comparisons} {count_text(needed, 'cluster')}, but the table has {clusters}"
     return dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True)), ""
 
 

@@ -74,7 +74,7 @@ class CutEpisodes:
 
 
 def list_alarm_detectors(dataset: Dataset) -> list[str]:
-    """Return the default detectors for recordings with and without spans, as far as the dataset has such recordings."""
+    """Return the default detectors for the dataset's recordings, which may differ in whether they have spans."""
     with_spans = {
         any(path.endswith(table_file("spans")) and record.rows for path, record in files.items())
         for files in dataset.recording_files.values()

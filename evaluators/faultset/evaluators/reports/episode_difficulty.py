@@ -29,7 +29,7 @@ class Solvers:
         return self.right / self.run if self.run else 0.0
 
     @property
-    def some(self) -> str:
+    def first_names(self) -> str:
         """Names of the first methods that were right."""
         rest = len(self.names) - _NAMED
         return ", ".join(self.names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -56,7 +56,7 @@ def write_report(
     recordings: RecordingResults | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write the report as a single page without scripts, fonts and network access.
+    """Write the report as a single page without scripts, fonts or network access.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _list_series(board: Leaderboard) -> list[list[Table]]:
 
 
 def _list_cost_tables(board: Leaderboard) -> list[Table]:
-    """Return a table for each task, because processor times hardly depend on the protocol."""
+    """Return one table per task; its protocol does not matter, because processor times hardly depend on it."""
     last = {series[-1].task: series[-1] for series in reversed(_list_series(board)) if series[-1].group == TELEMETRY}
     return [last[task] for task in _TITLES if task in last]
 

@@ -197,7 +197,7 @@ class Metric:
         return self.episodes == "all" or truth.faulty == (self.episodes == "fault")
 
     def estimate(self, cases: Sequence[ScoredCase]) -> Estimate:
-        """Return the number of one method in a table."""
+        """Return the estimate that a table shows for one method, from all of its cases."""
         return self.aggregate(self, [case for case in cases if self.is_for(case.truth)])
 
     def estimate_guess(self, cases: Sequence[ScoredCase]) -> Estimate | None:

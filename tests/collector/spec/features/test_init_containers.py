@@ -84,7 +84,7 @@ def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
         (
             ("services", "db", "init"),
             [{"name": "w", "wait_for": "web"}],
-            "must not wait for each other: (db for )?web for db",
+            "must not wait for each other: (db waits for )?web waits for db",
         ),
     ],
 )

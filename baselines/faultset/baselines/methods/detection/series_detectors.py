@@ -35,7 +35,7 @@ def run_lengths(
     prior_samples: float = 2.0,
     longest: int = MAX_RUN,
 ) -> Matrix:
-    """Return the posterior of the run length of each group of streams after each sample.
+    """Return the run-length posterior of each group of streams after each sample.
 
     Within a run, each stream is normally distributed with unknown mean and variance; the normal-gamma prior is centred
     at mean 0 and variance 1. The streams of a group change together, with a constant hazard. A stream is ignored until
@@ -181,9 +181,9 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     # Constant series would fill the pool with zeros.
     varying = np.abs(held_out.normal).max(axis=0) > 1e-6
     count = max(1, int(varying.sum()))
-    otherwise = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
+    fallback = bonferroni_sigmas(count, level=level, samples=len(held_out.normal))
     healthy = sustained(held_out.normal[:, varying], CONSECUTIVE)[CONSECUTIVE - 1 :]
-    spot = Spot(level / count, otherwise).start(healthy.ravel())
+    spot = Spot(level / count, fallback).start(healthy.ravel())
     lasting = sustained(held_out.z, CONSECUTIVE)
     limits = np.empty(len(lasting))
     for row, values in enumerate(lasting):

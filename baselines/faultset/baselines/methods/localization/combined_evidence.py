@@ -62,7 +62,7 @@ def explain(
     min_strength: float = MIN_STRENGTH,
     min_ratio: float = MIN_RATIO,
 ) -> Explanation:
-    """Reduce the symptoms of services that call an anomalous service, and add a part of them to that service.
+    """Discount the symptoms of services that call an anomalous service, and credit that service with a share of them.
 
     Parameters
     ----------

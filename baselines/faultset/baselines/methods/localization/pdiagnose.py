@@ -278,8 +278,8 @@ def anomalous_spans(
     measured = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
     abnormal = slow_spans(group, measured, healthy) | spans.error[rows]
     counts = [
-        dict(zip(spans.names, np.bincount(service[rows][abnormal & part], minlength=len(spans.names)), strict=True))
-        for part in (since, healthy)
+        dict(zip(spans.names, np.bincount(service[rows][abnormal & period], minlength=len(spans.names)), strict=True))
+        for period in (since, healthy)
     ]
     kinds, number = np.unique(group[abnormal & since], return_counts=True)
     evidence = [

@@ -113,7 +113,7 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
         "constant.",
         "A metric alarm must last for three steps and be large in its unit; a service has at most one alarm per role.",
         "Each source contributes a service's count divided by the largest count; sources have equal weights.",
-        "Log lines count beyond the reference rate.",
+        "Only error lines in excess of the rate in the reference are counted.",
     ),
 )
 class SimpleRCA(TrainingFreeBaseline):

@@ -57,7 +57,13 @@ class TransactionalRows:
         return [None if row is None else _drop_lock(row) or None for row in rows]
 
     async def prewrite(self, changes: Mapping[str, Row], start: int) -> None:
-        """Lock rows with new contents; raise RowError if one is locked or was written since `start`."""
+        """Lock rows and store their new contents in the locks.
+
+        Raises
+        ------
+        RowError
+            Another transaction has locked a row, or has committed it after `start`.
+        """
         async with self._hold_latches(changes):
             rows_by_key = dict(zip(changes, await self._find(list(changes)), strict=True))
             for key, row in rows_by_key.items():
@@ -74,7 +80,7 @@ class TransactionalRows:
             )
 
     async def commit(self, keys: Sequence[str], start: int, commit: int) -> None:
-        """Commit the new contents; raise RowError if a lock has expired without a commit."""
+        """Commit the new contents; raise RowError if a row has neither the transaction's lock nor its commit."""
         async with self._hold_latches(keys):
             rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
             committed: dict[str, Row] = {}

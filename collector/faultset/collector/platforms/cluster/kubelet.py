@@ -142,7 +142,7 @@ _RUNTIME = "failed to create containerd task: failed to create shim task: OCI ru
 
 
 class Kubelet:
-    """The kubelet of the only node: `reconcile` returns commands, `handle` processes reports of the node.
+    """The kubelet of the only node: `reconcile` returns commands, `handle` processes reports from the node.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class Kubelet:
         return commands
 
     def handle(self, report: Report) -> None:
-        """Process a report of the node; reports of replaced containers are ignored."""
+        """Process a report from the node; reports about replaced containers are ignored."""
         state = self.pods.get(report.uid)
         container = state.containers.get(report.container) if state else None
         if state is None or container is None or container.attempt != report.attempt:

@@ -157,7 +157,7 @@ def _check_interval(endpoint: Endpoint) -> Requirement:
         "scrape interval",
         interval_s <= LONGEST_INTERVAL_S,
         f"{interval_s:g} s",
-        f"scrape at least every {LONGEST_INTERVAL_S:g} s, better every 5 s; faults last only a minute or two",
+        f"scrape at least every {LONGEST_INTERVAL_S:g} s, preferably every 5 s; faults last only a minute or two",
     )
 
 

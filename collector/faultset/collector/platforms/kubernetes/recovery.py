@@ -63,7 +63,7 @@ def check_deployed(objects: Objects, app: AppSpec) -> None:
         labels = other["metadata"]["labels"]
         if labels.get(APP_NAMESPACE) == namespace and not is_abandoned(other):
             raise PlatformError(
-                f"namespace {namespace} is in use by another episode; wait for its end, or run "
+                f"namespace {namespace} is in use by another episode; wait until it ends, or run "
                 "'faultset recover --platform kubernetes' if its collector is dead"
             )
 

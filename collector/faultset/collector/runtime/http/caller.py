@@ -329,7 +329,7 @@ class Caller:
         at: str | None = None,
         deadline: float | None = None,
     ) -> Any:
-        """Return the reply of an operation; raise RpcError.
+        """Return the reply of an operation; raise RpcError if the call fails.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class Caller:
         timeout_s
             Seconds to wait for the response; None for the default of this caller.
         at
-            `HOST:PORT` to connect to in place of the service's own.
+            `HOST:PORT` to connect to instead of the service's address.
         deadline
             Time of the event loop's clock at which the call is cancelled; the callee receives the remaining time.
         """

@@ -78,12 +78,12 @@ class Call(Step):
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds without a response after which the call fails; by default it waits forever."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Seconds within which the call and all its repetitions must end. Callees receive the remaining time and stop then.
-    A deadline of the request is always passed on; the earlier of the two counts."""
+    """Seconds within which the call and all its retries must end. Callees receive the remaining time and stop when it
+    is over. A deadline of the request is always passed on; the earlier of the two counts."""
     retries: int = Field(default=0, ge=0, le=100)
     """Number of retries if a call times out or does not reach its callee."""
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
-    """Pause in seconds before the first repetition; each further pause is twice as long."""
+    """Pause in seconds before the first retry; each further pause is twice as long."""
     error_log: str | None = None
     """Line at level error that is logged if the call fails; `{error}` is replaced by the reason."""
     error_message: str | None = None

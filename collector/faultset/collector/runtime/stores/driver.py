@@ -53,8 +53,8 @@ AdminAction = Literal[
     "require-password",
     "empty-store",
 ]
-"""Changes of the application's account or data by an administrator. Each action changes only one thing, so that none
-repairs more than the fault that it undoes."""
+"""Changes that an administrator makes to the application's account or data. Each action changes only one thing, so that
+an undo repairs only its own fault."""
 
 
 Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
@@ -108,7 +108,7 @@ class StoreAddress:
     Attributes
     ----------
     connect_timeout_s
-        Timeout of connecting in seconds; None for the driver's default.
+        Connect timeout in seconds; None for the driver's default.
     """
 
     name: str
@@ -189,7 +189,7 @@ class StoreDriver(ABC):
         Parameters
         ----------
         password
-            Whether the application's configuration has a password, which faults of rights and accounts need.
+            Whether the application logs in with a password; faults that change accounts or rights require one.
         """
         return "admin" if password else "app"
 
@@ -269,7 +269,7 @@ class StoreClient(ABC, Generic[Connection]):
         return f"{self.context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
 
     @contextlib.contextmanager
-    def measured(self, command: str) -> Iterator[None]:
+    def measure(self, command: str) -> Iterator[None]:
         """Record the duration and result of a command in the metrics."""
         start, status = time.perf_counter(), "OK"
         try:
@@ -333,22 +333,22 @@ class StoreClient(ABC, Generic[Connection]):
         """Return the members of a sorted set with the ranks from `start` up to, but not including, `stop`."""
         self._cannot("sorted sets")
 
-    # values of a cache
+    # cache
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return values of a cache; None for each that does not exist."""
-        self._cannot("values of a cache")
+        """Return cached values; None for each that does not exist."""
+        self._cannot("cache")
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values of a cache."""
-        self._cannot("values of a cache")
+        """Write values to the cache."""
+        self._cannot("cache")
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value of a cache."""
+        """Write one value to the cache."""
         await self.set_many({key: value})
 
     def set_later(self, key: str, value: str) -> None:
-        """Write a value of a cache in the background, after earlier writes of the same key; ignore failures."""
+        """Write a value to the cache in the background, after earlier writes of the same key; ignore failures."""
         before = self._writing.get(key)
 
         async def write() -> None:

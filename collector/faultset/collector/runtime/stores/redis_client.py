@@ -153,11 +153,11 @@ class RedisClient(StoreClient[_Link]):
         return await self.run("ZREVRANGE" if highest_first else "ZRANGE", name, start, stop - 1)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return the values of a cache."""
+        """Return cached values."""
         return await self.run("MGET", *keys)
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values of a cache."""
+        """Write values to the cache."""
         await self.run("MSET", *(word for pair in values.items() for word in pair))
 
     async def set_one(self, key: str, value: str) -> None:
@@ -223,13 +223,13 @@ class RedisClient(StoreClient[_Link]):
         return name if key is None else f"{name}:{key}"
 
     async def run(self, *command: Any) -> Any:
-        """Run one command of Redis; raise StoreError."""
+        """Run one command of Redis; raise StoreError if it fails."""
         (reply,) = await self.run_all([command])
         return reply
 
     async def run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Send commands together, then read the replies; raise StoreError for the first refused command."""
-        with self.measured(commands[0][0]):
+        with self.measure(commands[0][0]):
             return await self._run_all(commands)
 
     async def _run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:

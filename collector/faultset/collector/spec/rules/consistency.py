@@ -206,7 +206,7 @@ def _check_claims(app: AppSpec) -> Iterator[Problem]:
         if service.claim is not None:
             owner = owners.setdefault(service.claim, service.name)
             if owner != service.name:
-                yield Problem(("services", service.name, "claim"), f"{owner} uses the claim {service.claim!r}, too")
+                yield Problem(("services", service.name, "claim"), f"{owner} already uses the claim {service.claim!r}")
 
 
 def _check_call_cycle(app: AppSpec) -> Iterator[Problem]:
@@ -234,7 +234,7 @@ def _check_wait_cycle(app: AppSpec) -> Iterator[Problem]:
         graphlib.TopologicalSorter(awaited).prepare()
     except graphlib.CycleError as error:
         cycle = error.args[1]
-        path = " for ".join(reversed(cycle))
+        path = " waits for ".join(reversed(cycle))
         yield Problem(("services", cycle[0], "init"), f"init containers must not wait for each other: {path}")
 
 

@@ -78,7 +78,7 @@ def find_issues(system: System) -> Iterator[DataIssue]:
 
 
 def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
-    """Yield a warning if children begin after their parents end, because the unit of durations is then too small."""
+    """Yield a warning if many spans begin after their parents end: the assumed unit of durations is too small."""
     import pandas as pd
 
     try:

@@ -41,7 +41,10 @@ REFERENCE_ROWS = 60
 CASE_ROWS = 5
 """Number of rows of a case, with or without a fault."""
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
-"""First cut and distance of the cuts as shares of the rows, and rows at the end without a cut, all as in the source."""
+"""Position of the first cut and distance between cuts, as shares of the rows; number of last rows that are not cut.
+
+All values are the source's.
+"""
 
 _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"
@@ -67,8 +70,8 @@ class PetShopImport(ImportFormat):
         (f"folders issue_n or {_NORMAL}", rf"(/issue_|{re.escape(_NORMAL)}$)"),
     )
     weakness = (
-        "There are metrics only, with a step of five minutes. A case has five rows. The normal metrics are of another "
-        "day. All issues of the training set have the same root cause."
+        "There are metrics only, with a step of five minutes. A case has five rows. The normal metrics were recorded "
+        "on another day. All issues of the training set have the same root cause."
     )
 
     def cases(self, path: Path) -> Sequence[Case]:

@@ -48,7 +48,7 @@ def answer_range(
 ) -> dict[str, Any]:
     """Return the data of a range query; see `answer_instant`."""
     if step_ms <= 0:
-        raise QueryError('"step" must be at least a millisecond; give for instance 15s')
+        raise QueryError('"step" must be at least a millisecond, for example 15s')
     if end_ms < start_ms:
         raise QueryError('"end" must not be before "start"; give a later time')
     steps = (end_ms - start_ms) // step_ms + 1

@@ -341,9 +341,9 @@ def _absent(arguments: Sequence[Any], query: Query) -> Value:
 
 
 def _clamp(arguments: Sequence[Any], query: Query, *, low: int | None, high: int | None) -> Value:
-    least = -np.inf if low is None else _scalar(arguments[low], query)
-    most = np.inf if high is None else _scalar(arguments[high], query)
-    return _vector(arguments[0], query).map(lambda values: np.maximum(least, np.minimum(most, values)))
+    minimum = -np.inf if low is None else _scalar(arguments[low], query)
+    maximum = np.inf if high is None else _scalar(arguments[high], query)
+    return _vector(arguments[0], query).map(lambda values: np.maximum(minimum, np.minimum(maximum, values)))
 
 
 def _round(arguments: Sequence[Any], query: Query) -> Value:

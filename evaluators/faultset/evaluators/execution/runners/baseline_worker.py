@@ -60,7 +60,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
 
 
 class _Clock:
-    """Elapsed and CPU time of the method alone, without opening files and checking its answer."""
+    """Elapsed and CPU time of the method alone, excluding the time to open files and check its answer."""
 
     def __init__(self, peak: process_trees.PeakMemory) -> None:
         self._peak = peak
@@ -82,7 +82,7 @@ class _Clock:
 
 
 class BaselineWorker:
-    """Runs baselines in the process that it is built in.
+    """Runs baselines in the process that creates it.
 
     Parameters
     ----------

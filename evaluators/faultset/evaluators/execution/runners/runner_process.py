@@ -159,7 +159,7 @@ class RunnerProcess:
             if message is None:
                 peak = max(peak, self._memory(limits.memory_bytes))
             if peak > limits.memory_bytes:
-                reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
+                reason = f"used {peak / 2**20:.0f} MiB, but the limit is {limits.memory_bytes / 2**20:.0f} MiB"
                 return self._give_up("memory", reason, started, peak)
             if self._written > _OUTPUT_LIMIT:
                 reason = f"wrote more than {_OUTPUT_LIMIT >> 20} MiB of output"
@@ -187,7 +187,7 @@ class RunnerProcess:
         peak = max(reply.peak_bytes, sampled_peak)
         if peak > limits.memory_bytes:
             self._restart()
-            reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
+            reason = f"used {peak / 2**20:.0f} MiB, but the limit is {limits.memory_bytes / 2**20:.0f} MiB"
             return RunnerOutcome(status="memory", reason=reason, seconds=seconds, peak_bytes=peak)
         return replace(reply, seconds=seconds, cpu_seconds=cpu_seconds, peak_bytes=peak)
 

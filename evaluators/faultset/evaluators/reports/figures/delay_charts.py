@@ -195,13 +195,13 @@ def _build_cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | N
 
 def _spread_labels(heights: Sequence[float]) -> list[float]:
     """Move overlapping names apart, first downwards, then up from the bottom."""
-    least = 100 * _LINE / _HEIGHT
+    distance = 100 * _LINE / _HEIGHT
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)
     for before, i in itertools.pairwise(order):
-        moved[i] = max(moved[i], moved[before] + least)
+        moved[i] = max(moved[i], moved[before] + distance)
     ceiling = 100.0
     for i in reversed(order):
         moved[i] = min(moved[i], ceiling)
-        ceiling = moved[i] - least
+        ceiling = moved[i] - distance
     return [round(value, 2) for value in moved]

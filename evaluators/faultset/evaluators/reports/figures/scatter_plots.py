@@ -63,8 +63,8 @@ def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     points = _list_known_points(table, "false_alarms_per_hour", "event_recall")
     if len(points) < 2:
         return None
-    most = max(1.0, *(x for _, x, _ in points))
-    across = lambda rate: inset(math.sqrt(min(1.0, rate / most)))  # noqa: E731
+    max_rate = max(1.0, *(x for _, x, _ in points))
+    across = lambda rate: inset(math.sqrt(min(1.0, rate / max_rate)))  # noqa: E731
     windows = [
         truth.view_end_ns - truth.onset_ns
         for truth in scores.truths.values()
@@ -72,7 +72,7 @@ def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     ]
     line = []
     for step in range(41):
-        rate = most * (step / 40) ** 2
+        rate = max_rate * (step / 40) ** 2
         chances = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
         line.append(f"{across(rate):.1f},{100 - inset(sum(chances) / len(chances)):.1f}" if chances else "")
     return ScatterPlot(
@@ -80,7 +80,7 @@ def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
         meaning="top left is best; the dashed line is for alarms at random times",
         x_title="false alarms per hour without a fault →",
         y_title="↑ faults detected (event recall)",
-        x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(most)),
+        x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(max_rate)),
         y_ticks=SHARES,
         dots=build_dots(
             [(entry, across(x), inset(y)) for entry, x, y in points],
@@ -139,10 +139,10 @@ def inset(share: float) -> float:
 SHARES = tuple((inset(n / 4), f"{25 * n} %") for n in range(5))
 
 
-def _round_rates(most: float) -> list[float]:
+def _round_rates(max_rate: float) -> list[float]:
     chosen: list[float] = [0.0]
     for rate in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000):
-        if rate <= most and math.sqrt(rate / most) - math.sqrt(chosen[-1] / most) >= 0.11:
+        if rate <= max_rate and math.sqrt(rate / max_rate) - math.sqrt(chosen[-1] / max_rate) >= 0.11:
             chosen.append(rate)
     return chosen
 

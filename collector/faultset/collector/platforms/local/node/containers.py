@@ -319,8 +319,8 @@ _READ = 1 << 16
 class Housekeeping:
     """Reads the resource usage of a node's containers at irregular times, as cAdvisor does.
 
-    After each reading, a container is read again after a random pause of one to two intervals, like the `jitter` of
-    cAdvisor. The interval is half the time between two requests.
+    The pause between two readings of a container is random, from one to two intervals, like the `jitter` of cAdvisor.
+    The interval is half the time between two requests.
 
     Parameters
     ----------

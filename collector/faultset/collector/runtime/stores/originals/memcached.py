@@ -125,18 +125,18 @@ class MemcachedClient(StoreClient[_Connection]):
         await self._run("version", _Connection.version)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return the values of a cache."""
+        """Return cached values."""
         _check_keys(keys)
         values = await self._run("get", lambda connection: connection.get([*dict.fromkeys(keys)]))
         return [values.get(key) for key in keys]
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values of a cache."""
+        """Write values to the cache."""
         _check_keys(values)
         await self._run("set", lambda connection: connection.set(values))
 
     async def _run(self, name: str, command: Callable[[_Connection], Awaitable[T]]) -> T:
-        with self.measured(name):
+        with self.measure(name):
             connection, texts = await self.acquire(), self.context.texts
             try:
                 async with asyncio.timeout(_TIMEOUT_S):

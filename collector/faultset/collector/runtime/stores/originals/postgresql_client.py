@@ -117,7 +117,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
                 await connection.execute(_create_table(collection, appended=appended))
             return await command(connection)
 
-        with self.measured(name):
+        with self.measure(name):
             return await self._run(run)
 
     async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:

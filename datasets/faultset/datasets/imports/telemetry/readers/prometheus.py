@@ -33,7 +33,7 @@ def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, 
 
 
 def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str) -> None:
-    """Read a series from the answer to a range or instant query: floats or native histograms."""
+    """Read a series from the response to a range or instant query: floats or native histograms."""
     labels = item.get("metric")
     if not isinstance(labels, Mapping):
         context.rows.drop("has labels that are not an object")
@@ -66,7 +66,7 @@ def add_pairs(context: ReadingContext, labels: Mapping[str, Any], pairs: Sequenc
 
 
 def read_metadata(data: Mapping[str, Any], context: ReadingContext) -> bool:
-    """Keep the types in an answer to /api/v1/metadata; return whether the data are such an answer."""
+    """Keep the metric types in a response of /api/v1/metadata; return False if the data are something else."""
     if not data or not all(isinstance(entries, list) for entries in data.values()):
         return False
     declared = {

@@ -108,7 +108,7 @@ def find_signal(names: Sequence[str], rule: FileRule) -> str:
 
 def find_delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter of a table's first lines; empty for other text."""
-    best, most = "", 1
+    best, best_width = "", 1
     for delimiter in ",\t;|":
         try:
             rows = list(csv.reader(lines[:20], delimiter=delimiter))
@@ -116,8 +116,8 @@ def find_delimiter(lines: Sequence[str]) -> str:
             continue
         widths = [len(row) for row in rows if row]
         width = widths[0] if widths else 0
-        if width > most and widths.count(width) >= 0.6 * len(widths):
-            best, most = delimiter, width
+        if width > best_width and widths.count(width) >= 0.6 * len(widths):
+            best, best_width = delimiter, width
     return best
 
 
