@@ -30,6 +30,12 @@ def test_methods_are_ordered_by_mean_rank_over_systems(make):
     assert [column.best for column in table.columns] == ["good", "rule"]
 
 
+@pytest.mark.parametrize("faults", [8, 24])
+def test_methods_that_are_never_right_are_all_as_good_as_the_best(make, faults):
+    table = compare_systems({"one": [*rows_of(make, "a", 0, faults=faults), *rows_of(make, "b", 0, faults=faults)]})
+    assert [row.near_best for row in table.rows] == [{"one"}, {"one"}]
+
+
 def test_a_method_that_was_not_run_everywhere_comes_last_and_says_so(make):
     table = compare_systems({"one": [*rows_of(make, "a", 2), *rows_of(make, "b", 8)], "two": rows_of(make, "a", 8)})
     assert [row.baseline for row in table.rows] == ["a", "b"]

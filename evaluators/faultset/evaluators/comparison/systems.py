@@ -156,7 +156,7 @@ def _compute_rank(scores: Mapping[str, float], name: str) -> float:
 def _is_near(value: Estimate, best: Estimate) -> bool:
     if not best.interval_known:
         return abs(value.value - best.value) <= _EQUAL
-    return best.low <= value.value <= best.high
+    return best.low - _EQUAL <= value.value <= best.high + _EQUAL
 
 
 def format_systems(table: SystemsTable) -> str:
