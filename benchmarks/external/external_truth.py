@@ -52,6 +52,8 @@ class Line:
     baseline: str
     cells: tuple[str, ...]
     order: tuple[float, ...]
+    answered: bool = True
+    """Whether the method ranked any service in any episode."""
 
 
 def main() -> None:
@@ -94,7 +96,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
         cells = (_percent(estimates[0]), *(_share(estimate.value) for estimate in estimates[1:]), f"{100 * best:.1f}")
-        lines.append(Line(baseline=f"`{name}`", cells=cells, order=tuple(-estimate.value for estimate in estimates)))
+        lines.append(_build_line(f"`{name}`", cells, estimates, answers))
     clusters = len({row.truth.cluster for row in given_onset})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
     head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %")
@@ -168,10 +170,21 @@ def localization_table(
             *(_share(_mean_hit(same, k)) for k in (1, 3)),
         )
         title = f"`{name}` *(given node and metric)*" if name in placed else f"`{name}`"
-        lines.append(Line(baseline=title, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
+        lines.append(_build_line(title, cells, estimates, answers))
     alarm = _alarm([row for row in faulty if row.protocol == "detected"])
     head = ("method", "onset: top-1 %", "top-3 %", "alarm: top-1 %", "top-3 %", "same issues: top-1 %", "top-3 %")
     return f"**Ours**, given the onset and given the alarm of {alarm}\n\n{_ranked(head, lines)}"
+
+
+def _build_line(
+    title: str, cells: tuple[str, ...], estimates: Sequence[Estimate], answers: Sequence[ResultRow]
+) -> Line:
+    return Line(
+        baseline=title,
+        cells=cells,
+        order=tuple(-estimate.value for estimate in estimates),
+        answered=any(row.ranking for row in answers),
+    )
 
 
 def _mean_hit(rows: Sequence[ResultRow], k: int) -> float:
@@ -254,9 +267,10 @@ def _best_first(lines: Sequence[Line]) -> list[Line]:
 def _ranked(head: Sequence[str], lines: Sequence[Line]) -> str:
     """Return the methods that are ever right, best first, and the names of the others."""
     right = [line for line in _best_first(lines) if line.order[0] < 0]
-    wrong = ", ".join(sorted(line.baseline for line in lines if line.order[0] == 0))
+    wrong = sorted(line.baseline for line in lines if line.order[0] == 0 and line.answered)
+    silent = sorted(line.baseline for line in lines if not line.answered)
     table = _markdown(head, [(line.baseline, *line.cells) for line in right])
-    return f"{table}\n\nNever right: {wrong}."
+    return f"{table}\n\nNever right: {', '.join(wrong)}. Without any answer: {', '.join(silent)}."
 
 
 def _scenario(label: Label) -> str:

@@ -26,8 +26,14 @@ def test_methods_are_ordered_by_mean_rank_over_systems(make):
     assert by_name["good"].beats_control == {"one"}
     assert by_name["rule"].beats_control == frozenset()
     # 7 of 8 lies within the interval of 8 of 8, and 0 of 8 does not
-    assert (by_name["middle"].near_best, by_name["rule"].near_best) == (2, 1)
+    assert (by_name["middle"].near_best, by_name["rule"].near_best) == ({"one", "two"}, {"two"})
     assert [column.best for column in table.columns] == ["good", "rule"]
+
+
+@pytest.mark.parametrize("faults", [8, 24])
+def test_methods_that_are_never_right_are_all_as_good_as_the_best(make, faults):
+    table = compare_systems({"one": [*rows_of(make, "a", 0, faults=faults), *rows_of(make, "b", 0, faults=faults)]})
+    assert [row.near_best for row in table.rows] == [{"one"}, {"one"}]
 
 
 def test_a_method_that_was_not_run_everywhere_comes_last_and_says_so(make):

@@ -20,7 +20,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     The column core-2 shows the result on the dataset core-2: for detection, how far the recall exceeds the recall of
     random alarms; for localization, AC@1; for rca, how often both level and type are right. "best" marks results
     within the interval of the best method; "beats the control" marks results significantly above the strongest control
-    (paired test, Holm).
+    (paired test, Holm). The last column names other systems on which a localizer has such a result.
 
     \b
     Example:
@@ -29,7 +29,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     from faultset.baselines.api.registry import list_baselines
     from faultset.evaluators.execution.plan import inputs_beyond_telemetry
     from faultset.evaluators.leaderboards.scores import kind_rank
-    from faultset.evaluators.leaderboards.track_records import read_track_records
+    from faultset.evaluators.leaderboards.track_records import MAIN_DATASET, read_track_records
 
     if task is not None:
         from faultset.core.suggestions import unknown_name
@@ -54,12 +54,18 @@ def baselines(task: str | None, as_json: bool) -> None:
             "paper": spec.paper,
             "departures": list(spec.departures),
             "results": [asdict(record) for record in track_records.get(spec.name, ())],
-            "core-2": next((str(record) for record in track_records.get(spec.name, ())), ""),
+            MAIN_DATASET: next((str(r) for r in track_records.get(spec.name, ()) if r.dataset == MAIN_DATASET), ""),
+            "other systems": ", ".join(
+                f"{record.dataset} {record}"
+                for record in track_records.get(spec.name, ())
+                if record.dataset != MAIN_DATASET and (record.near_best or record.beats_control)
+            ),
             "developed_on": None if spec.developed_on is None else list(spec.developed_on),
         }
         for spec in specs
     ]
-    show_records(records, columns=("name", "task", "kind", "tables", "speed", "core-2"), as_json=as_json, wrap_at=100)
+    columns = ("name", "task", "kind", "tables", "speed", MAIN_DATASET, "other systems")
+    show_records(records, columns=columns, as_json=as_json, wrap_at=120)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")

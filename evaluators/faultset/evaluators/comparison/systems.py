@@ -41,8 +41,8 @@ class SystemRow:
     ranks: Mapping[str, float]
     """System -> rank in its table; equal methods share their mean rank."""
     mean_rank: float
-    near_best: int
-    """Number of systems in which the method's value is within the interval of the best method."""
+    near_best: frozenset[str]
+    """Systems in which the method's value is within the interval of the best method."""
     beats_control: frozenset[str]
     """Systems in which the method is significantly better than the strongest control."""
 
@@ -141,7 +141,7 @@ def _build_row(baseline: str, kind: str, standings: Mapping[str, _Standing]) -> 
         values={name: s.estimates[baseline] for name, s in standings.items() if baseline in s.estimates},
         ranks=ranks,
         mean_rank=sum(ranks.values()) / len(ranks) if ranks else math.nan,
-        near_best=sum(_is_near(s.estimates[baseline], s.estimates[s.best]) for s in scored.values()),
+        near_best=frozenset(n for n, s in scored.items() if _is_near(s.estimates[baseline], s.estimates[s.best])),
         beats_control=frozenset(name for name, s in scored.items() if baseline in s.beats_control),
     )
 
@@ -156,7 +156,7 @@ def _compute_rank(scores: Mapping[str, float], name: str) -> float:
 def _is_near(value: Estimate, best: Estimate) -> bool:
     if not best.interval_known:
         return abs(value.value - best.value) <= _EQUAL
-    return best.low <= value.value <= best.high
+    return best.low - _EQUAL <= value.value <= best.high + _EQUAL
 
 
 def format_systems(table: SystemsTable) -> str:
@@ -173,7 +173,7 @@ def format_systems(table: SystemsTable) -> str:
         count = len(row.ranks)
         summary_cells = [
             f"{row.mean_rank:.1f}" if count else "",
-            f"{row.near_best} of {count}",
+            f"{len(row.near_best)} of {count}",
             f"{len(row.beats_control)} of {count}",
         ]
         if 0 < count < total:

@@ -1,6 +1,7 @@
-"""Results of the built-in methods on the datasets of the leaderboard pages.
+"""Results of the built-in methods on datasets with a leaderboard page and on imported systems.
 
-The file is written by `python benchmarks/dataset_leaderboard.py DATASET --write`.
+The file is written by `python benchmarks/dataset_leaderboard.py DATASET --write` and by
+`python benchmarks/external/system_records.py RESULTS`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 
 FILE = "track_records.csv"
+MAIN_DATASET = "core-2"
+"""The only dataset with records of detectors and diagnosers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,20 @@ from faultset.baselines.evidence.metric_evidence import metric_evidence
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.methods.localization.combined_evidence import CombinedEvidence, explain
 from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes
+from faultset.datasets import open_dataset
 
 SECOND = 1_000_000_000
+SAMPLE = Path(__file__).parents[4] / "datasets" / "sample"
+FROZEN = {
+    "01084746c57a": {"profile": 19.075045, "frontend": 5.395329, "search": 3.730810},
+    "252926d80e7a": {"search": 34.686487, "rate": 19.603797, "geo": 13.374573},
+    "31bf76ab9496": {"geo": 38.734066, "mongodb-geo": 26.877082, "reservation": 6.356937},
+    "3b2068eeb801": {"mongodb-user": 25.725273, "user": 4.470178, "memcached-profile": 1.640038},
+    "471b137ed15a": {"reservation": 28.125432, "geo": 1.602115, "profile": 0.868439},
+    "53f1501ed880": {"rate": 45.612414, "frontend": 6.863049, "search": 5.054331},
+    "a5edb68659bc": {"geo": 53.029360, "reservation": 6.951687, "profile": 3.877115},
+}  # fmt: skip
+"""The three highest scores that commit d524817, the last freeze, gives at the onset of each fault of the sample."""
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +107,18 @@ def test_rates_are_compared_and_not_counts():
 def test_error_lines_since_the_alarm_speak_against_who_wrote_them(examples: ExampleEpisodes):
     result = log_evidence(examples.faulty.view, onset_of(examples))
     assert all(one.service in examples.faulty.view.services and one.strength > 0 for one in result)
+
+
+def test_its_answers_are_those_of_the_last_freeze() -> None:
+    """If this fails on purpose, add a freeze to docs/results/comparisons.md with the data that its scores have seen."""
+    dataset = open_dataset(SAMPLE)
+    onsets = {episode: dataset.label(episode).onset_ns for episode in dataset.episodes}
+    highest: dict[str, dict[str, float]] = {}
+    for episode, onset_ns in onsets.items():
+        if onset_ns is not None:
+            ranking = CombinedEvidence().localize(dataset.view(episode), onset_ns)
+            highest[episode] = {service: ranking.scores[service] for service in ranking.ordered[:3]}
+    assert highest.keys() == FROZEN.keys()
+    for episode, scores in highest.items():
+        assert list(scores) == list(FROZEN[episode]), episode
+        assert scores == pytest.approx(FROZEN[episode], rel=1e-6), episode
