@@ -148,7 +148,7 @@ def test_a_recording_that_was_killed_and_interrupted_is_completed_by_the_same_co
     os.kill(collector.pid, signal.SIGINT)
     output, _ = collector.communicate(timeout=120)
     assert collector.returncode == 130, output
-    assert "version 1.0.0 has what was recorded" in output
+    assert "version 1.0.0 contains the recording so far" in output
     (recording,) = open_dataset(root).recordings()
     assert 60 <= recording.duration_s < 240
     assert not [finding for finding in verify(root) if finding.severity == "error"]

@@ -151,7 +151,7 @@ def test_doctor_names_overlapping_faults_and_days_that_are_missing(tmp_path: Pat
     report = examine(write_day(tmp_path / "data", [FAULT, early, absent]))
     assert [issue.problem for issue in report.data_issues] == [
         "1 fault with another fault in the half hour before.",
-        "There is no telemetry for the days of 1 fault.",
+        "Telemetry is missing for the days of 1 fault.",
     ]
 
 

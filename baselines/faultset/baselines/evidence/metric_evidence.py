@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOCAL_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
 """Roles that change only in the faulty service; other roles also change in its callers."""
 UPWARDS = frozenset({"latency"})
-"""Roles of which only increases are evidence."""
+"""Roles for which only an increase is evidence."""
 WEIGHTS = {"traffic": 0.25, "network": 0.5}
 """Weights of roles that change with the load."""
 BLOCKS = 5

@@ -293,7 +293,7 @@ def time_left(state: CampaignProgress, now_s: float) -> str:
 
 def raise_interrupted(done: int, total: int, unit: str, version: str = "") -> NoReturn:
     """Print how many episodes or attempts were done before Ctrl-C and the version that has them; end the command."""
-    where = f" (version {version} has what was recorded)" if version else ""
+    where = f" (version {version} contains the recording so far)" if version else ""
     click.echo(
         f"stopped with {done} of {count_text(total, unit)}{where}. Run the same command again to continue", err=True
     )

@@ -288,7 +288,7 @@ class CampaignOptions(TypedDict, total=False):
     stores: Annotated[
         str | None,
         Option(
-            help="Store servers: redis for all; original for real memcached and PostgreSQL, or one of these names.",
+            help="Store servers: redis for all; original for real memcached and PostgreSQL; or one name.",
             metavar="NAMES",
             shown_default="redis",
         ),

@@ -138,7 +138,7 @@ class _Case:
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
 """`chance_findings` also tests detection by properties from before the onset."""
 _WHERE_PRESENT = ("image tags", "rollout timing")
-"""Kinds that are tested only on services whose pods got a new image or became ready; the change itself is no leak."""
+"""Kinds that are tested only on services whose pods got a new image or became ready; the change itself is harmless."""
 
 
 def _is_used(label: Label) -> bool:

@@ -145,7 +145,7 @@ class GroundTruth:
     inject_done_ns: TimeNs | None
     """Time when all changes of the injection were complete."""
     effective_ns: TimeNs | None
-    """Time of the first confirmed effect; with several faults, the latest of these times."""
+    """Time of the first confirmed effect; with several faults, the latest one."""
     recover_start_ns: TimeNs | None
     """Time just before the first change was undone."""
     recover_done_ns: TimeNs | None

@@ -163,7 +163,7 @@ def _average_gaps(values: Array, sampled: Array) -> Array:
 def _find_sampled_steps(sampled: Array, side: Literal["last", "next"]) -> Array:
     """Return, for each step, the nearest step with a sample: at or before it ("last"), or at or after it ("next").
 
-    The result is -1 if there is no such step.
+    The result is -1 without such a step.
     """
     steps = np.arange(sampled.shape[1])
     if side == "last":

@@ -82,7 +82,7 @@ def _all_series(
 
 
 def _deviation(series: Series, healthy: Mask) -> Series:
-    """Return the distance of a series from the mean of its healthy steps, in standard deviations of these steps."""
+    """Return the distance of a series from the mean of its healthy steps, in their standard deviations."""
     if not healthy.any():
         return np.zeros(len(series))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -248,7 +248,7 @@ _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
     complexity="O(S·T + V·T·w·h·(w + h)), w steps a window, h units; a fit O(updates·w·h·(w + h))",
     departures=(
         *DEPARTURES,
-        "There is no meta learning and only one attention head; the window is the complete sequence, and the focus is "
+        "It has one attention head and no meta learning; the window is the complete sequence, and the focus is "
         "an extra input.",
         "Both decoders minimise their error, as in the authors' code; the paper's adversarial second loss is left out. "
         "The updates are divided into ten epochs, which weight the errors.",

@@ -178,7 +178,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     Parameters
     ----------
     expected
-        Number of calls: a silence is reported if it is as unlikely as no call when so many are expected.
+        Number of expected calls at which silence counts; other silences must be as improbable.
 
     References
     ----------

@@ -1,6 +1,6 @@
 """An HTTP/1.1 server with low overhead.
 
-Requests are parsed by httptools and answered one after the other on connections that stay open. See `client.py` for
+httptools parses the requests. Connections stay open, and each answers its requests in order. See `client.py` for
 the gain over aiohttp.
 """
 

@@ -156,7 +156,7 @@ class AIOps2025Import(ImportFormat):
 
 def _find_issues(faults: Sequence[_Fault], left_out: int) -> Iterator[DataIssue]:
     if left_out:
-        problem = f"There is no telemetry for the days of {count_text(left_out, 'fault')}."
+        problem = f"Telemetry is missing for the days of {count_text(left_out, 'fault')}."
         yield DataIssue("note", "groundtruth.jsonl", problem, "They are left out.")
     early = sum(any(_overlaps(fault, other) for other in faults) for fault in faults)
     if early:
