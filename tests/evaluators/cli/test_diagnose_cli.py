@@ -108,11 +108,7 @@ def test_of_a_recording_the_minutes_around_a_time_are_read(recorded):
             2,
             "--episode does not apply to the folder of one episode",
         ),
-        (
-            (str(SAMPLE), "--episode", EPISODE, "--at", "02:11", "--since", "5s"),
-            2,
-            "--at and --since cannot be combined",
-        ),
+        ((str(SAMPLE), "--episode", EPISODE, "--at", "02:11", "--since", "5s"), 2, "--since cannot be combined"),
         ((str(SAMPLE), "--episode", EPISODE, "--since", "2h"), 2, "must be inside the telemetry"),
         (("no-such-folder",), 3, "no-such-folder must be an existing file or folder"),
     ],
