@@ -73,7 +73,7 @@ def _find_fault_problems(label: Label) -> Iterator[str]:
     if not label.faults:
         return
     if {fault.fault for fault in label.faults} != {*str(label.fault).split(" + ")}:
-        yield f"the fault {quoted(str(label.fault))} does not match the names of its faults"
+        yield f"the fault {quoted(str(label.fault))} does not match the names of the individual faults"
     if {fault.target for fault in label.faults} != {*label.targets}:
         yield "the targets do not match the targets of the individual faults"
     for fault in label.faults:
