@@ -199,8 +199,8 @@ def tables(result: PanelCalibration, outcomes: Sequence[dict[str, Outcome]]) -> 
     held_out = [held_out_naming(outcomes, protocol) for protocol in PROTOCOLS]
     lines += [
         "",
-        f"Limit: {result.limit:g} powers of ten. With limits from the other applications, {held_out[0][0]} of "
-        f"{held_out[0][1]} fault-free episodes have",
+        f"Limit: {result.limit:g}, as -log10 of a probability. With limits from the other applications, "
+        f"{held_out[0][0]} of {held_out[0][1]} fault-free episodes have",
         f"suspects if the time is given, {held_out[1][0]} if it is found.",
     ]
     return "\n".join(lines)
