@@ -33,7 +33,7 @@ MAX_DEGREES_OF_FREEDOM = 4
 STOPPED = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
-"""Strength of the evidence against a stopped service if no other service stopped."""
+"""Strength of the evidence against a stopped service, before it is multiplied by the share of other services."""
 _LN10 = float(np.log(10.0))
 
 
@@ -100,7 +100,7 @@ def metric_evidence(
 
 
 def _find_varying_series(windows: Windows) -> npt.NDArray[np.bool_]:
-    """Return [S] which series have more than one value."""
+    """Return whether each series has more than one value."""
     samples = np.vstack([windows.reference, windows.values])
     present = np.isfinite(samples)
     return np.where(present, samples, -np.inf).max(axis=0) > np.where(present, samples, np.inf).min(axis=0)

@@ -149,9 +149,9 @@ def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None 
 
 
 def reference_limit(scores: Matrix, *, minimum: float = 0.0, level: float = LEVEL) -> float:
-    """Return a limit that healthy samples exceed with probability `level`, and no held-out score exceeds.
+    """Return a limit for new scores, computed from the held-out scores of healthy samples.
 
-    It is Student's prediction interval, or the largest held-out score if that is higher.
+    It is the end of Student's prediction interval at `level`, or the largest held-out score if that is higher.
 
     >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
     4.64

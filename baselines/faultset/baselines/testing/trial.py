@@ -71,7 +71,7 @@ class BaselineTrial:
         return fitted
 
     def answer(self, view: EpisodeView, instance: Any = None) -> Answer:
-        """Return the answer of a fitted copy, or of an instance, to an episode with an alarm in its middle."""
+        """Return the answer of a fitted copy, or of an instance, to an episode with an alarm at `alarm_time`."""
         method = self.fitted() if instance is None else instance
         if self.spec.task == "detection":
             return method.detect(view)
@@ -120,12 +120,14 @@ def _describe_difference(result: Answer, expected: Answer) -> str:
     """Return how an answer differs from the expected one, except for rounding errors."""
     if not (isinstance(result, Detection) and isinstance(expected, Detection)):
         return "" if _is_close(result, expected) else f"{result} instead of {expected}"
+    if len(result.times_ns) != len(expected.times_ns):
+        return f"{len(result.times_ns)} samples instead of {len(expected.times_ns)}"
     if not np.array_equal(result.times_ns, expected.times_ns):
-        return f"{len(result.times_ns)} samples instead of {len(expected.times_ns)}, or at different times"
+        return "samples at other times"
     apart = np.abs(result.scores - expected.scores)
     if (apart > _TOLERANCE * np.maximum(np.abs(result.scores), np.abs(expected.scores))).any():
         worst = int(apart.argmax())
-        return f"score {result.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}, and elsewhere"
+        return f"score {result.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}"
     for name in ("flags", "threshold", "alarm_ns", "evidence"):
         value, expected_value = getattr(result, name), getattr(expected, name)
         same = np.array_equal(value, expected_value) if name == "flags" else _is_close(value, expected_value)
@@ -166,7 +168,10 @@ def _list_detection_problems(result: Detection, view: EpisodeView) -> Any:
         not (np.isfinite(result.scores).all() and np.isfinite(result.threshold)),
         "scores and threshold must be finite",
     )
-    yield not np.array_equal(result.flags, result.scores > result.threshold), "flags must be the scores above threshold"
+    yield (
+        not np.array_equal(result.flags, result.scores > result.threshold),
+        "flags must be true exactly where scores exceed the threshold",
+    )
     yield bool((np.diff(result.times_ns) <= 0).any()), "times must increase"
     yield not inside.all(), "times must be after the reference and within the view"
     yield not (result.alarm_ns is None or result.alarm_ns in result.times_ns), "the alarm must be one of the times"
@@ -181,11 +186,11 @@ def _list_other_problems(result: Ranking | Diagnosis, view: EpisodeView) -> Any:
         yield not all(0 < score < np.inf for score in scores), "scores must be positive and finite"
         yield (
             not {service for service, _ in result.metrics} <= result.scores.keys(),
-            "metrics must be of ranked services",
+            "metrics must belong to ranked services",
         )
         owners = _find_services_of_pods(view) if result.pods else {}
         known_pods = all(owners.get(pod, set()) & result.scores.keys() for pod in result.pods)
-        yield not known_pods, "pods must be of ranked services"
+        yield not known_pods, "pods must belong to ranked services"
 
 
 def _find_services_of_pods(view: EpisodeView) -> dict[str, set[str]]:

@@ -55,15 +55,15 @@ class EarlyReader(Protocol):
     def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
         """Start to read `[start_ns, healthy_until_ns)` of a past window in the background.
 
-        The following snapshot of `[start_ns, end_ns)` must not change. No fault was active before `healthy_until_ns`,
-        so that telemetry up to then is complete.
+        The next snapshot of `[start_ns, end_ns)` must have the same rows as without this call. No fault was active
+        before `healthy_until_ns`, so telemetry up to then is not delayed.
         """
         ...
 
 
 @runtime_checkable
 class NotingSource(Protocol):
-    """A source that reports gaps of its last snapshot, and changes that the server made, one sentence each."""
+    """A source with notes on its last snapshot, one sentence each: gaps, and data that the server changed."""
 
     notes: tuple[str, ...]
 

@@ -216,7 +216,7 @@ class Label(GroundTruth):
     """Ground truth of an episode. Times are UTC nanoseconds, or None for events that did not happen."""
 
     no_fault_kind: NoFaultKind | None
-    """plain, disturbed or sham; None in a fault episode."""
+    """plain, disturbed, sham or unlabelled; None in a fault episode."""
     view_start_ns: TimeNs
     """Start of the view."""
     view_end_ns: TimeNs

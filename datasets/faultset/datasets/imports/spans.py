@@ -76,7 +76,7 @@ def normalise_ids(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Ar
 
 
 def normalise_texts(ids: pd.Series) -> pd.Series:
-    """Return a pandas column of ids, normalised like `normalise_ids`."""
+    """Normalise a pandas column of ids with `normalise_ids`."""
     return normalise_ids(pa.array(ids, pa.string(), from_pandas=True)).to_pandas().set_axis(ids.index)
 
 

@@ -29,9 +29,9 @@ from faultset.datasets.views import EpisodeView
 REVISION = 1
 """Increment it when cuts of the same recording change."""
 ONSET_SPREAD = 0.2
-"""Largest distance of the onset from its mean, in units of the time before it."""
+"""Largest deviation of the time before the onset from its mean, as a share of the mean."""
 REFERENCE_SHARE = 0.8
-"""Length of the reference in units of the mean time before the onset."""
+"""Length of the reference, as a share of the mean time before the onset."""
 PROFILE = "cut"
 """Profile of cut episodes."""
 _SHORTEST_S = 1.0

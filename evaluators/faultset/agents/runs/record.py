@@ -48,7 +48,7 @@ class AgentRun(_Row):
     run: RunId
     """Name of the run and of its trajectory file, unique within the folder."""
     format: Name
-    """Format of the recording."""
+    """Format of the source file."""
     agent: Name
     """Name of the agent."""
     agent_version: Name | None = None
@@ -114,7 +114,7 @@ class AgentRun(_Row):
     answered_ns: int | None = None
     """Time of the recording at which it answered, UTC nanoseconds; null without an answer."""
     stop_reason: Name | None = None
-    """Why the run stopped, as stated by the source, or the rule that found the answer."""
+    """Why the run stopped, as stated by the source; in ATIF, the rule by which the import found the answer."""
     trajectory_path: Name = ""
     """Trajectory file, relative to the folder of the runs."""
     trajectory_sha256: Name = ""

@@ -80,9 +80,9 @@ class EpisodeScores:
     """Baseline -> group in which it is ranked."""
     cases: Mapping[Setting, Cases]
     variants: Mapping[Setting, Mapping[str, Cases]] = field(default_factory=dict)
-    """Setting -> baseline -> label of other settings -> episode -> case."""
+    """Setting -> baseline -> label of its non-default options -> episode -> case."""
     judged: Sequence[ResultRow] = field(repr=False)
-    """All rows, with the alarms that are scored."""
+    """All rows, with the alarms that follow from `threshold_rule`."""
     threshold_rule: str
     """Threshold policy behind detectors' alarms."""
     thresholds: Mapping[str, Mapping[ModelKey, float]]
@@ -103,7 +103,7 @@ class EpisodeScores:
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> value of the metric by which methods are compared."""
+        """Return baseline -> episode -> correctness, the metric by which methods are compared."""
         metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}

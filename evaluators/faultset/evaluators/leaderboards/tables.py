@@ -102,7 +102,7 @@ def _select(
     if not baselines:
         return None
     episodes = {e for name in baselines for e in by_name[name]}
-    # keep episodes without training labels to learn from; a note of the table counts them
+    # keep episodes without training labels to learn from; a note of the table names the methods that need them
     is_scorable = TASK_METRICS[setting.task].is_scorable if setting.task != "detection" else lambda truth: True
     truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
     faulty = frozenset(

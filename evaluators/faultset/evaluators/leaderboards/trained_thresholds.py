@@ -14,7 +14,7 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.scoring.thresholds import HealthyScores, Reference, ThresholdPolicy, TrainQuantile
 
-TOO_FEW = "too few training episodes: the threshold needs some without a fault that the detector was not fitted on"
+TOO_FEW = "too few training episodes: the threshold needs no-fault episodes on which the detector was not fitted"
 _HOUR_NS = 3600 * SECOND_NS
 ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""

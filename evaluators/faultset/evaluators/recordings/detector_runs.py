@@ -35,15 +35,15 @@ DECOY_S = 60
 GAP_STEPS = 3
 """Alarms closer than this many sampling steps are one alarm."""
 HEADLINE_VERDICTS = ("manifest", "unknown")
-"""Verdicts of incidents in headlines: noticed by clients, or imported without a verdict."""
+"""Verdicts of headline incidents, which main scores count: noticed by clients, or imported without a verdict."""
 Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
 """Where an alarm begins.
 
 - true: in a headline incident, as its first alarm
 - repeated: in a headline incident, as a later alarm
-- other: in an incident that is not in headlines
+- other: in a scored incident that is not a headline incident
 - decoy: during a harmless change or shortly after it
-- void: in time or an incident that is not scored
+- void: in a void stretch, or in an incident that is not scored
 - false: anywhere else
 """
 

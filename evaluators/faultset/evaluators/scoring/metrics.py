@@ -65,7 +65,7 @@ class ScoredCase:
         return float(np.mean([float(compute(row)) for row in self.rows]))
 
     def value(self, metric: Metric) -> float:
-        """Return the value of a metric; cases with NaN are left out."""
+        """Return the value of a metric; aggregates leave out cases with NaN."""
         return self.once(metric, metric.value_of)
 
     def once(self, key: Any, compute: Callable[[ScoredCase], Value]) -> Value:
@@ -160,9 +160,9 @@ class Metric:
     aggregate: Aggregate = mean
     """Combine the cases of one method into the number in the table."""
     guess: Callable[[Metric, Sequence[ScoredCase]], Estimate | None] = mean_guess
-    """Return the score of guessing on the cases of a table, one for each episode."""
+    """Return the score of guessing on a table, from one case per episode."""
     shown_second: Literal["", "if known", "if fewer episodes"] = ""
-    """Whether it is shown next to the first metric of a table: if it has values, or if it has fewer episodes."""
+    """When it is shown next to the first metric of a table: if it has values, or fewer episodes than the first."""
     brief: bool = False
     """Whether the terminal leaves out its interval."""
     balanced: bool = False

@@ -23,7 +23,7 @@ EXPECTED_RUN = 250.0
 MAX_RUN = 60
 RECENT = 5
 MIN_SPREAD = 0.1
-_CERTAIN = 1e-12
+_MIN_PROBABILITY = 1e-12
 _NEVER = 1e-300
 
 
@@ -52,7 +52,7 @@ def run_lengths(
     prior_samples
         Number of samples that the prior of the variance corresponds to.
     longest
-        Longest run; longer ones are merged and use their last samples.
+        Maximum run length; a longer run counts as one with its last `longest` samples.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def _extend_runs(statistics: Matrix, prior: float) -> Matrix:
 def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     """Return the decimal log odds that the current run began within the last `recent` samples."""
     belief = posterior[..., 1:]
-    probability = (belief[..., :recent].sum(axis=-1) / belief.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
+    probability = (belief[..., :recent].sum(axis=-1) / belief.sum(axis=-1)).clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     return np.log10(probability / (1 - probability))
 
 
@@ -114,14 +114,15 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     speed="instant",
     complexity="O(S·T + p·T·R)",
     departures=(
-        "The input is log(1 + largest |z| for two samples) of each role of each service; the roles of a service "
-        "change together, while BARO has one model of all metrics.",
+        "The input is log(1 + largest |z|) of each role of each service, without single-sample spikes; the roles of a "
+        "service change together, while BARO has one model of all metrics.",
         "Streams are standardised by the reference only; BARO uses the whole window and so looks ahead.",
         "The prior of the variance corresponds to as many samples as the reference has, so that a few quiet samples "
         "are not a change.",
         "Runs are merged beyond 60 samples.",
-        "The score is the largest log odds so far of a change within five samples, for two consecutive samples; the "
-        "threshold is even odds, or the largest score of the reference if that is higher.",
+        "The score is the log odds of a change within the last five samples: the smaller value of two consecutive "
+        "samples, and the largest of these so far.",
+        "The threshold is even odds, or the largest score of the reference if that is higher.",
     ),
 )
 class BOCPDDetector(TrainingFreeBaseline):
@@ -154,7 +155,7 @@ class BOCPDDetector(TrainingFreeBaseline):
             (streams.both - center) / spread, starts, expected_run=self.expected_run, prior_samples=len(streams.normal)
         )
         has_changed = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
-        odds = np.where(has_changed, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
+        odds = np.where(has_changed, recent_change(posterior), np.log10(_MIN_PROBABILITY)).max(axis=1)
         healthy = len(streams.normal)
         # Skip the first samples, because every run is recent there.
         limit = reference_limit(odds[2 * RECENT : healthy])
@@ -232,7 +233,7 @@ class SPOTDetector(TrainingFreeBaseline):
 AVERAGE_WIDTH = 3
 """Number of frequencies in the moving average of the spectrum."""
 COMPARISON_SAMPLES = 21
-"""Number of earlier samples with whose saliency a sample is compared."""
+"""Number of earlier samples whose mean saliency is compared with that of a sample."""
 EXTRAPOLATED_SAMPLES = 5
 LIMIT = 3.0
 MIN_WINDOW = 8
@@ -310,8 +311,8 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     speed="instant",
     complexity="O(S·T + p·T·w·log w)",
     departures=(
-        "The input is log(1 + largest |z| for two samples) of each service, because any change of a constant series is "
-        "salient; a sample has the score of its most salient stream.",
+        "The input is log(1 + largest |z|) of each service, without single-sample spikes, because any change of a "
+        "constant series is salient; a sample has the score of its most salient stream.",
         "The window ends at the scored sample and is half as long as the reference.",
         "The threshold is 3, or the largest score of the reference if that is higher.",
         "The score is the largest so far, because a lasting fault is salient only at its beginning.",

@@ -94,7 +94,7 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
     """Return the largest |residual| of each series after regression on its causes.
 
-    Residuals are divided by the standard deviation of the residuals in the reference.
+    Residuals are divided by the unexplained share of the reference's standard deviation, from `SPREAD_FLOOR` to 1.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
 def adjust_scores(
     scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
 ) -> dict[Node, float]:
-    """Return the largest score among the effects of each anomalous node; 0 for normal nodes.
+    """Return the amount to add to each score: the largest score of an effect for anomalous nodes, 0 for normal ones.
 
-    The effects of a normal effect count as well.
+    Behind an effect that is normal, its own effects are searched, too.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:

@@ -1,4 +1,4 @@
-"""Steps that search an index: hotels by distance, rate or price, and users by password."""
+"""Steps that read an index: find hotels by distance, rate or price, and check passwords of users."""
 
 from __future__ import annotations
 

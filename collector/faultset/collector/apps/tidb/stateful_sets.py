@@ -28,7 +28,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
     manifest = workload(app, app.services[name], telemetry)
     spec, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
     spec["replicas"] = component.get("replicas", spec["replicas"])
-    # with any other strategy, the operator updates pods itself
+    # the operator replaces any other strategy, even an unknown one, with its default
     spec["updateStrategy"] = (
         {"type": "OnDelete"} if _get_strategy(cluster, component) == "OnDelete" else {"type": "RollingUpdate"}
     )

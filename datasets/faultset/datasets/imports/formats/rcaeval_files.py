@@ -57,7 +57,7 @@ _ROLES = (
     ("container-sockets", "descriptors", "1", "sum", "open sockets of the container"),
     ("container-file-descriptors", "descriptors", "1", "sum", "open files of the container"),
     ("container-spec-*", "limits", "1", "sum", "limits of the container"),
-    ("container-last-seen", "clock", "s", "max", "last time of the exporter"),
+    ("container-last-seen", "clock", "s", "max", "last time when the exporter saw the container"),
     ("container-start-time-*", "restarts", "s", "max", "start of the container"),
     ("istio-request-duration*", "latency", "s", "max", "duration of requests"),
     ("istio-latency*", "latency", "s", "max", "duration of requests"),
@@ -233,7 +233,7 @@ def _label(folder: Path) -> dict[str, str] | None:
 
 
 def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the onset of each case's folder from the index of layout H."""
+    """Return the onset of each case's folder from `cases.parquet`; empty without this file."""
     path = folder / INDEX
     if not path.is_file():
         return {}

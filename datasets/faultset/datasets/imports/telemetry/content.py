@@ -230,7 +230,7 @@ def _read_head(content: Content, size: int) -> bytes:
 
 
 def walk_files(paths: list[Path]) -> Iterator[Path]:
-    """Yield the regular files at and below paths in a stable order; links inside folders are not followed."""
+    """Yield files at and below paths in a stable order, except hidden ones and those in linked folders."""
     for path in paths:
         if not path.is_dir():
             yield path
