@@ -32,7 +32,7 @@ Solved = Mapping[str, Mapping[str, bool]]
 
 def solved_episodes(scores: EpisodeScores) -> dict[str, dict[str, bool]]:
     """Return localizer -> episode -> whether the service named first is right, given the true onset."""
-    right = scores.compute_right(Setting("localization", "oracle"))
+    right = scores.compute_correctness(Setting("localization", "oracle"))
     return {name: {episode: value > SOLVED for episode, value in by.items()} for name, by in right.items()}
 
 

@@ -75,7 +75,7 @@ def normalise_ids(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Ar
     return pc.if_else(differs, pc.replace_substring(pc.utf8_lower(text), "-", ""), text)
 
 
-def normalise_texts(ids: pd.Series) -> pd.Series:
+def normalise_id_series(ids: pd.Series) -> pd.Series:
     """Normalise a pandas column of ids with `normalise_ids`."""
     return normalise_ids(pa.array(ids, pa.string(), from_pandas=True)).to_pandas().set_axis(ids.index)
 

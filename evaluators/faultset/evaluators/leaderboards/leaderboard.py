@@ -45,7 +45,7 @@ MEANINGS = {
 def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
     """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
     oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
-    right = scores.compute_ranked_right(oracle) or scores.compute_ranked_right(detected)
+    right = scores.compute_ranked_correctness(oracle) or scores.compute_ranked_correctness(detected)
     ac1 = {
         name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
         for name, values in right.items()

@@ -102,7 +102,7 @@ class EpisodeScores:
             return scored
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
-    def compute_right(self, setting: Setting) -> dict[str, dict[str, float]]:
+    def compute_correctness(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> correctness, the metric by which methods are compared."""
         metric = TASK_METRICS[setting.task].correctness
         return {
@@ -110,9 +110,11 @@ class EpisodeScores:
             for name, cases in self.list_scored(setting).items()
         }
 
-    def compute_ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return the values of `compute_right` for methods that see only telemetry."""
-        return {name: values for name, values in self.compute_right(setting).items() if self.groups[name] == TELEMETRY}
+    def compute_ranked_correctness(self, setting: Setting) -> dict[str, dict[str, float]]:
+        """Return the values of `compute_correctness` for methods that see only telemetry."""
+        return {
+            name: values for name, values in self.compute_correctness(setting).items() if self.groups[name] == TELEMETRY
+        }
 
     def frame(self, task: str) -> pd.DataFrame:
         """Return a row for each known value of a metric of a task, by method, protocol and episode."""

@@ -209,7 +209,7 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
     metrics = scores.list_metrics(task, by_policy=True)
     by_name = scores.cases[selection.setting]
     estimates = {name: _compute_estimates(selection, metrics, by_name[name]) for name in selection.baselines}
-    right = scores.compute_right(selection.setting)
+    right = scores.compute_correctness(selection.setting)
     scored = _find_scored(scores, selection, right)
     key = _build_sort_key(metrics, estimates)
     names = sorted(selection.baselines, key=lambda name: (key(name), name))

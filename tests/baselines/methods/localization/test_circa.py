@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.methods.localization.circa import (
-    adjust_scores,
+    compute_effect_scores,
     measured_parents,
     regression_scores,
     signal_parents,
@@ -73,7 +73,12 @@ def test_what_nothing_measures_is_looked_through() -> None:
 def test_anomalous_nodes_are_lifted_by_their_largest_effect_also_through_normal_ones() -> None:
     parents = {("b", "x"): (("a", "x"),), ("c", "x"): (("b", "x"),), ("d", "x"): (("c", "x"),)}
     scores = {("a", "x"): 5.0, ("b", "x"): 1.0, ("c", "x"): 7.0, ("d", "x"): 4.0}
-    assert adjust_scores(scores, parents) == {("a", "x"): 7.0, ("b", "x"): 0.0, ("c", "x"): 4.0, ("d", "x"): 0.0}
+    assert compute_effect_scores(scores, parents) == {
+        ("a", "x"): 7.0,
+        ("b", "x"): 0.0,
+        ("c", "x"): 4.0,
+        ("d", "x"): 0.0,
+    }
 
 
 def test_circa_blames_the_callee_whose_delay_its_callers_inherit(world: World) -> None:

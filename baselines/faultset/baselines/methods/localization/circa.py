@@ -115,7 +115,7 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
-def adjust_scores(
+def compute_effect_scores(
     scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
 ) -> dict[Node, float]:
     """Return the amount to add to each score: the largest score of an effect for anomalous nodes, 0 for normal ones.
@@ -189,7 +189,7 @@ class CIRCA(TrainingFreeBaseline):
         parents = measured_parents(parents, set(groups))
         score = _score_series(groups, parents, healthy, since)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
-        added = adjust_scores(
+        added = compute_effect_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
         )
         total = score.copy()

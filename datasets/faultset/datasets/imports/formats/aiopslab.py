@@ -36,7 +36,7 @@ from faultset.datasets.imports.columns import (
     read_csv,
 )
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_cause, report_issues
-from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_texts
+from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_id_series
 from faultset.datasets.imports.windows import reference_end
 from faultset.datasets.kubectl.kinds import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
@@ -152,7 +152,7 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     )  # fmt: skip
     frame = pd.concat([_read(path, columns) for path in paths], ignore_index=True)
     for name in ("trace_id", "span_id", "parent_span"):
-        frame[name] = normalise_texts(frame[name])
+        frame[name] = normalise_id_series(frame[name])
     frame = frame.drop_duplicates(["trace_id", "span_id"], ignore_index=True)
     frame["time"] = _parse_epochs(frame["start_time"], "start_time", paths)
     frame["duration_ns"] = _microseconds_to_ns(frame["duration"])

@@ -40,7 +40,7 @@ from faultset.datasets.imports.formats.nezha_days import (
     sample_times,
     service_of,
 )
-from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_texts
+from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_id_series
 
 NODE_PREFIX = "Node"
 """Prefix of node metrics, which are repeated for each pod of the node."""
@@ -76,7 +76,7 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     """Return the distinct spans with `start` and `end` in nanoseconds and their service."""
     frame = _read(paths, _SPAN_COLUMNS)
     for name in ("TraceID", "SpanID", "ParentID"):
-        frame[name] = normalise_texts(frame[name])
+        frame[name] = normalise_id_series(frame[name])
     frame = frame.drop_duplicates(["TraceID", "SpanID"], ignore_index=True)
     try:
         frame["start"], frame["end"] = _epoch(frame["StartTimeUnixNano"]), _epoch(frame["EndTimeUnixNano"])

@@ -55,7 +55,7 @@ def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
         for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
             values = {
                 name: by_episode
-                for name, by_episode in scores.compute_ranked_right(Setting(task, protocol)).items()
+                for name, by_episode in scores.compute_ranked_correctness(Setting(task, protocol)).items()
                 if by_episode
             }
             if Setting(task, protocol) in scores.cases:
