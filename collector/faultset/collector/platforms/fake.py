@@ -57,7 +57,7 @@ def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
 
 
 def _recreate(store: ObjectStore, workload: Object) -> None:
-    """Recreate a StatefulSet with its pods and claims."""
+    """Recreate a StatefulSet; remove its pods and the claims of its first pod."""
     name = workload["metadata"]["name"]
     store.remove("StatefulSet", name)
     for pod in store.list("Pod"):
@@ -94,7 +94,7 @@ class FakeSource:
 
 
 class FakePlatform(JournaledPlatform):
-    """The in-memory platform; `calls` lists all calls in order."""
+    """The in-memory platform; `calls` lists the calls in order, except `apply`, reads and waits."""
 
     name = "fake"
     ready_timeout_s = 1.0

@@ -38,7 +38,7 @@ class Phases:
     fault_s: float
     """Mean length of the view after the onset."""
     cooldown_s: float
-    """Time after the recovery for late telemetry; reading starts in its last seconds."""
+    """Time after the recovery for late telemetry; reading starts at most `READING_S` before its end."""
 
     @property
     def settling_s(self) -> float:

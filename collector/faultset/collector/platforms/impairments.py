@@ -69,7 +69,7 @@ class Course(Message):
         return self._rise(since_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
-        """Yield the active periods between the start and end of a fault.
+        """Yield the active periods between the start and end of a fault; a period is split where the rise ends.
 
         >>> [round((time.end_ns - time.begin_ns) / 1e9) for time in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]

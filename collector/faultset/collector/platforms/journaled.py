@@ -82,7 +82,7 @@ class JournaledObjects(ABC):
 
     @abstractmethod
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair the network of a pod, replacing an earlier impairment; not journaled."""
+        """Impair a pod, replacing an earlier impairment; not journaled."""
 
     @abstractmethod
     def _lift(self, pod: str) -> None:

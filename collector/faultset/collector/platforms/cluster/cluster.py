@@ -169,7 +169,7 @@ class Cluster:
         self.store.create(_STORAGE_CLASS)
 
     def service_of(self, resource: Mapping[str, Any]) -> str | None:
-        """Return the workload that owns an object, or None."""
+        """Return the name of the workload to which an object belongs, or None."""
         labels = resource["metadata"].get("labels") or {}
         return labels.get(self._label_key)
 
@@ -206,7 +206,7 @@ class Cluster:
 class SimulatedCluster:
     """A `Cluster` with a simulated clock and node.
 
-    Containers start and stop immediately and pass their probes.
+    Containers start and stop immediately and pass their probes; only pause containers fail them.
 
     Parameters
     ----------

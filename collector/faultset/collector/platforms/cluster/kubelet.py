@@ -55,8 +55,8 @@ class BackOff:
     Parameters
     ----------
     factor
-        Multiplies all delays. 1 gives the delays of a real kubelet: 10, 20, 40 … 300 s, and 10 s again after ten
-        minutes without an event.
+        Multiplies all delays. 1 gives the delays of a real kubelet: none for the first retry, then 10, 20, 40 … 300 s.
+        The sequence starts again after ten minutes without an event.
     """
 
     def __init__(self, factor: float = 1.0):
@@ -73,7 +73,7 @@ class BackOff:
         return event_ns + entry.wait_ns
 
     def next(self, key: str, event_ns: int, now_ns: int) -> None:
-        """Record a retry after an event, which doubles the next delay."""
+        """Record a retry after an event; the next delay is the first delay or twice the last one."""
         entry = self._entries.get(key)
         if entry is None or event_ns - entry.updated_ns > self._forget_ns:
             self._entries[key] = _Entry(self._first_ns, now_ns)
@@ -246,7 +246,7 @@ class Kubelet:
         state.pod = self._context.store.find("Pod", state.name) or state.pod
 
     def _clear(self, state: PodState, commands: list[Command]) -> None:
-        """Kill the containers of a pod that was deleted without a grace period, then remove its state."""
+        """Kill the containers of a pod that no longer exists in the store; remove its state once they have ended."""
         if not state.stopping:
             running = [container.name for container in state.containers.values() if container.running]
             for name in running:

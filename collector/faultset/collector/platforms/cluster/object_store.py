@@ -308,7 +308,7 @@ class ObjectStore:
             self._put({**current, "status": deep_copy(dict(status))})
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; a running pod and a protected object are only marked for deletion."""
+        """Delete an object; a pod on a node with a grace period and an object with finalizers are only marked."""
         current = self._require(kind, name)
         metadata = current["metadata"]
         if kind == "Pod" and current["spec"].get("nodeName"):

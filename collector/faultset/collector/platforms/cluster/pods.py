@@ -60,7 +60,7 @@ def mounts(store: ObjectStore, pod: Object, container: dict[str, Any]) -> tuple[
     Raises
     ------
     MissingReference
-        A ConfigMap or Secret does not exist and is not optional.
+        A ConfigMap, Secret or key does not exist and is not optional.
     """
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
     return tuple(

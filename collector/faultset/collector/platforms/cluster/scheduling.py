@@ -108,7 +108,7 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 class ClaimController:
-    """Binds claims to volumes of the same storage class and removes unused volumes."""
+    """Binds claims to existing or new volumes of their storage class; removes deleted claims and unused volumes."""
 
     def __init__(self) -> None:
         self._warned_ns: dict[str, int] = {}

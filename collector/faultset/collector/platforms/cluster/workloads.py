@@ -192,7 +192,7 @@ def _release_and_adopt(context: Context, replica_set: Object) -> None:
 
 
 def _deletion_rank(pod: Object) -> tuple[bool, bool, bool, int]:
-    """Return a sort key: unscheduled, pending, unready, then ready pods; newest first."""
+    """Return a sort key: unscheduled, pending, unready, then ready pods; the last changed first."""
     running = pod.get("status", {}).get("phase") == "Running"
     age_rank = -int(pod["metadata"]["resourceVersion"])
     return bool(pod["spec"].get("nodeName")), running, is_ready(pod), age_rank
@@ -273,7 +273,7 @@ class _StatefulSetStep:
         return False
 
     def _replace_old(self) -> None:
-        """Delete the highest pod of an older template, unless the strategy is OnDelete."""
+        """Delete the pod with the highest ordinal that has an older template, unless the strategy is OnDelete."""
         if self._set["spec"]["updateStrategy"]["type"] == "OnDelete":
             return
         old = [ordinal for ordinal, pod in self._pods.items() if not self._is_current(pod)]

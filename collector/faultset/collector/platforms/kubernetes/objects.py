@@ -178,7 +178,7 @@ KIND = "CustomResourceDefinition"
 DEFINITION = "faultset.dev/definition"
 """Label of a namespace with the name of the definition that it uses."""
 USER = "user.faultset.dev/"
-"""Prefix of a definition's annotations; the name of a namespace that uses it follows."""
+"""Prefix of the annotations of a definition; each names a namespace that uses the definition."""
 
 _TIMEOUT_S = 60.0
 _PAUSE_S = 0.2

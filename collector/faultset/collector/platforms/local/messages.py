@@ -163,7 +163,7 @@ class RelayRoute(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PodImpairment(Message):
-    """An impairment of a pod's network."""
+    """An impairment of a pod."""
 
     pod: str
     impairment: Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
@@ -217,7 +217,7 @@ class PodCounters(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadImpairedCounts(Request[dict[str, int]]):
-    """Return by pod how many requests or packets have been impaired since the pod was first configured."""
+    """Return by pod how many requests, or chunks under a bandwidth limit, have been impaired since it was configured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,7 +319,7 @@ class LocalPlatform(JournaledPlatform):
             plane.clean()
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
-        """See `Platform`."""
+        """Return the load of this machine, with delays since `start_load` or the last call with `reset`."""
         plane = self._require_plane()
         scrape_lag_ms = None
         if self._telemetry:

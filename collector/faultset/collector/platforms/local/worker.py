@@ -158,7 +158,7 @@ class Volumes:
     Parameters
     ----------
     root
-        Parent folder. Folders in `pods` are removed with their pods, folders in `volumes` with the episode.
+        Parent folder. Folders in `pods` and `volumes/pod` are removed with their pods, others with the episode.
     """
 
     def __init__(self, root: Path):

@@ -36,7 +36,7 @@ class MessageConsumer:
     group
         Name of the group if the consumer's spec names none.
     rebalances
-        How many times per minute it leaves the group and joins again.
+        Mean number of times per minute that the member pauses and joins its group again.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class MessageConsumer:
 
 
 def _parse_content(message: BrokerMessage) -> dict[str, Any] | None:
-    """Return the content of a message; None if it is not JSON."""
+    """Return the content of a message; None if it is not JSON, empty if it is not an object."""
     try:
         content = json.loads(message.fields.get(BODY, "{}"))
     except ValueError:

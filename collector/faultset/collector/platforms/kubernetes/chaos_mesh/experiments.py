@@ -58,7 +58,7 @@ def build_experiment(impairment: Impairment, pod: Object) -> ChaosExperiment:
     Raises
     ------
     UsageError
-        Chaos Mesh does not support the impairment.
+        Chaos Mesh does not support the impairment, or it needs a port and the pod declares none.
     """
     if impairment.changes:
         raise UsageError(

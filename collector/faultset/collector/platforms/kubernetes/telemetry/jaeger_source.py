@@ -19,7 +19,7 @@ from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan, read_jaeger
 
 _TAIL_NS = 10_000_000_000
 _LONG_S = 5
-"""Minimum duration of a span that starts before the tail and ends in the second half of the tail or later."""
+"""A span that starts before the tail and ends in its second half or later lasts at least this long."""
 _SETTLED_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
 _US = 1_000
@@ -68,7 +68,7 @@ class JaegerSource:
         self.notes: tuple[str, ...] = ()
 
     def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
-        """Start reading the spans of `[start_ns, healthy_until_ns)` in a thread.
+        """Start reading the spans from `start_ns` until 10 s before `healthy_until_ns` in a thread.
 
         The next snapshot of `[start_ns, end_ns)` reads only the rest, or everything if the thread failed.
         """

@@ -91,7 +91,7 @@ class SampleReader:
         return self._convert_histograms([series for series in joined if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of one batch from `batch_families` in order of time, piece by piece."""
+        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in order of time."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
@@ -278,12 +278,12 @@ class Targets:
 
 
 def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
-    """Return the scrape interval of containers, otherwise the server's default.
+    """Return the scrape interval of containers, the server's default or the longest interval of a pool, in this order.
 
     Raises
     ------
     PlatformError
-        The server reports neither.
+        The server reports none of them.
     """
     if targets.container_pool in targets.intervals_s:
         return targets.intervals_s[targets.container_pool]

@@ -66,7 +66,7 @@ class NamedSeries:
     Attributes
     ----------
     split
-        Label values that distinguish series with the same key; their values are summed.
+        Label values that distinguish series with the same key; the values of such series are summed.
     rank
         Preference among series of the same measurement; lower is better.
     """
@@ -325,7 +325,7 @@ def _sum_pieces(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
 def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
     """Add zeros for states that kube-state-metrics omits while they are false.
 
-    It reports only the current reason of a container, and reports nothing for a Service without addresses.
+    kube-state-metrics reports only the current reason of a container, and nothing for a Service without addresses.
     """
     by_metric: dict[str, dict[SeriesKey, Samples]] = {}
     for samples in all_samples:

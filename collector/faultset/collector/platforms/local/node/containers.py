@@ -44,7 +44,7 @@ class LogFile:
         self._partial: dict[str, bytes] = {}
 
     def write(self, stream: str, data: bytes) -> None:
-        """Write output of `stdout` or `stderr`; an incomplete line is kept until it is complete."""
+        """Write output of `stdout` or `stderr`; an incomplete line is kept until it is complete or too long."""
         *lines, rest = (self._partial.get(stream, b"") + data).split(b"\n")
         stamp_ns = time.time_ns()
         entries: list[bytes] = []

@@ -42,7 +42,7 @@ class Quota:
     _stopped_at: float = 0.0
 
     def begin(self, now: float, used_s: float) -> bool | None:
-        """Start the next period; return True to stop the container, False to continue it, None to leave it.
+        """Start the next period; return True to suspend the container, False to resume it, None for no change.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Quota:
         return self._stop(now) if self._balance <= 0 else self._resume(now)
 
     def check(self, now: float, used_s: float) -> bool | None:
-        """Check usage within a period; return True to stop the container, None to leave it."""
+        """Check usage within a period; return True to suspend the container, None for no change."""
         if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
