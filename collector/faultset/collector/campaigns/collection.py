@@ -283,7 +283,7 @@ class _Campaign:
         )
 
     def publish(self, result: CampaignResult) -> CampaignResult:
-        """Record failures and void attempts, and write a version; an interrupted campaign needs a recording for it."""
+        """Record failures and void attempts and write a version; after an interruption only if there are recordings."""
         self.destination.update()
         voids = record_failures(self.root, self.id, {} if result.interrupted else result.failures, result.voids)
         self.destination.save(campaign_file(self.root, self.id))

@@ -105,7 +105,7 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     Raises
     ------
     UsageError
-        A plan has no fault.
+        A plan has no fault, or several.
     """
     attempts = []
     for plan in plans:
@@ -154,7 +154,7 @@ def mitigate(
     Raises
     ------
     UsageError
-        The attempts are for several platforms, or there are none.
+        The attempts are for several platforms or injectors, or there are none.
     DataError
         `out` contains other files, or a result in it is damaged.
     PlatformError

@@ -147,7 +147,7 @@ class RemovalResult:
     episodes
         Episodes whose changes were undone and whose folders were removed.
     remaining
-        A sentence for everything that was not removed because it may still be in use.
+        Sentences about files and episodes that were not removed, with the reasons.
     """
 
     episodes: list[str] = field(default_factory=list)

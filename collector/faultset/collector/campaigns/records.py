@@ -208,7 +208,7 @@ class CampaignResult:
     unsupported
         Faults left out because the platform cannot inject them, with the reasons.
     interrupted
-        Whether the campaign was stopped before its end; no version was written then.
+        Whether the campaign was stopped before its end; then a version is written only if it has recordings.
     wall_s
         Length of this run in seconds.
     voids

@@ -42,7 +42,7 @@ from faultset.collector.spec.credentials import decoded, password_key, store_pas
 
 
 def _change_account(platform: Platform, target: str, change: AdminChange) -> dict[str, Any]:
-    """Change the account with which services use a database, then restart them."""
+    """Change the account with which services use a database, empty their caches and restart the services."""
     administer(platform, target, change)
     caches = flush_caches(platform, target)
     return {

@@ -39,7 +39,7 @@ def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.T
 
 
 def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
-    """Return the mean number of cores that the pod used in the last `window_s` seconds; 0 without samples."""
+    """Return the mean cores that the pod used in the last `window_s` or four sampling intervals; 0 without samples."""
     table = _samples(platform, pod, "container_cpu_usage_seconds_total", window_s)
     if table.num_rows < 2:
         return 0.0

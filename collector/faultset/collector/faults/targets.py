@@ -42,7 +42,7 @@ def list_callers(app: AppSpec, service: str) -> tuple[str, ...]:
 
 
 def list_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores that requests wait for: caches, and databases used after the start.
+    """Return the stores that requests wait for: caches, and databases of services without a cache or an index.
 
     Stores that no step uses are left out.
     """
@@ -98,7 +98,7 @@ def list_written_stores(app: AppSpec) -> tuple[str, ...]:
 
 
 def list_written_databases(app: AppSpec) -> tuple[str, ...]:
-    """Return the written stores that keep their data on a volume."""
+    """Return the databases among the written stores."""
     return tuple(name for name in list_written_stores(app) if app.services[name].kind == "database")
 
 
@@ -150,7 +150,7 @@ def list_operators(app: AppSpec) -> tuple[str, ...]:
 
 
 def list_store_users(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that connect to a database when they start."""
+    """Return the logic services that use a database."""
     return tuple(
         name for name in list_logic_services(app) if any(app.services[s].kind == "database" for s in app.stores(name))
     )

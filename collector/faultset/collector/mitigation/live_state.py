@@ -40,7 +40,7 @@ LIVE_KINDS = (
 )  # fmt: skip
 """Kinds that platforms support."""
 _WRITABLE = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
-"""Kinds that commands may change; nodes and objects owned by controllers are excluded."""
+"""Kinds that commands may change: all except nodes and endpoints."""
 _WINDOW_NS = 3600 * SECOND_NS
 """Maximum age of events and log lines."""
 _HIDDEN = "<hidden>"
@@ -176,7 +176,7 @@ class LiveState:
         return {container["name"] for container in self._get_pod(pod)["spec"]["containers"]}
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return the current resource usage of pods, each with its first container."""
+        """Return the current resource usage of pods, each under the alphabetically first name of its containers."""
         return [
             Usage(
                 pod,

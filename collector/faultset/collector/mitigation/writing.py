@@ -265,7 +265,7 @@ def _expand_list(document: Any) -> list[Any]:
 
 
 def restart(session: KubectlSession, command: KubectlCommand) -> str:
-    """Replace the pods of workloads one by one."""
+    """Restart workloads: change an annotation of their template, so that their pods are replaced."""
     lines = []
     for workload in _find_workloads(session, command.arguments):
         restarted = copy.deepcopy(workload)
@@ -305,7 +305,7 @@ def list_revisions(session: KubectlSession, command: KubectlCommand) -> str:
 
 
 def wait_for_rollout(session: KubectlSession, command: KubectlCommand) -> str:
-    """Wait until Deployments are rolled out; raise PlatformError after the timeout."""
+    """Wait until workloads are rolled out; raise PlatformError after the timeout."""
     timeout_s = command.flags.get("--timeout", 60.0 if command.verb == "rollout status" else 30.0)
     lines = []
     for workload in _find_workloads(session, command.arguments):

@@ -19,7 +19,7 @@ _USUAL_LIMIT_MIB = 256
 
 
 def draw_heap(app: str, service: ServiceSpec, seed: int) -> HeapUse:
-    """Return the heap of a service: its size follows from its name and language, and the seed varies it by 10 %."""
+    """Return the heap of a service: its name, language and memory limit decide the size; the seed varies it by 10 %."""
     rng = np.random.default_rng(zlib.crc32(f"{app}/{service.name}".encode()))
     live_mib = (
         rng.lognormal(np.log(_MEDIAN_MIB[service.language]), _SIGMA) * service.memory_limit_mib / _USUAL_LIMIT_MIB

@@ -56,7 +56,7 @@ def select_repeatable(plans: Iterable[Plan]) -> tuple[tuple[Plan, ...], tuple[st
     Raises
     ------
     UsageError
-        None of the plans can be repeated, or they are for several platforms.
+        None of the plans can be repeated, or they are for several platforms or injectors.
     """
     repeatable, objections = [], []
     for plan in plans:

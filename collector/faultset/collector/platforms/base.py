@@ -92,8 +92,9 @@ class HostLoad:
 class Platform(ABC):
     """Interface through which faults and checks use Kubernetes objects and recorded telemetry.
 
-    Every verb that changes something, except `apply`, writes its undo operation to the journal first. A platform overrides `exec`,
-    `kill`, `impair` and `change_secret` if it supports them. Campaigns skip faults whose declared needs a host lacks.
+    Every verb that changes something, except `apply`, writes its undo operation to the journal first. A platform
+    overrides `exec`, `kill`, `impair` and `change_secret` if it supports them. Campaigns skip faults whose declared
+    needs a host lacks.
     """
 
     name: str

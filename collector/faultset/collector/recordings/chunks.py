@@ -95,7 +95,7 @@ class ChunkRecorder:
         self._rows[table].append(dict(row))
 
     def add_void(self, start_ns: int, end_ns: int, reason: str, detail: str) -> None:
-        """Mark a period as void; a period that continues the last one extends it."""
+        """Mark a period as void; a period that continues the last one for the same reason extends it."""
         voids = self._rows["voids"]
         if voids and voids[-1]["reason"] == reason and start_ns <= voids[-1]["end"] <= end_ns:
             voids[-1]["end"] = end_ns

@@ -166,7 +166,7 @@ class LiveIncident:
         return True
 
     def give_up(self, reason: str) -> None:
-        """End an incident that could not be injected or judged."""
+        """Note in the problem and the evidence of an incident why it does not count."""
         self.problem = self.problem or reason
         self.record.add_evidence("injection", self.planned.target, False, reason)
 

@@ -17,7 +17,7 @@ _RANGE = 16**8
 
 
 def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
-    """Return the ids of the traces to keep: with an error, slow, or in the sample.
+    """Return the ids of the traces to keep: the sample and, if `slow_traces_s` is set, failed and slow traces.
 
     Parameters
     ----------

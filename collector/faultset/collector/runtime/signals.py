@@ -76,7 +76,7 @@ class Log:
         self.write("error", location, message)
 
     def panic(self, location: str, message: str) -> NoReturn:
-        """Write a line and a crash text to standard error, and end the process with exit code 2."""
+        """Write a line, then a crash text to standard error; end the process with exit code 2."""
         self.write("panic", location, message)
         raise AssertionError("a panic ends the process")
 

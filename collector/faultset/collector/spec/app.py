@@ -312,11 +312,11 @@ class AppSpec(FrozenModel):
         return self.services[name]
 
     def stores(self, service: str) -> tuple[str, ...]:
-        """Return the databases and caches that a service uses."""
+        """Return the stores (databases, caches and brokers) that a service uses."""
         return self.service(service).stores
 
     def consumers(self, store: str) -> tuple[str, ...]:
-        """Return the services that use a database or cache."""
+        """Return the services that use a store."""
         self.service(store)
         return tuple(service.name for service in self.services.values() if store in service.stores)
 

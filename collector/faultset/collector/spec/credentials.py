@@ -2,7 +2,7 @@
 
 Each store has its own Secret with the passwords of its administrator and of the services' account. The services share a
 Secret with the passwords of their accounts and the seed that decides which build has which defect. Containers read
-secrets from files, never from environment variables or arguments.
+these from files, never from environment variables or arguments.
 """
 
 from __future__ import annotations

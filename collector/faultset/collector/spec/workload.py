@@ -137,7 +137,7 @@ class RequestSpec(FrozenModel):
         return f"{self.method} {self.path}"
 
     def draw(self, rng: np.random.Generator) -> dict[str, str]:
-        """Draw the query parameters of one request."""
+        """Draw the sent parameters of one request."""
         drawn: dict[str, str] = {}
         for name, rule in self.parameters.items():
             drawn[name] = rule.draw(rng, drawn)

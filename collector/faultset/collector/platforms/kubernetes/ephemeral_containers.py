@@ -1,8 +1,8 @@
 """Impair pods through an ephemeral container in each pod, for clusters that forbid privileged pods.
 
-Every pod of every episode has the container, so that its presence reveals nothing. The container needs the capabilities
-NET_ADMIN and NET_RAW, which the Pod Security levels `baseline` and `restricted` forbid, so the application's namespace must have the level
-`privileged` or none. It cannot kill a container's main process.
+Every pod of every episode has the container, so that its presence reveals nothing. It needs NET_ADMIN and NET_RAW,
+which the Pod Security levels `baseline` and `restricted` forbid, so the application's namespace must have the level
+`privileged` or none. The container cannot kill a container's main process.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         return self._sources
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
-        """Return the load of the nodes and the collector, with delays since `start_load` or the last call with `reset`."""
+        """Return the load of nodes and collector, with delays since `start_load` or the last call with `reset`."""
         delay_s = self._heartbeat.worst_delay_s
         if reset:
             self._heartbeat.worst_delay_s = 0.0

@@ -58,7 +58,7 @@ class Breaker:
         self._opened_s = 0.0
 
     def admits(self) -> bool:
-        """Return whether a call may begin; `record_end` must be called after each call."""
+        """Return whether a call may begin; `record_end` must be called after each admitted call."""
         if self.state == "open" and self._clock() - self._opened_s >= self._settings.open_s:
             self._successes = self._active_calls = 0
             self._become("half-open")
@@ -264,11 +264,11 @@ class CallSettings:
     timeout_s
         Timeout of calls that specify none; None for no limit.
     retries
-        Number of immediate retries if a call times out or does not reach its callee.
+        Number of immediate retries if a call fails with UNAVAILABLE or DEADLINE_EXCEEDED.
     pool
         Limits the number of concurrent calls; None for no limit.
     hasty_share
-        Share of the calls that time out after about a millisecond and are repeated.
+        Share of the calls with a timeout of 0.5 to 3 ms, which are repeated if they time out.
     """
 
     max_age_s: float = MAX_AGE_S
@@ -475,7 +475,7 @@ class Caller:
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
-    """Return whether a failed call may be repeated: it got no response, and the deadline has not passed."""
+    """Return whether a call that failed with UNAVAILABLE or DEADLINE_EXCEEDED may be repeated before the deadline."""
     if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
         return False
     return deadline is None or now() < deadline

@@ -25,7 +25,7 @@ def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[s
 
 
 class SpanSender:
-    """Buffers ended spans and sends them; spans that cannot be sent in time are dropped.
+    """Buffers ended spans and sends them; spans that cannot be sent in time or exceed the buffer are dropped.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ class BadRequest(Exception):
 
 
 def response_class(code: Code) -> str:
-    """Return the class of a code in OpenTracing's interceptor: 2xx, 4xx, 5xx, or 0xx for unknown codes."""
+    """Return the class of a code in OpenTracing's interceptor: 2xx, 4xx, 5xx, or 0xx for UNKNOWN."""
     return _CLASSES.get(code, "5xx")
 
 

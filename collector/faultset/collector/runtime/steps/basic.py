@@ -60,7 +60,7 @@ class Require(Step):
 
 
 class Call(Step):
-    """Call another service; a failure fails the request, and is logged only if `error_log` is set."""
+    """Call another service; by default a failure fails the request, and only `error_log` or the persona logs it."""
 
     keyword = "call"
     service: str
@@ -76,12 +76,12 @@ class Call(Step):
     has_span: bool = True
     """Whether the call has a client's span. If not, the callee's span is a child of the calling operation's span."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Seconds without a response after which the call fails; by default it waits forever."""
+    """Seconds without a response after which the call fails; by default RPC_TIMEOUT_MS or, without it, no limit."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds within which the call and all its retries must end. Callees receive the remaining time and stop when it
     is over. A deadline of the request is always passed on; the earlier of the two counts."""
     retries: int = Field(default=0, ge=0, le=100)
-    """Number of retries if a call times out or does not reach its callee."""
+    """Number of retries if a call times out or its callee is unavailable."""
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
     """Pause in seconds before the first retry; each further pause is twice as long."""
     error_log: str | None = None
@@ -208,7 +208,7 @@ def _check_pattern(text: str) -> str:
 
 
 class SetValues(Step):
-    """Save values, or texts that contain them, for later steps."""
+    """Save values, or texts in which values are filled in, for later steps."""
 
     keyword = "set"
     values: dict[str, Any] = Field(default_factory=dict)

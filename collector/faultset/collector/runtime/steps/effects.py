@@ -127,7 +127,7 @@ class Annotate(Step):
 
     keyword = "annotate"
     attributes: dict[str, Any]
-    """Values by name; absent values are omitted."""
+    """Values by name; all but texts, numbers and booleans are omitted."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that sets the attributes."""
@@ -150,7 +150,7 @@ class Count(Step):
     metric: str = Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")
     """Name of the metric; in Prometheus it ends in `_total`."""
     by: Any = 1
-    """The increase; anything but a number counts as 0."""
+    """The increase; anything but a positive number counts as 0."""
     labels: dict[str, Any] = Field(default_factory=dict)
     """Values of the labels by name; each label should have few distinct values."""
 

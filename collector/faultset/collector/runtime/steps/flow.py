@@ -111,7 +111,7 @@ class ForEach(Step):
         yield from _locate_steps(("steps",), self.steps)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that runs the rounds; the first failure ends it."""
+        """Return a function that runs the rounds; the first failure ends the loop."""
         items_of, collected_of = getter(self.items), getter(self.collect)
         steps = compile_steps(self.steps, service, location)
 

@@ -164,7 +164,7 @@ def store_address() -> str:
 
 
 def data_folder(driver: StoreDriver) -> Path:
-    """Return the folder of the store's files; create it if needed, and empty it if the store is a cache."""
+    """Return the folder of the store's files; create it if needed, and empty it if the store keeps no data."""
     setting = os.environ.get("FAULTSET_DATA")
     if driver.keeps_data:
         folder = Path(setting or DATA_PATH)

@@ -54,7 +54,7 @@ def server_user(preferred: str) -> pwd.struct_passwd | None:
 
 
 def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
-    """Return a command that runs without root's rights and is killed when the process that started it ends."""
+    """For root, return a command that runs without its rights and dies with its parent; otherwise return `argv`."""
     user = server_user(preferred)
     if user is None:
         return [*argv]

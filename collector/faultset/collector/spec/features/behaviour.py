@@ -141,7 +141,7 @@ class FlagSettings(FrozenModel):
     operation
         Operation of the provider that returns the values of all flags.
     poll_s
-        Seconds between requests to the provider.
+        Seconds between two reads of the file or requests to the provider.
     """
 
     config_map: str = "flags"
