@@ -89,7 +89,7 @@ class EpisodeResult:
 
     @property
     def verdict(self) -> str | None:
-        """Verdict: manifest, latent or silent; None when the episode is void."""
+        """Verdict, such as manifest, latent or silent; None for a void episode or a recording."""
         return self.outcome.verdict
 
 

@@ -42,7 +42,7 @@ def get_account(app: AppSpec, store: str) -> str:
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
-    """Make a change as a store's administrator inside the store's pod, and register its undo."""
+    """Make a change as administrator inside a store's pod, and register its undo; return the pod's name."""
     return act_as_administrator(platform, store, (change.action,), (change.undo,))
 
 

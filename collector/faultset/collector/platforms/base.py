@@ -61,7 +61,7 @@ class HostLoad:
     worst_delay_ms
         Worst scheduling delay of a process on any node.
     worst_scrape_lag_ms
-        Worst delay of a metrics sample.
+        Worst delay of a scrape of metrics.
     collector_delay_ms
         Worst scheduling delay of the collector, if it does not run on a node.
     collector_memory_mib, api_requests

@@ -154,7 +154,7 @@ def undo_of_impairment(pod: str) -> list[UndoOperation]:
 
 
 class Journal:
-    """An append-only file of JSON lines, synced line by line.
+    """An append-only file of JSON lines, synced after each line if `durable`.
 
     Parameters
     ----------

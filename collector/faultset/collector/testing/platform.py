@@ -49,8 +49,8 @@ def check_platform(
 ) -> None:
     """Check that a platform fulfils the contract of `EpisodePlatform` and its capabilities.
 
-    Deploys the platform's application, changes it with every verb, undoes each change from the journal, reads every
-    source and tears down.
+    Deploys the platform's application, changes it with `patch`, `delete`, `exec`, `impair` and `kill`, undoes each
+    change from the journal, reads every source and tears down.
 
     Parameters
     ----------

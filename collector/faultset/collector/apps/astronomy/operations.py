@@ -67,7 +67,7 @@ class FindProduct(Step):
 
 
 class ConvertPrice(Step):
-    """Convert a price from dollars."""
+    """Convert a price from dollars to another currency."""
 
     keyword = "convert_price"
     price: Any
@@ -152,8 +152,8 @@ class Advertise(Step):
 class Recommend(Step):
     """Choose products that the user is not looking at.
 
-    With a leaking cache, half of the calls extend a list of product IDs by a quarter of its length, like the original's
-    flag `recommendationCacheFailure`, and every call reads the whole list.
+    If `leaks` is true, each call with `missed` adds the products to a list and extends it by a quarter, like the
+    original's flag `recommendationCacheFailure`; every call reads the whole list.
     """
 
     keyword = "recommend"

@@ -131,7 +131,7 @@ class ChangeRows(_Statement):
 
 
 async def read(client: KeyValueClient, keys: list[str], version: int, trace: Context) -> dict[str, Row | None]:
-    """Return rows as of a timestamp."""
+    """Return rows as last committed; wait for locks of transactions up to `version`."""
     rows: dict[str, Row | None] = {}
     for region, region_keys in group_by_region(dict.fromkeys(keys)).items():
         body = {"keys": list(region_keys), "version": version}

@@ -303,7 +303,7 @@ class PodMounts:
         self._context = context
 
     def mount(self, state: PodState, spec: dict[str, Any]) -> bool:
-        """Resolve the mounts of a container; return False and schedule a retry if a reference is missing."""
+        """Resolve the mounts of a container; without a reference, keep earlier mounts or return False and retry."""
         context, name = self._context, spec["name"]
         if name not in state.mounts and context.now_ns < state.mount_retry_ns:
             context.requeue(state.mount_retry_ns)

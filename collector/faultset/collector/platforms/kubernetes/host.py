@@ -74,7 +74,7 @@ class KubernetesHost:
         return check_cluster(self.api, self._settings, self._probe)
 
     def check(self) -> list[str]:
-        """Check access, permissions, Prometheus and Jaeger; return which servers will be used."""
+        """Check access, permissions, the injector, Prometheus and Jaeger; return which servers will be used."""
         from faultset.collector.platforms.kubernetes.permissions import check_permissions
         from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 

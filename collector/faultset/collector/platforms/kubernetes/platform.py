@@ -242,7 +242,8 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
     def teardown(self) -> None:
         """Delete the namespaces with their objects and volumes; may be called twice.
 
-        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits for that.
+        If the application deploys no operator, the cluster removes them asynchronously; `KubernetesHost.await_removal`
+        waits for that.
         """
         self._heartbeat.stop()
         self._logs.stop()

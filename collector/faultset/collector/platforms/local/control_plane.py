@@ -187,7 +187,7 @@ class ControlPlane:
         self.publish()
 
     def publish(self) -> None:
-        """Send changes to the relay, telemetry and the containers; the caller must hold `lock`."""
+        """Publish changed host names, routes, scrape targets and object states; the caller must hold `lock`."""
         store = self.cluster.store
         if store.version == self._published_version:
             return
@@ -314,7 +314,7 @@ _COUNTERS: dict[type[Impairment], tuple[str, ...]] = {
 
 
 class PodNetworks:
-    """Impairs the networks of pods."""
+    """Impairs pods through the relay."""
 
     def __init__(self, plane: ControlPlane):
         self._plane = plane
@@ -334,7 +334,7 @@ class PodNetworks:
             self._plane.publish_routes()
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets have been impaired since the impairment started; 0 without an impairment."""
+        """Return how many packets or requests the current impairment has impaired so far; 0 without an impairment."""
         with self._plane.lock:
             impairment = self._plane.impairments.get(pod)
             if impairment is None:
