@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-
 
 @contextlib.contextmanager
 def connect_client(address: str, folder: str | None, probe: Callable[[], object]) -> Iterator[Client]:
-    """Yield a client of a dask scheduler whose workers have this release of faultset.
+    """Yield a client of a dask scheduler whose workers can run `probe` and have the folder.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
     folder
         Folder that must exist on all workers, if any.
     probe
-        Called on each worker; imports what the workers need.
+        Called on each worker; imports what the worker needs.
 
     Raises
     ------

@@ -220,7 +220,7 @@ class WindowsExport(ExportLayout):
         self._subsets[self.find_subset(episode)].write(episode)
 
     def finish(self) -> None:
-        """Write the episode of each window."""
+        """Write the arrays to disk, and the episode and, if per service, the service of each window."""
         for subset in self._subsets.values():
             subset.close()
 
