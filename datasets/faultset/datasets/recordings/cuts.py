@@ -167,7 +167,7 @@ def _draw_start(
     Returns
     -------
     int or None
-        None if the reference would not end before the onset.
+        None if the healthy time before the onset is too short.
     """
     low = max(earliest_ns, onset_ns - lengths.before_ns(1 + ONSET_SPREAD))
     high = min(latest_ns, onset_ns - lengths.before_ns(1 - ONSET_SPREAD))

@@ -63,7 +63,7 @@ class ViewClock:
         return (self.now_ns - before) / _SECOND_NS
 
     def since_ns(self, seconds: float | None) -> int:
-        """Return the time `seconds` before now, at least the start of the view."""
+        """Return the time `seconds` before now, at least the start of the view; for None, return that start."""
         if seconds is None:
             return self.start_ns
         return max(self.start_ns, self.now_ns - round(min(max(seconds, 0.0), 1e9) * _SECOND_NS))

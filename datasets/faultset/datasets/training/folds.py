@@ -67,7 +67,7 @@ _LEFT_OUT: Mapping[str, Callable[[FoldMember], tuple[Hashable, ...]]] = {
     "leave-one-target-out": lambda truth: tuple(sorted((truth.app, target) for target in truth.targets)),
     "leave-one-app-out": lambda truth: (truth.app,),
 }
-"""Properties of a test episode that no training episode of its fold may share."""
+"""Properties of a tested fault that no training episode with a fault may share in the same fold."""
 SCHEMES = (CROSS, f"{CROSS}-5", f"{CROSS}-5x3", *_LEFT_OUT)
 """Values of `--split` in addition to the published splits of a dataset."""
 
@@ -263,7 +263,7 @@ class EpisodeLabel:
     fault_type: str | None
     """Type of the fault, or None."""
     onset_ns: int | None
-    """Start of the injection in UTC nanoseconds; None if unknown or without a fault."""
+    """Time when the first fault started to act, UTC nanoseconds; None if unknown or without a fault."""
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
