@@ -41,8 +41,8 @@ def confine(
 ) -> bool:
     """Restrict this thread, and everything it starts, to the given files.
 
-    From version 6 of the kernel's interface, the thread also cannot signal other processes or connect to their abstract
-    sockets. Open descriptors stay usable. Paths that are missing or cannot be opened are ignored.
+    From version 6 of the kernel's interface, the thread also cannot signal processes that it did not start, or connect
+    to their abstract sockets. Open descriptors stay usable. Paths that are missing or cannot be opened are ignored.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ def find_calls(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str,
 
 
 def interval_s(metrics: pa.Table) -> float | None:
-    """Return the median distance between samples of a series; None if no series has two."""
+    """Return the median time between the samples of a series, in seconds; None if no series has two samples."""
     rows, starts = _by_series(metrics)
     times = rows["time"].cast(pa.int64()).to_numpy()
     inside = np.ones(max(0, len(times) - 1), dtype=bool)

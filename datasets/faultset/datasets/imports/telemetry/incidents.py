@@ -54,7 +54,7 @@ class IncidentEntry:
     name: Name = ""
     """Name; by default, the start."""
     cause: Name | tuple[Name, ...] | None = None
-    """Service that caused it, or several."""
+    """Service or services that caused the incident."""
     fault: Name = "incident"
     """Kind of the fault in one or two words."""
     system_level: Name | None = None
