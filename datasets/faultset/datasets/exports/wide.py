@@ -182,7 +182,7 @@ class WindowsExport(ExportLayout):
 
     `ends_ns.npy`, `groups.npy`, `episodes.npy` and, for windows per service, `services.npy` have an entry per window.
     Each window starts one step after the previous one. `columns.json` names the columns, which come from the training
-    episodes. `numpy.load(path, mmap_mode="r")` reads windows on access.
+    episodes, except for windows per service. `numpy.load(path, mmap_mode="r")` reads windows on access.
     """
 
     has_services = True

@@ -27,7 +27,7 @@ Opened = TypeVar("Opened")
 
 @dataclass(frozen=True, kw_only=True)
 class Recording(Generic[Opened]):
-    """Hours of telemetry with incidents, with the view that methods get and the ground truth.
+    """Hours of telemetry with incidents: the view that methods get, and the ground truth.
 
     Files are read on access.
     """

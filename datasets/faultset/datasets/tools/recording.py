@@ -96,7 +96,7 @@ class SharedTables:
 
     @property
     def log_patterns(self) -> pa.Array:
-        """All log lines with masked numbers, as a dictionary array."""
+        """The first 200 characters of all log lines, with masked numbers, as a dictionary array."""
         return self._once(("logs", "patterns"), self._mask_logs)
 
     @property

@@ -126,7 +126,7 @@ def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
 
 
 def _separate_shared(rows: pa.Table) -> pa.Table:
-    """Give the server's half of a span shared by client and server a separate id, with the client's half as parent.
+    """If client and server share a span id, give the server's half its own id and the client's half as its parent.
 
     Spans of the server that name the shared id as their parent become children of the server's half.
     """
