@@ -98,7 +98,7 @@ def list_connection_errors() -> tuple[type[BaseException], ...]:
 
 @contextlib.contextmanager
 def silence_dask() -> Iterator[None]:
-    """Silence dask's log messages about closed connections after Ctrl-C."""
+    """Silence dask's log messages, for instance about closed connections after Ctrl-C."""
     names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

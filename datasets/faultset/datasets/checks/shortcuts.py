@@ -70,7 +70,7 @@ class Shortcut:
     standard_error: float
     """Standard error of the score, clustered by group."""
     chance: float
-    """Score without any information: 0.5, or the mean of 1 / number of services."""
+    """Score without any information: 0.5, or the mean share of targets among the services."""
     episodes: int
 
     @property

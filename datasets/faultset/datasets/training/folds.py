@@ -85,7 +85,7 @@ class Fold:
     test: tuple[str, ...]
     """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of the inner fold, if this is one; inner folds set thresholds, see `inner_folds`."""
+    """Number of the inner fold, if this is one; evaluations set thresholds on inner folds."""
 
 
 def get_cluster_key(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
@@ -319,7 +319,7 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     Raises
     ------
     UsageError
-        The split is unknown, or leaves no episodes to train on or to test.
+        The split is unknown, or has no episodes to test.
     """
     splits = {name: dict(subsets) for name, subsets in dataset.splits.items()}
     labelled = [e for e in dataset.episodes if dataset.label(e).no_fault_kind != UNLABELLED]
