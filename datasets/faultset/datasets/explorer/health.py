@@ -158,7 +158,7 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
     calls, failed, mean
         One number per step; the mean is NaN without calls.
     split
-        Number of steps of the reference, at the start; all steps are compared with them.
+        Number of steps at the start that form the reference, with which all steps are compared.
     """
     state = np.where(calls > 0, OK, NO_CALLS)
     healthy = mean[:split][~np.isnan(mean[:split])]

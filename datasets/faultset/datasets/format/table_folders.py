@@ -123,7 +123,7 @@ class TableFolderWriter:
         return rows
 
     def write_missing_tables(self) -> None:
-        """Write empty files for unwritten tables, so that all episodes, and all chunks of a recording, have them."""
+        """Write unwritten tables as empty files: all episodes, and all chunks of a recording, have the same files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 
