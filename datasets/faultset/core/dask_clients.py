@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-
 
 @contextlib.contextmanager
 def connect_client(address: str, folder: str | None, probe: Callable[[], object]) -> Iterator[Client]:
-    """Yield a client of a dask scheduler whose workers have this release of faultset.
+    """Yield a client of a dask scheduler whose workers can run `probe` and have the folder.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
     folder
         Folder that must exist on all workers, if any.
     probe
-        Called on each worker; imports what the workers need.
+        Called on each worker; imports what the worker needs.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def list_connection_errors() -> tuple[type[BaseException], ...]:
 
 @contextlib.contextmanager
 def silence_dask() -> Iterator[None]:
-    """Silence dask's log messages about closed connections after Ctrl-C."""
+    """Silence dask's log messages, for instance about closed connections after Ctrl-C."""
     names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

@@ -41,13 +41,13 @@ def confine(
 ) -> bool:
     """Restrict this thread, and everything it starts, to the given files.
 
-    From version 6 of the kernel's interface, processes outside cannot be signalled either. Open descriptors stay
-    usable.
+    From version 6 of the kernel's interface, the thread also cannot signal processes that it did not start, or connect
+    to their abstract sockets. Open descriptors stay usable. Paths that are missing or cannot be opened are ignored.
 
     Parameters
     ----------
     read
-        Files and folders (with everything below them) to read and execute; missing ones are ignored.
+        Files and folders (with everything below them) to read and execute.
     write
         Files and folders to read and change.
     listed

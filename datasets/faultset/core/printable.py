@@ -90,7 +90,7 @@ def list_counts(**numbers: int) -> str:
 
 
 def size_text(size: float) -> str:
-    """Return an estimated size in the unit that suits it.
+    """Return an estimated number of bytes as text, in kB, MB or GB.
 
     >>> [size_text(size) for size in (400, 68_800_000, 3_400_000_000)]
     ['0.4 kB', '69 MB', '3.4 GB']

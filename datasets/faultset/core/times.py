@@ -11,7 +11,7 @@ from faultset.core.printable import quoted
 
 SECOND_NS = 1_000_000_000
 EPOCH_UNITS = ((10**17, 1, "ns"), (10**14, 1_000, "µs"), (10**11, 1_000_000, "ms"), (0, SECOND_NS, "s"))
-"""Smallest present-day epoch number in a unit, nanoseconds per unit, name of the unit."""
+"""For each unit: the smallest epoch number that is read in it, nanoseconds per unit, and name."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
@@ -35,7 +35,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return an estimated duration in the unit that suits it.
+    """Return an estimated number of seconds as text, in seconds, minutes or hours.
 
     >>> [duration_text(seconds) for seconds in (0.2, 8, 146, 3960, 36000)]
     ['1 s', '8 s', '2 min', '66 min', '10 h']
@@ -103,7 +103,7 @@ Time = int | str | datetime | None
 
 
 def time_ns(time: Time, default_ns: int) -> int:
-    """Return a time in UTC nanoseconds; None is the default.
+    """Return a time in UTC nanoseconds; for None, return the default.
 
     >>> time_ns("2025-10-09T08:53:20", 0)
     1760000000000000000

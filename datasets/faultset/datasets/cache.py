@@ -31,7 +31,7 @@ def make_cache(path: Path) -> None:
 
 
 def store_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file of the cache atomically; do nothing if the dataset is read-only."""
+    """Write a file of the cache atomically; do nothing if it cannot be written, as in a read-only dataset."""
     with contextlib.suppress(OSError):
         if path.parent.is_symlink():
             return

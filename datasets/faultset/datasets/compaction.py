@@ -98,7 +98,7 @@ _IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 _TEXTS = {"spans": "attributes", "logs": "message"}
 """Columns whose texts may contain ids."""
 KEPT, LEFT_OUT = "0", "f"
-"""First digit of ids: of spans and traces that are kept, and of omitted ones."""
+"""First digit of the ids of kept spans and traces, and of the ids of omitted ones."""
 _ID_IN_TEXT = r"\b[0-9a-f]{16}(?:[0-9a-f]{16})?\b"
 
 pc: Any = pyarrow.compute

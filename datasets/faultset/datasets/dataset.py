@@ -289,8 +289,8 @@ class Dataset:
         Returns
         -------
         pandas.DataFrame
-            `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (faulty services),
-            `level` and `type` as text; `start`, `onset`, `noticed`, `undone` and `end` as UTC timestamps;
+            `app`, `fault`, `target`, `no_fault` (plain, disturbed, sham or unlabelled), `verdict`, `cause` (faulty
+            services), `level` and `type` as text; `start`, `onset`, `noticed`, `undone` and `end` as UTC timestamps;
             `reference_s`, `onset_s`, `noticed_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as
             an integer. Events that did not happen are missing values. `noticed` is the first second in which clients
             noticed the fault.

@@ -28,7 +28,8 @@ NO_FAULT = "none"
 class EpisodeFilter:
     """Conditions on episodes; each is met by any of its values and ignored if it is empty.
 
-    A recording meets a condition on faults, targets or verdicts if one of its incidents does.
+    A recording meets a condition on faults, targets or verdicts if one of its incidents does. The fault and the verdict
+    "none" match every recording.
     """
 
     apps: Sequence[str] = ()
@@ -58,7 +59,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     Raises
     ------
     UsageError
-        There is no condition, or no episode has one of the values.
+        There is no condition, or a value matches no episode or recording.
     DataError
         No episode meets all conditions.
     """

@@ -402,7 +402,7 @@ def check_dataset_files(
 
 
 def check_name(files: Mapping[str, FileRecord]) -> str:
-    """Return the cache key of the check of an episode's files, which depends on the episode's context."""
+    """Return the cache key of the check of a unit's files, which depends on its context and the names of its files."""
     names = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
     return f"{REVISION}:{files[CONTEXT_FILE].sha256}:{names[:16]}"
 

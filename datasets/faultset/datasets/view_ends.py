@@ -15,7 +15,10 @@ UNFINISHED = "unfinished"
 
 
 def select_available_rows(name: str, table: pa.Table, end_ns: int) -> pa.Table:
-    """Return the rows of a table that were available at `end_ns`, UTC nanoseconds."""
+    """Return the rows of a table that were available at `end_ns`, UTC nanoseconds.
+
+    Requests that were answered later become unfinished.
+    """
     end = pa.scalar(end_ns, type=TIME)
     times = table[time_column(name)]
     table = table.filter(pc.less(times, end))

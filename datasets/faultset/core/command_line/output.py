@@ -18,7 +18,7 @@ _WIDTH_OF_A_PIPE = 1000
 
 
 def escape_unencodable() -> None:
-    """Print characters that the terminal's encoding lacks as escape codes."""
+    """Let stdout and stderr print escape codes for characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 Progress = Callable[[int, int], None]
 """Called with the number of finished steps and the total, possibly from another thread."""
 _LINES = 4
-"""Number of progress lines without a terminal; more would clutter a log."""
+"""Maximum number of progress lines without a terminal; more would clutter a log."""
 
 
 @contextmanager

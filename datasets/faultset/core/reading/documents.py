@@ -102,7 +102,7 @@ def read_document(
 
 
 def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text with one object per line; skip lines that a crash has truncated.
+    """Yield the objects of a text with one object per line; skip blank lines and lines that a crash has truncated.
 
     Raises
     ------

@@ -4,10 +4,11 @@ Secrets are the names of faults (however their words are joined), words of injec
 journal (arguments, undo operations, state) or the fault's parameters. Texts that the fault shows to operators
 (`visible` in the journal) and names of objects in the telemetry are not secret.
 
-These occurrences are not leaks:
+Words of injectors are always leaks. A view is compared with up to eight views of other faults, of the same application
+if there are any. These occurrences are not leaks:
 
-- a fault's name in a column that also contains it in views of other faults (of the same application, if there are any)
-- any other text that occurs anywhere in views of other faults
+- a fault's name in a column that also contains it in at least half of the other views
+- a text or number from the journal or the parameters that occurs anywhere in at least half of the other views
 - a text that a ConfigMap or the state of an object contained before the injection
 - a number at a position where otherwise equal texts have many different numbers
 
@@ -231,7 +232,7 @@ def _find_matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -
 
 
 def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str]) -> bool:
-    """Return whether objects contained a text during the healthy reference.
+    """Return whether objects contained a text before the end of the healthy reference.
 
     Settings list their possible values, which include names of faults. The state of an object contains the values that
     an undo restores. But the name of a fault in a state is always a leak.
@@ -254,9 +255,10 @@ class _Library:
         self._texts: dict[str, Texts] = {}
 
     def is_vocabulary(self, needle: _Needle, column: tuple[str, str] | None, episode: str) -> bool | None:
-        """Return whether half of the other episodes contain the needle in a column, or anywhere if it is None.
+        """Return whether at least half of the other episodes contain the needle in a column, or anywhere for None.
 
-        Return None if there are no other episodes.
+        Up to eight episodes with other faults are read, of the same application if possible. Return None if there are
+        none.
         """
         faults, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
         others = [

@@ -70,7 +70,7 @@ class Shortcut:
     standard_error: float
     """Standard error of the score, clustered by group."""
     chance: float
-    """Score without any information: 0.5, or the mean of 1 / number of services."""
+    """Score without any information: 0.5, or the mean share of targets among the services."""
     episodes: int
 
     @property
@@ -95,7 +95,8 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     Returns
     -------
     list of Shortcut
-        First detection, then localization; tasks with fewer than five groups are skipped.
+        First detection, then localization. A kind of property is skipped if it has fewer than five groups; detection
+        needs five with a fault and five without.
 
     Raises
     ------
@@ -136,13 +137,15 @@ class _Case:
 
 
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
-"""`chance_findings` also tests detection by properties from before the onset."""
+"""Kinds whose score must be at chance. Row counts before the onset are used for localization only; `chance_findings`
+tests whether they reveal that there is a fault.
+"""
 _WHERE_PRESENT = ("image tags", "rollout timing")
-"""Kinds that are tested only on services whose pods got a new image or became ready; the change itself is harmless."""
+"""Kinds that are tested only where they have a value: on services whose pods got a new image or became ready."""
 
 
 def _is_used(label: Label) -> bool:
-    """Return whether clients noticed the fault of an episode, or whether it has none."""
+    """Return whether an episode has no fault, or a fault that clients noticed."""
     return label.fault is None or label.verdict == "manifest"
 
 
@@ -234,7 +237,7 @@ def _count_rollouts(pods: Iterable[_Pod]) -> Counts:
 
 
 def _measure_delays(pods: Iterable[_Pod]) -> Counts:
-    """Return the times that pods took to become ready; empty if none became ready."""
+    """Return the longest and the shortest time until a pod became ready; pods that were ready at once do not count."""
     delays = [pod.ready_s for pod in pods if pod.ready_s is not None]
     return {"longest": max(delays), "shortest": min(delays)} if delays else {}
 
@@ -360,7 +363,7 @@ def _build_matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
 
 
 def _append_relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Append each property divided by its median over the services of the same episode."""
+    """Append each property divided by its median over the services of the same episode, or by 1 if that is larger."""
     ratios = np.empty_like(rows)
     for episode in range(owner[-1] + 1):
         services = owner == episode

@@ -257,7 +257,7 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
     """Return why none of the tables has usable data; None if one has, or if no table is given.
 
     Metrics, spans, logs and requests need rows in the reference. The step of metrics must also be shorter than the
-    reference. Other tables need any row.
+    reference. Other tables need at least one row.
     """
     reasons = [f"the table {name} is missing" for name in sorted(set(tables) - set(view.tables))]
     for name in sorted(set(tables) & set(view.tables)):

@@ -51,7 +51,7 @@ _DAY_NS = 86_400 * SECOND_NS
 
 
 def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
-    """Return a finding if circumstances predict the fault, or a note if there are too few episodes."""
+    """Return a finding if circumstances predict the fault, or if they could not be tested."""
     counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
     if min(counts) < MIN_EPISODES:
         return [

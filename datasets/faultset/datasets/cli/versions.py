@@ -275,7 +275,7 @@ def _count_episodes(opened: Dataset) -> list[dict[str, Any]]:
 
 
 def _count_by_app(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Count episodes per application, with a column per verdict; "none" counts episodes without a fault."""
+    """Count episodes per application, with a column per verdict; the verdict "none" becomes the column "no fault"."""
     verdicts = sorted({row["verdict"] for row in episodes}, key=_VERDICTS.index)
     counts: dict[str, dict[str, int]] = {}
     for row in episodes:

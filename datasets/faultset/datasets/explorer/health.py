@@ -78,7 +78,7 @@ FAILING_SHARE = 0.05
 SLOW_FACTOR = 2.0
 """A step is slow if it exceeds the 90th percentile of the reference's steps by this factor."""
 EXPECTED_CALLS = 5.0
-"""A service is silent if this many calls were expected and none came."""
+"""A service is silent if this many calls were expected and none came, for longer than any pause in the reference."""
 _SPANS = ("time", "service", "kind", "duration_ns", "status", "status_code")
 Floats = npt.NDArray[np.float64]
 
@@ -158,7 +158,7 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
     calls, failed, mean
         One number per step; the mean is NaN without calls.
     split
-        Number of steps of the reference, with which later ones are compared.
+        Number of steps at the start that form the reference, with which all steps are compared.
     """
     state = np.where(calls > 0, OK, NO_CALLS)
     healthy = mean[:split][~np.isnan(mean[:split])]

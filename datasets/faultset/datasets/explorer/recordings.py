@@ -143,7 +143,7 @@ class _Lanes:
         return {what: _omit_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
 
     def services(self) -> list[dict[str, Any]]:
-        """Return calls, failures and latency of each service that was called."""
+        """Return calls, failures and 95th percentile of the latency of each service that was called."""
         return [
             {
                 "name": name,
@@ -161,7 +161,7 @@ def _omit_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
 
 
 def _read_metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first metrics per step, for a recording without calls."""
+    """Return the first metrics per step, for a recording without requests and calls."""
     frame = recording.wide(step_s=grid.step_s)
     cells = grid.cells(frame.index.astype("int64").to_numpy())
     lanes = []

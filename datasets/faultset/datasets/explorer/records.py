@@ -112,7 +112,7 @@ def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
 
 
 def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return when objects appeared, changed or disappeared, with the changed fields."""
+    """Return when objects appeared, changed or were last seen before they disappeared, with the changed fields."""
     frame = read_frame(view, "objects", ("time", "kind", "name", "service", "state"))
     if frame.empty:
         return []

@@ -288,7 +288,7 @@ def write_episodes(
     progress: Progress | None = None,
     recordings: Sequence[str] = (),
 ) -> None:
-    """Write supported episodes and recordings and the files that cover all of them; progress counts every pass."""
+    """Write episodes and recordings, then the files that cover all of them; each pass advances the progress equally."""
     passes = _passes(export)
     count = len(passes)
     scaled = None if progress is None else lambda finished, total: progress(finished // count, total // count)

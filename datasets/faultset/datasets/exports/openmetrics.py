@@ -18,8 +18,8 @@ _KEYS = ["service", "pod", "container", "labels"]
 class OpenMetricsExport(ExportLayout):
     """`<episode>.om`.
 
-    Counters and gauges keep their types. Buckets, sums and counts of histograms have the type unknown, because a
-    recording may lack buckets that readers of histograms require. Recordings have no exemplars.
+    Gauges keep their type, and so do counters whose names end in `_total`. All other metrics have the type unknown:
+    parts of histograms may lack buckets that readers of histograms require. There are no exemplars.
     """
 
     def unavailable_reason(self, episode: str) -> str | None:

@@ -93,7 +93,7 @@ def _local(time_ns: int) -> datetime:
 
 
 def _records(label: Label) -> list[dict[str, Any]]:
-    """Return a row per faulty service, which is the component."""
+    """Return a row per faulty service; the service is the component."""
     onset = label.onset_ns
     assert onset is not None  # `unavailable_reason` refuses episodes without a fault
     causes = {cause.service: cause for cause in label.root_causes}

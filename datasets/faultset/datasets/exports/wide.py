@@ -182,7 +182,7 @@ class WindowsExport(ExportLayout):
 
     `ends_ns.npy`, `groups.npy`, `episodes.npy` and, for windows per service, `services.npy` have an entry per window.
     Each window starts one step after the previous one. `columns.json` names the columns, which come from the training
-    episodes. `numpy.load(path, mmap_mode="r")` reads windows on access.
+    episodes, except for windows per service. `numpy.load(path, mmap_mode="r")` reads windows on access.
     """
 
     has_services = True
@@ -220,7 +220,7 @@ class WindowsExport(ExportLayout):
         self._subsets[self.find_subset(episode)].write(episode)
 
     def finish(self) -> None:
-        """Write the episode of each window."""
+        """Write the arrays to disk, and the episode and, if per service, the service of each window."""
         for subset in self._subsets.values():
             subset.close()
 

@@ -39,7 +39,7 @@ class BaseRates:
     warning_events
         Warning events per hour.
     failed_requests
-        Client requests without a good answer, in percent.
+        Failed client requests, in percent of all; unfinished requests do not count as failed.
     """
 
     error_spans: float

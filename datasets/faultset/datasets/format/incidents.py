@@ -36,7 +36,7 @@ class Incident(GroundTruth):
 
     @property
     def end_ns(self) -> int | None:
-        """Time from which the system was healthy again; None if the recording ended before."""
+        """Time from which the system was healthy again, else the end or start of the undo; None if all are unknown."""
         return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
 
     @property

@@ -224,7 +224,7 @@ class Label(GroundTruth):
     reference_end_ns: TimeNs
     """End of the healthy reference."""
     profile: Name
-    """Lengths of the phases: quick, standard, long or custom."""
+    """Lengths of the phases: quick, standard, long or custom; `imported` or `cut` for episodes without phases."""
     workload: Mapping[str, Any]
     """Rate and mix of the load."""
     host: Mapping[str, Any]

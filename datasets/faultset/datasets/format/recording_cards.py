@@ -43,7 +43,7 @@ class FalseAlarms:
     client_interval: Interval | None
     """95 % interval of the share of these windows; None without windows."""
     service_windows: int
-    """Number of scores behind the limit of the latent test, one for each service in each healthy window."""
+    """Number of scores that the limit of the latent test is based on: one for each service in each healthy window."""
     limit: float | None
     """Limit of the latent test; None with too few scores."""
     tested: int

@@ -19,11 +19,11 @@ from faultset.datasets.format.version_files import RecordingSplit, compute_shuff
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
 _SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
-"""Share of the recordings on each side."""
+"""Shares of the sides, for applications with a single recording."""
 _SIDES = ("train", "test", "validation", "train")
 """Sides of the recordings of an application, in turn."""
 TRAINING = "training"
-"""Name of the check whose time is the end of the training part of the source that a recording was imported from."""
+"""Name of the check of an imported recording whose time is the end of the training part that its source defines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,8 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
 def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
     """Return the side of each recording, so that recordings of one application are on different sides.
 
-    Of two recordings, one is for training and one for testing, or for validation if that side is still empty.
+    Of two recordings, one is for training and one for testing. The second is for validation instead if testing has
+    recordings of another application and validation has none.
     Applications with a single recording are distributed by `_SHARES`.
 
     Parameters

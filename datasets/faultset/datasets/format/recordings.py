@@ -47,7 +47,7 @@ TRUTH_JSON_FIELDS: Mapping[str, tuple[str, ...]] = {"incidents": ("parameters",)
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Ten minutes to an hour of a recording; the content of its `chunk.json`."""
+    """A part of a recording, usually ten minutes to an hour and at most 31 days; the content of its `chunk.json`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 

@@ -21,10 +21,14 @@ from faultset.core.reading.regular_files import explain_read_error, stat_regular
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
-"""Sort columns. Only they get statistics, because statistics of unsorted columns do not let readers skip row groups."""
+"""Sort columns. Only they get statistics, because others do not let readers skip row groups; in tables without a sort
+column, all columns get statistics, except with `SMALLEST`.
+"""
 _DICTIONARY = "RLE_DICTIONARY"
 _SEARCH_LEVEL = 9
-"""Compression level; it finds almost the same encodings as the highest level in a third of the time."""
+"""Compression level of the search for encodings; it finds almost the same encodings as the highest level in a third of
+the time.
+"""
 _BATCH_ROWS = 1 << 14
 ROW_GROUP_ROWS = 1 << 17
 """Small enough to skip most of a file when filtering by metric name, large enough to compress well."""
@@ -141,7 +145,7 @@ class TableLimits:
 TELEMETRY_LIMITS = TableLimits(rows=50_000_000, file_bytes=4 << 30)
 TRUTH_LIMITS = TableLimits(rows=100_000, file_bytes=64 << 20)
 _ROWS_PER_BYTE = 64
-"""Largest plausible number of rows per byte of a file; 100,000 equal rows need a few hundred bytes."""
+"""Largest plausible number of rows per byte of a file."""
 _LARGEST_RATIO = 1_000
 _SMALL_BYTES = 64 << 20
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, OverflowError)

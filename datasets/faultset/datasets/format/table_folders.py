@@ -123,7 +123,7 @@ class TableFolderWriter:
         return rows
 
     def write_missing_tables(self) -> None:
-        """Write empty files for tables without rows; all episodes, and all chunks of a recording, have equal files."""
+        """Write unwritten tables as empty files: all episodes, and all chunks of a recording, have the same files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 

@@ -109,7 +109,7 @@ def create_version(
     splits_of: VersionFile | None = None,
     recordings: Mapping[str, Collection[int]] | None = None,
 ) -> str:
-    """Write a new version and return its name: first 1.0.0, later the newest with `bump` applied.
+    """Write a new version and the dataset card; return its name: first 1.0.0, later the newest with `bump` applied.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
     -------
     list of dict
         For each different episode or recording, sorted by id: `change` (added, removed or changed), `episode`, its id,
-        and `files`, the changed files.
+        and `files`, the changed files; empty if it was added or removed.
 
     Raises
     ------

@@ -246,7 +246,7 @@ class ImportFormat(Protocol):
 def build_cause(
     service: str, *, kind: str = "Service", name: str | None = None, metric: str | None = None
 ) -> dict[str, Any]:
-    """Return a root cause in a service, which is the only accepted answer.
+    """Return a root cause in a service; the service is the only accepted answer.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ def examine(
     input_file
         Name of the file to read, for cases with alternative input files.
     progress
-        Called with the number of finished cases and the total.
+        Called with the number of finished cases and the total; for plain telemetry, with megabytes.
 
     Raises
     ------

@@ -162,7 +162,7 @@ def import_dataset(
     progress
         Called with the number of finished cases and the total; the last case counts once the version is created.
     announce
-        Called once with the estimated cost, after the first cases.
+        Called with the estimated cost after the first cases, unless all cases were imported before.
     source
         Source to record instead of `path`.
 

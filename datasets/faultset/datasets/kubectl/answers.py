@@ -54,7 +54,7 @@ def answer_empty(reason: str) -> ToolAnswer:
 
 
 def answer_absent(kind: str, name: str, names: Iterable[str]) -> ToolAnswer:
-    """Return the answer that no object of a kind has a name; it suggests similar existing names."""
+    """Return the answer that a kind has no object of this name; it suggests similar names."""
     return ToolAnswer(status="absent", text=f'Not found: {kind} "{name[:200]}"; {suggest(name, names)}')
 
 

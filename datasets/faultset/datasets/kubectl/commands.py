@@ -188,7 +188,7 @@ def one_of(name: str, *values: str) -> Callable[[str], str]:
 
 
 def split_verb(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[str, list[str]]:
-    """Return the verb of a command, which `flags` may precede, and the other words.
+    """Return the verb of a command and the other words; `flags` may precede the verb.
 
     >>> split_verb(["-n", "hotel", "get", "pods"], [VerbFlag("--namespace", str, "-n")])
     ('get', ['-n', 'hotel', 'pods'])

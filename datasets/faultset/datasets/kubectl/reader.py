@@ -113,7 +113,7 @@ def check_namespace(state: ClusterState, command: KubectlCommand) -> None:
 def choose_objects(
     state: ClusterState, command: KubectlCommand, kind: str, names: Sequence[str], *, prefixes: bool = False
 ) -> list[Object]:
-    """Return the objects of a kind that a command selects, in its order.
+    """Return the objects of a kind that a command selects, sorted by name or as the flag `--sort-by` says.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def split_series(metrics: pa.Table) -> Series:
 
 
 def _clean_values(values: Array, starts: Array, kinds: list[str | None]) -> Array:
-    """Return values with NaN for infinity and for negative counters."""
+    """Return values with NaN for infinity and for negative counters, buckets and counts."""
     invalid = np.isinf(values)
     counts = np.array([kind in CUMULATIVE and kind != "sum" for kind in kinds], dtype=bool)
     if counts.any() and (values < 0).any():

@@ -134,7 +134,7 @@ def plan_cuts(truth: RecordingTruth, lengths: CutLengths, healthy: int | None) -
 
 
 def plan_fault_cuts(truth: RecordingTruth, lengths: CutLengths) -> Iterator[Cut]:
-    """Yield the window of each incident that has enough healthy time before it and lasts long enough."""
+    """Yield the window of each incident that `Recording.episodes` does not leave out."""
     bounds = {incident.incident: truth.bounds(incident) for incident in truth.incidents}
     for incident in truth.incidents:
         onset_ns = incident.start_ns
@@ -167,7 +167,7 @@ def _draw_start(
     Returns
     -------
     int or None
-        None if the reference would not end before the onset.
+        None if the healthy time before the onset is too short.
     """
     low = max(earliest_ns, onset_ns - lengths.before_ns(1 + ONSET_SPREAD))
     high = min(latest_ns, onset_ns - lengths.before_ns(1 - ONSET_SPREAD))

@@ -27,7 +27,7 @@ Opened = TypeVar("Opened")
 
 @dataclass(frozen=True, kw_only=True)
 class Recording(Generic[Opened]):
-    """Hours of telemetry with incidents, with the view that methods get and the ground truth.
+    """Hours of telemetry with incidents: the view that methods get, and the ground truth.
 
     Files are read on access.
     """
@@ -128,9 +128,9 @@ class Recording(Generic[Opened]):
 
         Each incident becomes an episode with a view of `before_s + after_s` seconds, and healthy stretches become
         episodes without a fault. As in collected episodes, the healthy time before the onset is drawn within 20 % of
-        `before_s`, and the reference is 80 % of `before_s` long. Views end before the fault is undone. An incident is
-        left out if the healthy time before it is too short, if it is shorter than `after_s`, or if it overlaps another
-        incident or a void stretch.
+        `before_s`, and the reference is 80 % of `before_s` long. Views end before the fault is undone or another
+        incident starts; therefore, the view of a short incident starts earlier. An incident is left out if the healthy
+        time before it is too short, if another incident is under way at its onset, or if it overlaps a void stretch.
 
         Parameters
         ----------

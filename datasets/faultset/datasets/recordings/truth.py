@@ -52,7 +52,7 @@ class RecordingTruth:
 
     @cached_property
     def void_stretches(self) -> tuple[Stretch, ...]:
-        """Stretches that do not count, because the host was disturbed or nothing is labelled."""
+        """Stretches that do not count, for instance because the host was disturbed or nothing is labelled."""
         rows = self.rows("voids")
         return tuple(Stretch(self._path.name, row["start"], row["end"]) for row in rows)
 

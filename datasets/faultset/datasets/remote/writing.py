@@ -121,7 +121,7 @@ class RemoteFolder:
     def create(self, name: str, data: bytes) -> bytes:
         """Write a file unless it exists; return its content, which another process may have written.
 
-        In stores with conditional writes, such as S3, only one of several concurrent calls succeeds.
+        In stores with conditional writes, such as S3, only one of several concurrent calls writes its data.
         """
         path = self._path(name)
         with self.errors("written to"):

@@ -22,7 +22,7 @@ _DIGITS_OF_NS = 16
 
 
 def single(parameters: Parameters, name: str) -> str:
-    """Return the only value of a parameter; raise QueryError if it is missing."""
+    """Return the first value of a parameter; raise QueryError if it is missing."""
     values = parameters.get(name)
     if not values or not values[0]:
         raise QueryError(f'the parameter "{name}" is missing; add it to the request')

@@ -175,7 +175,7 @@ def record_state(resource: Object, kind: str) -> str:
 
 
 def parse_rfc3339_ns(text: str) -> int:
-    """Return nanoseconds since 1970 of a UTC time with nine decimals."""
+    """Return nanoseconds since 1970 of a UTC time with up to nine decimals."""
     date, _, rest = text.rstrip("Z").partition(".")
     numbers = [int(date[start:end]) for start, end in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
     return calendar.timegm((*numbers, 0, 0, 0)) * SECOND_NS + int(rest.ljust(9, "0")[:9] or 0)

@@ -175,7 +175,7 @@ class RecordedState:
         return kind
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
-        """Return the recorded objects of a kind; without recorded labels, Services resolve the selector."""
+        """Return the recorded objects of a kind; if labels were not recorded, selectors of Services replace them."""
         records = self._records(kind)
         if selector:
             terms = parse_label_selector(selector)

@@ -63,7 +63,7 @@ class ViewClock:
         return (self.now_ns - before) / _SECOND_NS
 
     def since_ns(self, seconds: float | None) -> int:
-        """Return the time `seconds` before now, at least the start of the view."""
+        """Return the time `seconds` before now, at least the start of the view; for None, return that start."""
         if seconds is None:
             return self.start_ns
         return max(self.start_ns, self.now_ns - round(min(max(seconds, 0.0), 1e9) * _SECOND_NS))
@@ -96,7 +96,7 @@ class SharedTables:
 
     @property
     def log_patterns(self) -> pa.Array:
-        """All log lines with masked numbers, as a dictionary array."""
+        """The first 200 characters of all log lines, with masked numbers, as a dictionary array."""
         return self._once(("logs", "patterns"), self._mask_logs)
 
     @property

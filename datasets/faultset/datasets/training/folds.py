@@ -67,7 +67,7 @@ _LEFT_OUT: Mapping[str, Callable[[FoldMember], tuple[Hashable, ...]]] = {
     "leave-one-target-out": lambda truth: tuple(sorted((truth.app, target) for target in truth.targets)),
     "leave-one-app-out": lambda truth: (truth.app,),
 }
-"""Properties of a test episode that no training episode of its fold may share."""
+"""Properties of a tested fault that no training episode with a fault may share in the same fold."""
 SCHEMES = (CROSS, f"{CROSS}-5", f"{CROSS}-5x3", *_LEFT_OUT)
 """Values of `--split` in addition to the published splits of a dataset."""
 
@@ -85,7 +85,7 @@ class Fold:
     test: tuple[str, ...]
     """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of the inner fold, if this is one; inner folds set thresholds, see `inner_folds`."""
+    """Number of the inner fold, if this is one; evaluations set thresholds on inner folds."""
 
 
 def get_cluster_key(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
@@ -263,7 +263,7 @@ class EpisodeLabel:
     fault_type: str | None
     """Type of the fault, or None."""
     onset_ns: int | None
-    """Start of the injection in UTC nanoseconds; None if unknown or without a fault."""
+    """Time when the first fault started to act, UTC nanoseconds; None if unknown or without a fault."""
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
@@ -319,7 +319,7 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     Raises
     ------
     UsageError
-        The split is unknown, or leaves no episodes to train on or to test.
+        The split is unknown, or has no episodes to test.
     """
     splits = {name: dict(subsets) for name, subsets in dataset.splits.items()}
     labelled = [e for e in dataset.episodes if dataset.label(e).no_fault_kind != UNLABELLED]

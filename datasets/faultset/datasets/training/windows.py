@@ -43,7 +43,9 @@ class WindowBatch:
     In windows per service, it is 1 only for services that are right answers.
     """
     groups: Ints
-    """[B] group: position in `EpisodeWindows.clusters`; never divide a group between training and test."""
+    """[B] group: position in `EpisodeWindows.clusters`, or of the recording; never divide a group between training and
+    test.
+    """
     services: tuple[str, ...] = ()
     """[B] service of each window; empty unless columns are per service."""
 

@@ -213,7 +213,8 @@ class NezhaImport(ImportFormat):
     """Nezha (FSE 2023): folders `rca_data` and `construct_data`, or an archive of them.
 
     A view is the day's fault-free time, which is the reference, followed by the sampled minutes of the fault: from one
-    before the minute of the injection to two after it. The fault-free time is moved so that the two are adjacent.
+    minute before the start of the injection's minute to two minutes after it. The fault-free time is moved so that the
+    two are adjacent.
     Metrics are taken from the same times as logs and traces, although the source has them for the whole day, because
     other faults occur in between. If the fault-free files are missing, the minutes before the day's other faults
     replace them.

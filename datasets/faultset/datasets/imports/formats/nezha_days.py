@@ -41,7 +41,7 @@ TAIL_NS = 10 * SECOND_NS
 SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
 """Maximum time from the end of a window to the metric sample that describes its last minute."""
 BEFORE, AFTER = 1, 2
-"""Whole minutes of a view before and after the minute of the injection."""
+"""Minutes of a view before and after the start of the minute of the injection."""
 
 _FAULT_LIST = "-fault_list.json"
 _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")

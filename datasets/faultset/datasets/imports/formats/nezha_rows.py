@@ -331,7 +331,7 @@ def healthy_time(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyRefe
 
 
 def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> HealthyReference:
-    """Join the minutes before other faults that are nearest in time.
+    """Join the minutes before the other faults of the day that are nearest in time to this one.
 
     If the minutes of the fault have traces, only minutes with traces are used, so that healthy rates do not come from
     minutes without recorded spans.

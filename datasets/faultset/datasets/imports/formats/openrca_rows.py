@@ -372,7 +372,7 @@ def _metric_table(
 
 
 def _mesh_labels(ids: pd.Series) -> pa.Array:
-    """Return caller and callee of ids of the form `pod.source.caller.callee`."""
+    """Return labels with caller and callee for ids such as `pod.source.caller.callee`; no labels for other ids."""
     words, codes = np.unique(ids.to_numpy(dtype=str), return_inverse=True)
     labels = []
     for word in words:

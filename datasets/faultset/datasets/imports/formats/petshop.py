@@ -41,7 +41,7 @@ REFERENCE_ROWS = 60
 CASE_ROWS = 5
 """Number of rows of a case, with or without a fault."""
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
-"""Position of the first cut and distance between cuts, as shares of the rows; number of last rows that are not cut.
+"""Position of the first cut and distance between cuts, as shares of the rows; number of rows at the end without a cut.
 
 All values are the source's.
 """

@@ -96,7 +96,7 @@ def read_json(path: Path) -> Any:
 
 
 def windows_of(pack: Path) -> DatapackWindows:
-    """Return the windows in a datapack's `env.json`, corrected for a wrong time zone.
+    """Return the windows in a datapack's `env.json`, corrected for a wrong time zone, or else those of its telemetry.
 
     Raises
     ------
@@ -259,7 +259,7 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
 
 
 def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
-    """Return the start of the injection, or of the abnormal window if the injection is outside the view."""
+    """Return the start of the injection, or of the abnormal window if the injection is unknown or outside the view."""
     start_ns = _instant(record.get("start_time"))
     if start_ns is None:
         return windows.onset_ns
@@ -268,7 +268,7 @@ def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
 
 
 def _near(instant: int, expected: int) -> int:
-    """Remove whole hours that a time zone may have added."""
+    """Remove whole hours that a time zone may have added, if the rest is within 15 minutes of the expected time."""
     moved = instant - round((instant - expected) / _HOUR_NS) * _HOUR_NS
     return moved if abs(moved - expected) <= _NEAR_NS else instant
 

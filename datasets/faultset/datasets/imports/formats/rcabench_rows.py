@@ -130,7 +130,7 @@ class _Attributes:
 
 
 def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums: bool) -> pa.Table:
-    """Return the rows of gauges, or of sums; sums that only grow are counters."""
+    """Return the rows of gauges, or of sums; sums that hardly ever fall are counters."""
     table = _prepare(tables, start_ns, end_ns)
     table = table.filter(pc.and_kleene(pc.is_valid(table["value"]), pc.is_finite(table["value"].cast(pa.float64()))))
     attributes = _Attributes(table)
@@ -140,7 +140,7 @@ def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums:
 
 
 def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Yield count, sum, min and max of histograms without buckets; counts and sums that also fall are gauges."""
+    """Yield count, sum, min and max of histograms without buckets; counts and sums that often fall are gauges."""
     table = _prepare(tables, start_ns, end_ns)
     attributes = _Attributes(table)
     for statistic in ("count", "sum", "min", "max"):
@@ -154,7 +154,7 @@ def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> It
 
 
 def _set_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
-    """Set the kind of metrics that only grow; other metrics are gauges."""
+    """Set the kind of metrics that hardly ever fall (see `_growing`); other metrics are gauges."""
     if not len(rows):
         return rows
     growing = _growing(rows)

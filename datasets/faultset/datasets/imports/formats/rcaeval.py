@@ -193,7 +193,7 @@ def _metric_tables(frame: Frame, columns: Sequence[Column]) -> Iterable[pa.Table
 
 
 def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
-    """Return whether a raw series is a counter: its name ends in `total`, and it falls at restarts only."""
+    """Return whether a raw series is a counter: its name ends in `total`, and at most 5 % of its steps fall."""
     if not metric.endswith(("-total", "_total")):
         return False
     steps = np.diff(samples[~np.isnan(samples)])
@@ -299,7 +299,7 @@ def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Itera
 
 
 def _read_first_batch(path: Path) -> pa.Table | None:
-    """Return the first rows of a file, or None if it cannot be read."""
+    """Return the first rows of a CSV file, or all rows of a Parquet file; None for CSV that cannot be read."""
     if path.suffix == ".parquet":
         return read_parquet(path, ["timestamp", "container_name", "startTime", "startTimeMillis", "serviceName"])
     try:

@@ -97,7 +97,7 @@ class LabelledSeries:
         }
 
     def _training_end(self) -> int | None:
-        """Return the end of the training part, or the start of an anomaly around it; None without a training part."""
+        """Return the end of the training part, or the start of an anomaly that spans this end; None without a part."""
         if not self.training_rows:
             return None
         if self.training_rows >= len(self.times_ns):

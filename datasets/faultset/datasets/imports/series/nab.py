@@ -21,7 +21,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 
 WINDOWS = "combined_windows.json"
 PROBATION_SHARE, LONGEST_PROBATION = 0.15, 750
-"""NAB does not score the first 15 % of a series, or 750 samples of a longer one; detectors may learn from them."""
+"""NAB does not score the first 15 % of a series, at most 750 samples; detectors may learn from them."""
 _LIMIT_BYTES = 16 << 20
 
 

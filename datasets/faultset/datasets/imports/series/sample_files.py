@@ -34,7 +34,7 @@ class LabelledSamples(NamedTuple):
     labels: Flags
     """[T] whether each sample is an anomaly."""
     step_ns: int
-    """Median distance of two samples."""
+    """Median time between consecutive samples."""
 
 
 def read_samples(path: Path, key: str, *, time: str, value: str, label: str | None = None) -> LabelledSamples:

@@ -126,7 +126,7 @@ def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
 
 
 def _separate_shared(rows: pa.Table) -> pa.Table:
-    """Give the server's half of a span shared by client and server a separate id, with the client's half as parent.
+    """If client and server share a span id, give the server's half its own id and the client's half as its parent.
 
     Spans of the server that name the shared id as their parent become children of the server's half.
     """
@@ -175,7 +175,7 @@ def find_calls(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str,
 
 
 def interval_s(metrics: pa.Table) -> float | None:
-    """Return the median distance between samples of a series; None if no series has two."""
+    """Return the median time between the samples of a series, in seconds; None if no series has two samples."""
     rows, starts = _by_series(metrics)
     times = rows["time"].cast(pa.int64()).to_numpy()
     inside = np.ones(max(0, len(times) - 1), dtype=bool)

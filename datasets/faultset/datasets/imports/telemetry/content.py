@@ -79,7 +79,7 @@ class Content:
 
     @contextmanager
     def open(self, advance: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
-        """Open the decompressed content, as UTF-8 if it is text; `advance` is called with counts of bytes read."""
+        """Open the content, decompressed and as UTF-8 if it is text; `advance` gets the size of each piece read."""
         with self.path.open("rb") as raw:
             plain = _decompress(_Counted(raw, advance), self.compression)
             limit = max(_SMALL_BYTES, _LARGEST_RATIO * self.size) if self.compression else None

@@ -54,7 +54,7 @@ class IncidentEntry:
     name: Name = ""
     """Name; by default, the start."""
     cause: Name | tuple[Name, ...] | None = None
-    """Service that caused it, or several."""
+    """Service or services that caused the incident."""
     fault: Name = "incident"
     """Kind of the fault in one or two words."""
     system_level: Name | None = None
@@ -96,7 +96,7 @@ class EpisodeWindow:
     key
         Name of the case.
     start_ns, end_ns
-        The view.
+        The view; for a recording, the incident.
     onset_ns
         Start of the incident; None in healthy time.
     reference_end_ns
@@ -125,7 +125,7 @@ def read_incidents(path: Path) -> IncidentFile:
     Raises
     ------
     UsageError
-        The file is missing, is not YAML, names no incident, or has an unknown field.
+        The file is missing, is not YAML, has no entry, or has an unknown field.
     """
     content = parse_yaml(read_yaml_text(path, "incident file"), str(path))
     if isinstance(content, list):

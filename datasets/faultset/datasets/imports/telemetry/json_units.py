@@ -1,6 +1,7 @@
 """Read JSON lines and documents of any size piece by piece.
 
-A unit is what a reader takes at once: a line, or an item of the array in which a document holds its records.
+A unit is what a reader takes at once: a line, a document, or an item of the array in which a large document holds its
+records.
 """
 
 from __future__ import annotations

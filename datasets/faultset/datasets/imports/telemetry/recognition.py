@@ -197,7 +197,10 @@ _RECORDER_KEYS = ("toolset_name", "schema_version")
 
 
 def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content | None:
-    """Skip the header that HolmesGPT's recorder writes before the output of a tool; return None without a header."""
+    """Skip the header that HolmesGPT's recorder writes before the output of a tool.
+
+    Return the content with the head of the output; None if there is no header.
+    """
     import dataclasses
     import json
 

@@ -88,8 +88,8 @@ def plan_recording(
     stretches
         Start and end of each period with telemetry.
     rows
-        Number of rows of all tables. A chunk has about 400,000 rows and lasts ten minutes to an hour; chunks are longer
-        if there would otherwise be more than 300.
+        Number of rows of all tables. A chunk has about 400,000 rows and lasts ten minutes to an hour. If the telemetry
+        covers more than 300 hours, the maximum is a 300th of that time.
     incidents
         Windows from the start to the end of each incident.
     healthy

@@ -87,7 +87,7 @@ def _infer_kind(metric: str, metrics: Mapping[str, str], types: Mapping[str, str
 def list_roles(
     metrics: Mapping[str, str], declared: Mapping[str, Mapping[str, str]], mapped: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Return catalogue rows for all metrics that the built-in catalogue lacks; rows of the mapping file come first.
+    """Return catalogue rows for metrics that the built-in catalogue lacks and whose role is declared or can be guessed.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def list_roles(
     declared
         Metric -> row that our own export declares; an empty row is not added.
     mapped
-        Metric or pattern -> role, from the mapping file.
+        Metric or pattern -> role, from the mapping file; these rows come first.
     """
     rows = [role_row(metric, role, metrics.get(metric, "gauge")) for metric, role in mapped.items()]
     rows += [dict(row) for metric, row in declared.items() if row and metric not in mapped]

@@ -111,7 +111,7 @@ def import_telemetry(
     progress
         Called with the number of megabytes read and the total.
     announce
-        Called with the expected cost, as text, before the files are read.
+        Called with the expected cost of reading, as text, and later with the `ImportCost` of writing the cases.
     report
         Called with the recognised files and services, before episodes are written.
 

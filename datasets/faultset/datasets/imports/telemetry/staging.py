@@ -79,7 +79,7 @@ class InputFile:
 
 
 def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
-    """Return the files at and below paths, with archives unpacked; a damaged or hostile archive has a refusal.
+    """Return the files at and below paths, with archives unpacked; damaged archives and databases have a refusal.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def stage_files(
     redactor: Callable[[], Redactor],
     advance: Callable[[int], None] | None = None,
 ) -> list[FileFacts]:
-    """Read files into a folder, and return the facts about each.
+    """Read files into a folder, and return the facts about each file that the mapping does not skip.
 
     Parameters
     ----------

@@ -60,7 +60,10 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
 
 
 def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
-    """Return the time of a log line and the position of the text after it; None without a time."""
+    """Return the time of a log line and the position of the text after it; None without a time.
+
+    The line of an access log is kept whole, so its text begins at position 0.
+    """
     match = START.match(line)
     if match:
         time_ns = _join(match, zone)

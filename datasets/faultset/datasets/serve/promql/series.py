@@ -20,7 +20,9 @@ Floats = npt.NDArray[np.float64]
 NAME = "__name__"
 NEVER_MS = np.iinfo(np.int64).max
 _STALE_INTERVALS = 2.5
-"""Prometheus marks a series as ended at the next scrape; this allows a scrape to be missed or late."""
+"""Scrape intervals without a sample after which a series counts as ended. Prometheus ends it at the next scrape; the
+longer time allows a scrape to be missed or late.
+"""
 
 
 class QueryError(UsageError):

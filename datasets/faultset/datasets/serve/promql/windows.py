@@ -10,7 +10,9 @@ import numpy as np
 from faultset.datasets.serve.promql.series import Floats, Ints, SampledSeries
 
 _CLOSE = 1.1
-"""A window is extrapolated to its border if the nearest sample is at most this many sampling intervals away."""
+"""A window is extrapolated to its border if the nearest sample is closer than this many sampling intervals, otherwise
+by half an interval.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ class ReadingContext:
     origin: Origin = field(default_factory=Origin)
     """Origin of records that do not name their own."""
     last_log_ns: int | None = None
-    """Time of the latest log record."""
+    """Time of the last log record that was read."""
 
     def parse_time(self, value: Any) -> int | None:
         """Return a time in UTC nanoseconds; None if it is not a time."""

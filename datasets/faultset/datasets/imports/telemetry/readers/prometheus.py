@@ -26,7 +26,7 @@ _MS = 1_000_000
 
 
 def build_series(context: ReadingContext, labels: Mapping[str, Any], kind: str, name: str = "") -> StagedSeries:
-    """Return the identity of a series from all its labels; `name` is used if they name no metric."""
+    """Return the identity of a series from all its labels; `name` is used if the labels do not name the metric."""
     origin, rest = split_labels(labels, context.origin)
     metric = short_name(rest.pop("__name__", "") or name)
     return StagedSeries(origin, metric, canonical_json(rest), kind)
