@@ -181,8 +181,8 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:
     """Return Mahalanobis distances by the minimum covariance determinant.
 
-    Dimensions in which most normal rows are equal would make every determinant zero. They are measured separately, in
-    units of `MIN_SPREAD`.
+    Dimensions in which 40 % of the normal rows or more are close to the median could make determinants zero. They are
+    measured separately, in units of `MIN_SPREAD`.
     """
     middle = np.median(normal, axis=0)
     varying = (np.abs(normal - middle) < MIN_SPREAD).mean(axis=0) < 0.4
@@ -331,7 +331,7 @@ class LargestScore:
     """Distribution of the largest |z| along axes and directions, for samples of the normal model."""
 
     log_count: float
-    """Logarithm of the number of directions."""
+    """Logarithm of the number of axes and directions."""
     log_ratios: Matrix
     """log(P(largest beyond t) / sum of P(each beyond t)) for each t of `_KNOTS`; constant after the last."""
 

@@ -92,7 +92,7 @@ _COLUMNS = (
 )
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
-"""Number of earlier spans in a trace that may be the caller of a span whose parent is missing."""
+"""Maximum number of earlier spans in a trace that are examined as callers of a span whose parent is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

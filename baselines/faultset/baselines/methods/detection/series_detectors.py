@@ -52,7 +52,7 @@ def run_lengths(
     prior_samples
         Number of samples that the prior of the variance corresponds to.
     longest
-        Maximum run length; a longer run counts as one with its last `longest` samples.
+        Maximum run length; a longer run is treated as a run of its last `longest` samples.
 
     Returns
     -------

@@ -94,7 +94,8 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
     """Return the largest |residual| of each series after regression on its causes.
 
-    Residuals are divided by the unexplained share of the reference's standard deviation, from `SPREAD_FLOOR` to 1.
+    Residuals are divided by the unexplained share of the reference's standard deviation, but by at least
+    `SPREAD_FLOOR` and at most 1.
 
     Parameters
     ----------

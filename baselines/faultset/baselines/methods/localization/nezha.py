@@ -135,7 +135,7 @@ class Nezha(TrainingFreeBaseline):
     min_support
         Patterns with at most this support in the healthy time are ignored.
     min_score
-        Minimum lost share of a pattern's support, s / (s + s').
+        Minimum of s / (s + s'), where s is a pattern's support in the healthy time and s' its support since the alarm.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Rules on client requests. They are ranked separately, because verdicts use the same data."""
+"""Rules on client requests, ranked separately because the verdicts about faults use the same data."""
 
 from __future__ import annotations
 
