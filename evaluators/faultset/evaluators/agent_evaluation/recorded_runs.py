@@ -71,7 +71,7 @@ def summarise_agents(scored: Sequence[ScoredRun]) -> list[AgentRow]:
 
 
 def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
-    """Return why results differ from the recorded ones, most frequent reasons first."""
+    """Return why results differ from the recorded ones, by source, most frequent reasons first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for result in scored:
         if result.agrees is False:

@@ -213,7 +213,7 @@ def score_episodes(
     scorers
         Metrics of other distributions; by default all that are installed.
     one_rule
-        Set the thresholds of all detectors by one rule, see `apply_one_rule`. Otherwise each keeps its own.
+        Whether one rule sets the thresholds of all detectors, see `apply_one_rule`. Otherwise each keeps its own.
     """
     own_rows: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name
