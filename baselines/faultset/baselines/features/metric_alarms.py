@@ -169,7 +169,7 @@ def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) ->
 
 
 def wma_residuals(series: Matrix, window: int) -> Matrix:
-    """Return the distance of each value from the linearly weighted mean of the previous `window` values.
+    """Return the difference of each value from the linearly weighted mean of the previous `window` values.
 
     The first `window` rows are NaN.
     """

@@ -75,8 +75,8 @@ class ServiceLatency:
 def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
-    A call counts for the called service. Client spans are used if they name that service, because they include the
-    network and calls without an answer. Otherwise the spans of the called service are used.
+    A call counts for the called service. Client spans that name that service are used, because they include the
+    network and calls without an answer. If no client span in the reference names the service, its own spans are used.
     """
     return episode.once("call series", lambda: _build_call_series(episode))
 

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class NextTemplate:
-    """Predict the next log template from the last few; unseen contexts fall back to shorter ones.
+    """Predict the next log template from the last few; an unseen context falls back to a shorter context.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Outlier scores of points relative to normal ones, independent of their order."""
+"""Outlier scores of points relative to normal points, independent of their order."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class AgentRow:
     """Detection: share of runs on healthy systems that claim a fault."""
     agree: int
     compared: int
-    """Runs with a recorded result and one computed here; `agree` counts equal ones."""
+    """Runs with a recorded and a computed result; `agree` counts the runs in which both are equal."""
     from_text: int
     """Runs whose services were extracted from free text."""
     steps: float

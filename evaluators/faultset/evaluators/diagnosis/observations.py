@@ -63,7 +63,7 @@ def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
 
 
 def select_observations(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Return the strongest observation of each kind, then the second of each kind, in order of time."""
+    """Choose the strongest observation of each kind, then the second of each, up to `MAX_OBSERVATIONS`; sort by time."""
     by_kind: dict[str, int] = {}
     ranked = []
     for item in sorted(observations, key=lambda item: -item.strength):

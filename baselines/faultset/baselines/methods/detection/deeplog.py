@@ -1,4 +1,4 @@
-"""DeepLog: lines that are unexpected after the previous ones, by counts or by an LSTM."""
+"""DeepLog: lines that are unexpected after the previous lines, by counts or by an LSTM."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
     def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
-        """Return which lines were unexpected after the previous ones; None before training."""
+        """Return which lines were unexpected after the previous lines; None before training."""
         raise NotImplementedError
 
 

@@ -136,7 +136,7 @@ class RCD(TrainingFreeBaseline):
 
     The F-node is 0 in the reference and 1 in the test window. A constraint-based search keeps the series that depend
     on it given any small set of other series. The search runs on random chunks of the series, and again on the
-    remaining ones until few are left.
+    remaining series until few are left.
 
     Parameters
     ----------

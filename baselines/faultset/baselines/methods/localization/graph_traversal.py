@@ -55,7 +55,7 @@ def measure_deviations(
     columns
         Columns of the series.
     front
-        Service with whose series the others are correlated; without its series, all weights are 1.
+        The weights are correlations with the series of this service; without such series, all weights are 1.
     upwards
         Whether only increases count.
     """
@@ -359,7 +359,7 @@ def _choose_symptoms(episode: EpisodeView, location: AlarmLocation, windows: Win
     ),
 )
 class Microscope(TrainingFreeBaseline):
-    """Follow anomalous services from the front end, and rank the last ones by correlation with the front end.
+    """Follow anomalous services from the front end, and rank the last services by correlation with the front end.
 
     References
     ----------

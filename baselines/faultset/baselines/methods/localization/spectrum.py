@@ -40,7 +40,7 @@ class Coverage:
     kind: Ints
     """[calls] column of each call."""
     matrix: sparse.csr_matrix
-    """[traces, operations] ones and zeros."""
+    """[traces, operations] 1 if the trace calls the operation, otherwise 0."""
 
 
 def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:

@@ -169,7 +169,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
 class SLIRule(TrainingFreeBaseline):
     """Rank services that bad requests use and good requests do not; deeper services win ties.
 
-    The services of an endpoint come from healthy traces that begin with an operation of its name, or from the declared
+    The services of an endpoint come from healthy traces whose first operation ends with its name, or from the declared
     call graph if there are none.
 
     References

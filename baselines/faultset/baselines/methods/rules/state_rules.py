@@ -178,7 +178,7 @@ class LastChange(TrainingFreeBaseline):
     """Control: rank services by their last change before the alarm.
 
     A change is a new specification, configuration or object, or an event of a controller. Changes after the alarm rank
-    below all earlier ones.
+    below all earlier changes.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
