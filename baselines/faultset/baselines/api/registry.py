@@ -89,7 +89,7 @@ class BaselineSpec:
         return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
-        """Build the baseline; `seed` is used by stochastic ones only.
+        """Build the baseline; `seed` is used by stochastic baselines only.
 
         `get_detector`, `get_localizer` and `get_diagnoser` return a narrower type.
         """

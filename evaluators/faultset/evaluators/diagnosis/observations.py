@@ -63,7 +63,7 @@ def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
 
 
 def select_observations(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Choose the strongest observation of each kind, then the second of each, up to `MAX_OBSERVATIONS`; sort by time."""
+    """Return up to `MAX_OBSERVATIONS`: the strongest of each kind, then the second of each kind; sorted by time."""
     by_kind: dict[str, int] = {}
     ranked = []
     for item in sorted(observations, key=lambda item: -item.strength):

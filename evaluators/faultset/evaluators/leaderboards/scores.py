@@ -146,7 +146,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the built-in metrics of a task, on request also by each threshold policy, and the installed metrics."""
+        """Return the built-in metrics of a task, on request also by each threshold policy, and installed metrics."""
         policies = self.policies if by_policy and task == "detection" else ()
         of_policies = (metric for policy in policies for metric in build_policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)

@@ -57,7 +57,7 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
 
 
 def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple[str, str], float]:
-    """Return operations whose 95th percentile of span time is more than three times the healthy one.
+    """Return operations whose 95th percentile of span time is more than three times the healthy percentile.
 
     Returns
     -------
