@@ -92,7 +92,7 @@ def evaluate(
         Folder for the results, and for a checkpoint from which the same call resumes after an interruption. None
         writes nothing.
     started
-        Called once, before the first method starts.
+        Called before the first method starts; with recordings, separately for recordings and for episodes.
     progress
         Called with the number of finished steps and the total.
     **options

@@ -176,8 +176,8 @@ def build_transitions(
     """Return MicroDig's transition matrix over calls and then services, and the services.
 
     Steps lead from a call to the calls of its callee, weighted by similarity, and back with `backward` times that
-    weight. They also lead to its caller and callee; the more suspicious one gets a share of 0.5 + beta. The weight of
-    staying at a service is its largest incoming weight. The walk ends at a row of zeros.
+    weight. Steps also lead from a call to its caller and callee; the more suspicious of both gets a share of
+    0.5 + beta. The weight of staying at a service is its largest incoming weight. The walk ends at a row of zeros.
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ class NezhaPatterns(TrainingFreeBaseline):
     min_support
         Minimum number of occurrences of an event in the reference.
     similarity
-        Correlation of requests within a window; limits the contribution of an event.
+        Assumed correlation of requests within a window. An event counts as at most 1 / `similarity` requests.
     min_g
         Minimum evidence of a pattern.
     share

@@ -122,7 +122,7 @@ class ShapleyIQ(TrainingFreeBaseline):
     Parameters
     ----------
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 

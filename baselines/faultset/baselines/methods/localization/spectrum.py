@@ -190,7 +190,7 @@ class Spectrum(_Spectrum):
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 
@@ -230,7 +230,7 @@ class MicroRank(_Spectrum):
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 
