@@ -220,7 +220,7 @@ CLIP = 20.0
 
 
 def random_directions(dimensions: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Return `count` random directions of length one, a row each."""
+    """Return `count` random unit vectors, a row each."""
     drawn = rng.standard_normal((count, dimensions))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
