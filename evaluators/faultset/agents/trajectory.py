@@ -211,7 +211,7 @@ class Trajectory(_Part):
 
     @property
     def agent_steps(self) -> list[TrajectoryStep]:
-        """Return the steps of the agent, except those copied from an earlier trajectory."""
+        """Return the steps of the agent, except steps copied from an earlier trajectory."""
         return [step for step in self.steps if step.source == "agent" and not step.is_copied_context]
 
     def to_json(self) -> bytes:

@@ -80,9 +80,9 @@ def evaluate(
     dataset
         Folder, URL that fsspec supports, or opened dataset.
     methods
-        Names, groups ("default", "all", "named", "methods", "rules", "controls"), registered classes, specs, and
-        functions that take an episode and an alarm and return `{service: score}`. Or a mapping from names to such
-        functions.
+        Names, groups ("default", "all", "named", "methods", "rules", "controls", "variants"), registered classes,
+        specs, and functions that take an episode and an alarm and return `{service: score}`. Or a mapping from names
+        to such functions.
     predictions
         Files with predictions of your own models, `FILE` or `NAME=FILE`, scored with the methods; see
         docs/how-to/predictions.md for their columns.
@@ -92,7 +92,7 @@ def evaluate(
         Folder for the results, and for a checkpoint from which the same call resumes after an interruption. None
         writes nothing.
     started
-        Called once, before the first method starts.
+        Called before the first method starts; with recordings, separately for recordings and for episodes.
     progress
         Called with the number of finished steps and the total.
     **options
@@ -197,7 +197,7 @@ class EvaluationCall:
     def evaluate_others(
         self, dataset: Dataset, specs: Sequence[BaselineSpec], detected: RecordingResults | None
     ) -> Evaluation:
-        """Run methods on the episodes of a dataset with recordings, or on cuts if it has none."""
+        """Run methods on the episodes of a dataset with recordings; without episodes, on cuts of its recordings."""
         if dataset.episodes:
             return self.evaluate_episodes(dataset, specs, recordings=detected)
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]

@@ -3,7 +3,8 @@
 A *detector* decides whether and since when an episode is anomalous. A *localizer* ranks the services after an alarm.
 A *diagnoser* names the system level and the type of the fault. All of them receive an `EpisodeView`, which gives no
 access to the truth. They are built from parameters alone and keep no state between episodes. Detectors and localizers
-may learn from healthy episodes in `fit`. Diagnosers learn from training episodes and their answers.
+may learn from healthy episodes in `fit`. Methods that need `labels`, which all diagnosers do, learn from all training
+episodes and their answers.
 
 A detector receives the whole view but must not look ahead: an alarm at `t` depends only on samples up to `t`.
 Localizers and diagnosers may use the whole view. Their healthy data are `view.reference`, truncated at the alarm.

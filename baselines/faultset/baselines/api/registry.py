@@ -68,9 +68,9 @@ class BaselineSpec:
     complexity: str = ""
     """Cost of one answer, for instance "O(series · steps)"; empty if unknown."""
     own_detector: str | None = None
-    """For a localizer, the detector that its paper uses. It is scored with that detector's alarm as well."""
+    """For a localizer, the detector that its paper uses. The localizer is also scored with that detector's alarm."""
     learns_from_references: bool = False
-    """Whether `fit` also receives the references of training episodes with a fault, as views that end with them."""
+    """Whether `fit` also receives training episodes with a fault, as views that end with the healthy reference."""
     developed_on: tuple[str, ...] | None = None
     """Data that its authors used in development (`faultset.baselines.api.seen_data`); None if not declared."""
     extra: str = ""
@@ -80,8 +80,8 @@ class BaselineSpec:
     open_settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     """Parameter -> values that the paper allows, the default first. They were declared before the method was tested."""
     own_threshold: bool = True
-    """For a detector, whether it sets a threshold. Otherwise the evaluation sets one, from scores of healthy training
-    episodes by models that were fitted on other training episodes."""
+    """For a detector, whether it sets a threshold. Otherwise the evaluation sets one: models fitted on other training
+    episodes score healthy training episodes, and these scores give the threshold."""
 
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
@@ -89,7 +89,7 @@ class BaselineSpec:
         return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
-        """Build the baseline; `seed` is used by stochastic ones only.
+        """Build the baseline; `seed` is used by stochastic baselines only.
 
         `get_detector`, `get_localizer` and `get_diagnoser` return a narrower type.
         """
@@ -127,7 +127,7 @@ def baseline(
     Raises
     ------
     UsageError
-        The name is taken, or the class does not fit its task.
+        The name is taken, the class does not fit its task, or a field has an invalid value.
     """
 
     if isinstance(tables, str):
@@ -172,7 +172,7 @@ def baseline(
 
 
 def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineSpec:
-    """Return a localizer that calls a function.
+    """Return the specification of a localizer that calls a function.
 
     Parameters
     ----------
@@ -185,7 +185,8 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
     Raises
     ------
     UsageError
-        `function` does not take two arguments, has no name, or has the name of a baseline.
+        `function` is not a function, does not take two arguments, is a lambda without `name`, or has the name of a
+        baseline.
     """
     if not inspect.isfunction(function):
         raise UsageError(

@@ -33,7 +33,7 @@ MAX_DEGREES_OF_FREEDOM = 4
 STOPPED = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
-"""Strength of the evidence against a stopped service, before it is multiplied by the share of other services."""
+"""Strength of the evidence against a stopped service, multiplied by the share of services that did not stop."""
 _LN10 = float(np.log(10.0))
 
 
@@ -55,7 +55,8 @@ def metric_evidence(
 ) -> list[ServiceEvidence]:
     """Return the most surprising series of each service and role since an alarm, compared with the reference.
 
-    The median over services is subtracted, so that a change of all services, such as more load, does not count.
+    Evidence against services whose series stopped is added. If more than two services have series of a role, the
+    median over services is subtracted, so that a change of all services, such as more load, does not count.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) ->
 
     A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
     the reference and from the level right after it. The smaller deviation counts, because the reference may be from a
-    different day.
+    different day. If the two have different signs, the deviation is 0.
     """
     values = windows.values[since]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))

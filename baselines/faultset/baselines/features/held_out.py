@@ -95,7 +95,7 @@ class HeldOut:
     normal: Matrix
     """[n, d] signed z of the reference, each block relative to the others."""
     z: Matrix
-    """[T, d] signed z of the test window relative to the whole reference; 0 for gaps."""
+    """[T, d] signed z of the test window relative to the whole reference; 0 for gaps, 10 for stopped series."""
 
     @property
     def lasting(self) -> HeldOut:

@@ -169,7 +169,7 @@ def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) ->
 
 
 def wma_residuals(series: Matrix, window: int) -> Matrix:
-    """Return the distance of each value from the linearly weighted mean of the previous `window` values.
+    """Return the difference of each value from the linearly weighted mean of the previous `window` values.
 
     The first `window` rows are NaN.
     """
@@ -212,7 +212,8 @@ def kpi_flags(
     """Flag values that are implausible by the density or the moving average of their series.
 
     `values` must follow the reference in time, so that the moving average can start within it. The density flags a
-    level shift for its whole length. The moving average flags jumps within the normal range.
+    level shift for its whole length. The moving average also flags jumps within the normal range. If `combine` is
+    "and", both must flag a value. Values of stopped series (`absent`) are always flagged.
     """
     unlikely = kde_tail(reference, values, series) < p0
     jumps = wma_jumps(reference, values, window=window, series=series)[len(reference) :]
@@ -226,12 +227,12 @@ class QueueFeatures:
 
     length: npt.NDArray[np.int64]
     distinct: npt.NDArray[np.int64]
-    """Flagged series in the current step."""
+    """Number of flagged series in the current step."""
     density: Matrix
     services: npt.NDArray[np.int64]
-    """Services with an event in the queue."""
+    """Number of services with a flag in the queue."""
     unevenness: Matrix
-    """Standard deviation of the number of events per service."""
+    """Standard deviation of the number of flags per service."""
 
 
 def queue_features(flags: Flags, services: list[str], window: int = 10, *, varying: int | None = None) -> QueueFeatures:
@@ -275,7 +276,7 @@ def reference_density(
     series: Series | None = None,
     varying: int | None = None,
 ) -> float:
-    """Return a quantile of the queue density in healthy data, where each block is flagged by a model of the others."""
+    """Return a quantile of the queue density in the reference; `kde_tail` compares each block with the other blocks."""
     pieces = np.array_split(np.arange(len(reference)), blocks)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0

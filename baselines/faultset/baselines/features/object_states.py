@@ -183,7 +183,10 @@ _STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """Time from the first observation of a new pod to the last one of an old pod, or to the end of the view."""
+    """Time from the first observation of a new pod to the last observation of a replaced pod.
+
+    If a new pod is not ready at the end of the view, the rollout lasts until then.
+    """
 
     begin_ns: int
     end_ns: int
@@ -225,7 +228,7 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
     """Return the successful rollout of each service that has one, unless it ended in the healthy period.
 
     In a successful rollout, old pods serve until new ones are ready. This distinguishes it from the replacement of
-    failed pods.
+    failed pods. A rollout that is still under way counts if no new pod has failed.
     """
     frame = read_object_states(episode)
     (start_ns, end_ns), healthy_end_ns = episode.window, min(episode.reference[1], alarm_ns)

@@ -176,14 +176,14 @@ class Steps:
         return np.minimum(ends, self.view_end_ns)
 
     def of(self, times_ns: Ints) -> Ints:
-        """Return the step of each instant; -1 outside the view."""
+        """Return the step of each instant; -1 outside the view and in skipped steps."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
         step = np.full(int(self.recorded[-1]) + 2 if self.count else 1, -1)
         step[self.recorded] = np.arange(self.count)
         return step[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(step) - 1), -1)]
 
     def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
-        """Count rows of each key in each step, as [count, kinds]; skip negative keys."""
+        """Count the rows, or sum the weights, of each key in each step, as [count, kinds]; skip negative keys."""
         step = self.of(times_ns)
         used = (step >= 0) & (keys >= 0)
         cell = step[used] * kinds + keys[used]

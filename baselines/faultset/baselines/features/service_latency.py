@@ -75,8 +75,8 @@ class ServiceLatency:
 def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
-    A call counts for the called service. Client spans are used if they name that service, because they include the
-    network and calls without an answer. Otherwise the spans of the called service are used.
+    A call counts for the called service. Client spans that name that service are used, because they include the
+    network and calls without an answer. If no client span in the reference names the service, its own spans are used.
     """
     return episode.once("call series", lambda: _build_call_series(episode))
 
@@ -176,7 +176,7 @@ def _centre(columns: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Return the absolute correlation of each service's latency with the front end's; empty if that is constant."""
+    """Return |correlation| of each latency with the front end's; empty if the front end's is missing or constant."""
     target = latency.column(front)
     if target is None:
         return {}
@@ -185,7 +185,7 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return service -> sigmas that its latency exceeds for three steps in a row, if more than `sigmas`."""
+    """Return service -> |z| that its latency reaches for three steps in a row, if above `sigmas`."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)

@@ -279,7 +279,7 @@ SUSTAINED = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
-    """Return the series of each service with the largest lasting deviations, at most one per role.
+    """Return up to `per_service` series of each service with the largest lasting deviations, at most one per role.
 
     Parameters
     ----------

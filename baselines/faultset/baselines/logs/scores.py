@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class NextTemplate:
-    """Predict the next log template from the last few; unseen contexts fall back to shorter ones.
+    """Predict the next log template from the last few; an unseen context falls back to a shorter context.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def parameter_anomalies(
     *,
     sigmas: float = 3.0,
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return which lines have a parameter or pause unlike the healthy lines of their template.
+    """Return which lines have a parameter, or a pause before them, unlike the healthy lines of their template.
 
     Also return whether any line has a numeric parameter.
     """
@@ -125,7 +125,7 @@ class LogLines:
     """Log lines of an episode ordered by time."""
 
     names: tuple[str, ...]
-    """Services that wrote lines, sorted."""
+    """Candidate services, sorted."""
     times_ns: Ints
     services: Ints
     """Index into `names`."""

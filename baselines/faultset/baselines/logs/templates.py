@@ -192,12 +192,12 @@ def match_keywords(episode: EpisodeView) -> pa.ChunkedArray:
 
 
 def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
-    """Count error lines per service in a time window, beyond the rate in its healthy part."""
+    """Count error lines per service in a time window, beyond the rate in its healthy window."""
     return log_excess(*error_line_counts(lines, time_window), time_window.length_ratio)
 
 
 def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[str, float], dict[str, float]]:
-    """Count error lines per service in a time window and in its healthy part."""
+    """Count error lines per service in a time window and in its healthy window."""
     since, healthy = counts_by(lines, time_window, ("service",))
     return {service: count for (service,), count in since.items()}, {
         service: count for (service,), count in healthy.items()
@@ -207,7 +207,7 @@ def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[st
 def counts_by(
     lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]
 ) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
-    """Count lines in a time window and in its healthy part by the columns `owner`; skip lines with a null in them."""
+    """Count lines in a time window and in its healthy window by the columns `owner`; skip lines with a null there."""
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []
@@ -284,7 +284,10 @@ def _count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
 
 
 def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-    """Shorten lines until they repeat, because masking every line separately takes too long."""
+    """Shorten lines until they repeat, and return them with their length.
+
+    Masking every line separately would take too long.
+    """
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:

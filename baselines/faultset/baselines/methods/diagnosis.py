@@ -46,7 +46,7 @@ TOPICS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """Features of one episode; missing ones are 0."""
+    """Features of one episode; a missing feature is 0."""
 
     features: Mapping[str, float]
     suspect: str | None
@@ -283,8 +283,8 @@ class _SignatureDiagnoser(RegisteredBaseline):
 class NearestSignature(_SignatureDiagnoser):
     """Answer with the pair whose training faults are most similar.
 
-    Features are divided by their root mean square. The similarity is the cosine, which ignores the size of the fault.
-    The nearest faults vote with their similarity.
+    Features are divided by their root mean square and limited by tanh. The similarity is the cosine, which hardly
+    depends on the size of the fault. The nearest faults vote with their similarity.
 
     Parameters
     ----------

@@ -147,7 +147,7 @@ class Spot:
     fallback
         Limit while there are too few excesses to fit a tail.
     initial
-        Quantile of the first values at which the tail begins.
+        Quantile of the values passed to `start` at which the tail begins.
     growth
         Relative growth in the number of excesses that starts a new fit.
     """

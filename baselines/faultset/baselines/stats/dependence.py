@@ -162,7 +162,7 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
     target
         [n] one target for all, or [d, n] one for each.
     neighbours
-        Size of the neighbourhood. The result is 0 unless it is at least 1 and below n.
+        Size of the neighbourhood. If it is below 1, or not below n, the result is 0.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Outlier scores of points relative to normal ones, independent of their order."""
+"""Outlier scores of points relative to normal points, independent of their order."""
 
 from __future__ import annotations
 
@@ -181,8 +181,8 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:
     """Return Mahalanobis distances by the minimum covariance determinant.
 
-    Dimensions in which most normal rows are equal would make every determinant zero. They are measured separately, in
-    units of `MIN_SPREAD`.
+    Dimensions in which 40 % of the normal rows or more are close to the median could make determinants zero. They are
+    measured separately, in units of `MIN_SPREAD`.
     """
     middle = np.median(normal, axis=0)
     varying = (np.abs(normal - middle) < MIN_SPREAD).mean(axis=0) < 0.4
@@ -220,7 +220,7 @@ CLIP = 20.0
 
 
 def random_directions(dimensions: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Return `count` random directions of length one, a row each."""
+    """Return `count` random unit vectors, a row each."""
     drawn = rng.standard_normal((count, dimensions))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
@@ -331,7 +331,7 @@ class LargestScore:
     """Distribution of the largest |z| along axes and directions, for samples of the normal model."""
 
     log_count: float
-    """Logarithm of the number of directions."""
+    """Logarithm of the number of axes and directions."""
     log_ratios: Matrix
     """log(P(largest beyond t) / sum of P(each beyond t)) for each t of `_KNOTS`; constant after the last."""
 

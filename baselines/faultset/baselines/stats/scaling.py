@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float64]
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
 FIRST_CHANGE_Z = 10.0
-"""Deviation of a value that differs from a constant reference, if that metric is constant in all services."""
+"""Deviation of a value that differs from the center, if the spread is 0 even after the floors."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 

@@ -146,7 +146,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] = ()) -> None:
-    """Check that a baseline fulfils the contract; `fit` is called before every answer.
+    """Check that a baseline fulfils the contract; every answer comes from a fitted instance.
 
     The checks use a synthetic dataset of six episodes in a temporary folder, written once per process.
 
@@ -195,7 +195,8 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
         A diagnoser answers with a pair from its training, abstains without training faults, and does not depend on
         the names of services.
     dates, order of services
-        Answers do not depend on the date. Without a seed, they do not depend on the order of services' names.
+        Answers do not depend on the date. Answers of methods without a seed do not depend on the order of services'
+        names.
     uninformative series
         Constant series, series without samples, infinite samples and counters below zero change no answer.
     collector gaps

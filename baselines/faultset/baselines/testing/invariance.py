@@ -148,7 +148,7 @@ ROLES = (
     "http_server_duration_{}_seconds",
     "queue_length_{}",
 )
-"""Names of added metrics, with several roles and without one."""
+"""Names of added metrics, with several roles and without a role."""
 
 
 def _build_infinite_values(count: int) -> np.ndarray:

@@ -30,7 +30,7 @@ HEALTHY_ERROR_LIMIT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHealth:
-    """[traces] whether each trace is in the healthy part, in the test window, and abnormal."""
+    """[traces] whether each trace is in the healthy time, in the test window, and abnormal."""
 
     healthy: Flags
     in_test_window: Flags
@@ -50,7 +50,8 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
 
     A trace is too long if its duration exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are
     computed from the exclusive times of spans that ended before `healthy_end_ns`. Operations without such spans do not
-    count against a trace. The test window begins at `start_ns`.
+    count against a trace. The test window begins at `start_ns`. A trace in it is abnormal if it is too long, or if it
+    has an error that less than 10 % of the healthy spans of the same operation have.
     """
     count = spans.traces
     began = find_trace_starts(spans)
@@ -139,7 +140,7 @@ class PatternComparison:
     expected_row: Ints
     """Row of an observation of the most frequent target of the same source in the healthy time."""
     g: Matrix
-    """Evidence that the pattern's share changed: twice the log-likelihood ratio."""
+    """Evidence that the pattern's share increased: twice the log-likelihood ratio."""
     surprise: Matrix
     """Logarithm of the increase in the pattern's share; 0 without a significant increase."""
     counts: Matrix
@@ -382,7 +383,10 @@ def _observe_slowness(
 
 
 def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, min_rows: int = 3) -> Matrix:
-    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `min_rows` healthy rows."""
+    """Return three times the healthy 90 % quantile of each row's group, at least 2 ms.
+
+    The limit is infinite for groups with fewer than `min_rows` healthy rows.
+    """
     group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
     order = np.lexsort([spent_ns[healthy_rows], group[healthy_rows]])

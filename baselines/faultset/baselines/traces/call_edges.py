@@ -22,7 +22,7 @@ MEASURES = ("seconds", "errors", "calls")
 
 @dataclass(frozen=True, kw_only=True)
 class CallEdges:
-    """[T, E] series of the calls of each (caller, callee) pair, with the healthy mean in steps without a call."""
+    """[T, E] series of the calls of each (caller, callee) pair."""
 
     pairs: tuple[tuple[str, str], ...]
     """(caller, callee), sorted; only pairs with calls in at least half of the healthy steps."""
@@ -31,9 +31,9 @@ class CallEdges:
     is_recent: npt.NDArray[np.bool_]
     """[T] whether the step is in the test window, which begins two steps before the alarm."""
     seconds: Matrix
-    """Mean duration of a call."""
+    """Mean duration of a call; the healthy mean in steps without a call."""
     errors: Matrix
-    """Share of failed calls."""
+    """Share of failed calls; the healthy mean in steps without a call."""
     calls: Matrix
     """Number of calls."""
 

@@ -137,7 +137,7 @@ class Clients:
 
 
 def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
-    """Return which spans represent a call: those that name a peer, and those that only contain a call to a service.
+    """Return which spans represent a call: spans that name a peer, and spans that only contain a call to a service.
 
     A span that names no peer represents a call if most spans of the same name contain only a call. This also covers
     spans without a response.

@@ -92,7 +92,7 @@ _COLUMNS = (
 )
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
-"""Number of earlier spans in a trace that may be the caller of a span whose parent is missing."""
+"""Maximum number of earlier spans in a trace that are examined as callers of a span whose parent is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,7 +404,7 @@ class Calls:
     """[m] calls between two candidates."""
 
     known_ns: Ints
-    """When the call can be observed: when the caller's span has ended if it names its peer, otherwise both spans."""
+    """When the call can be observed: at the end of the caller's span if it names its peer, otherwise of both spans."""
     edges: Ints
     """caller · number of candidates + callee."""
 
@@ -435,7 +435,10 @@ def select_ended_spans(spans: Spans) -> EndedSpans:
 
 
 def find_calls(spans: Spans) -> Calls:
-    """Return calls: spans that name a peer, and spans whose parent is in another service and does not name them."""
+    """Return the calls between services.
+
+    A span is a call if it names a peer, or if its parent is in another service and does not name the span's service.
+    """
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0

@@ -1,7 +1,7 @@
 """Offer a recorded episode through AIOpsLab's interface: text actions, for agents with `init_context` and `get_action`.
 
-Names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are original. Exported files exist
-only in memory, under the paths that the actions return.
+Names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are original. Exports write no
+files: reading a path that an action returned queries the recording.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ SLOWER, SLOWER_NS = 1.5, 25_000_000
 def compose_complaint(view: EpisodeView, alarm_ns: int) -> str:
     """Return what a user says about an alarm: an approximate time, and the requests that fail or became slow.
 
-    The requests come from the clients' side, which neither methods nor agents can read. If none changed, or the
-    source recorded none, the user only says that something is wrong.
+    The requests come from the clients' side, which agents cannot read. If no request changed, or the source recorded
+    none, the user only says that something is wrong.
 
     Parameters
     ----------

@@ -21,7 +21,8 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     Parameters
     ----------
     answered
-        Called once the answer is submitted, before the client gets a reply, because it may then kill the server.
+        Called after the submission and after any later call, before the client gets the reply, because the client may
+        then kill the server.
     """
     import anyio
     from mcp import types

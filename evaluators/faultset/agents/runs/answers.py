@@ -158,7 +158,7 @@ def decide_status(
     """Return the answer with the final status of the run and its reason.
 
     The status is the first that applies: harness_error; cheated; the status of the answer (ok, invalid, unparsed); the
-    limit that ended the run (token_limit, timeout, step_limit), if known; no_answer.
+    limit that ended the run (token_limit, cost_limit, timeout, step_limit), if known; no_answer.
 
     Parameters
     ----------

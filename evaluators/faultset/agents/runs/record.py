@@ -86,7 +86,7 @@ class AgentRun(_Row):
     tool_errors: Count
     """Calls of tools that ended in an error."""
     not_recorded: Count | None = None
-    """Requests that a recording could not answer; null for a live system."""
+    """Requests that a recording could not answer; null if unknown."""
     refused: Count | None = None
     """Refused requests; null if unknown."""
     repeats: Count

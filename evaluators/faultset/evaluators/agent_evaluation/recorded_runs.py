@@ -43,7 +43,7 @@ class AgentRow:
     """Detection: share of runs on healthy systems that claim a fault."""
     agree: int
     compared: int
-    """Runs with a recorded result and one computed here; `agree` counts equal ones."""
+    """Runs with a recorded and a computed result; `agree` counts the runs in which both are equal."""
     from_text: int
     """Runs whose services were extracted from free text."""
     steps: float
@@ -71,7 +71,7 @@ def summarise_agents(scored: Sequence[ScoredRun]) -> list[AgentRow]:
 
 
 def find_result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
-    """Return why results differ from the recorded ones, most frequent reasons first."""
+    """Return why results differ from the recorded ones, by source, most frequent reasons first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for result in scored:
         if result.agrees is False:

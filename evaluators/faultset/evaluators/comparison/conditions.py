@@ -59,7 +59,7 @@ class Condition:
         )
 
     def holds_for(self, difference: float) -> bool:
-        """Return whether a difference, new minus old, meets the condition; an unknown one does not."""
+        """Return whether a difference, new minus old, meets the condition; an unknown difference does not."""
         change = -difference if self.direction == "drops" else difference
         return change > _SMALLEST and change >= self.min_change - _SMALLEST
 

@@ -44,7 +44,8 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     Raises
     ------
     UsageError
-        Both are the same folder, or they have no method or no episode in common.
+        Both are the same folder, they have no method or no episode in common, or the labels of all common episodes
+        differ.
     """
     old, new = load_run(old, "old"), load_run(new, "new")
     if old.folder.resolve() == new.folder.resolve():

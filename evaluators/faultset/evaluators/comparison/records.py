@@ -43,7 +43,7 @@ class PairedEntry:
     """Episodes in which the first metric rose."""
     worse: tuple[str, ...]
     same_answers: int
-    """Number of episodes in which all seeds gave the same answer."""
+    """Number of episodes in which every seed gave the same answer in both runs."""
     old_seconds: float
     """Median processor time of an answer."""
     new_seconds: float

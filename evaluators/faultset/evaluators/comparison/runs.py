@@ -29,7 +29,7 @@ class Run:
 
     @property
     def truths(self) -> dict[str, Truth]:
-        """Scored episodes."""
+        """Episode -> its truth, for all scored episodes."""
         return {row.episode: row.truth for row in self.rows}
 
     @property

@@ -94,7 +94,7 @@ def _build_observation(history: ObjectHistory, time_ns: int, strength: float, te
 
 
 def _observe_warnings(view: EpisodeView, healthy_end_ns: int, services: Sequence[str]) -> list[Observation]:
-    """Return, for each service, its most frequent warning among those that did not occur in the reference."""
+    """Return, for each service, its most frequent warning among warnings that did not occur in the reference."""
     frame = read_frame(view, "events", ("time", "type", "reason", "service", "message"))
     frame = frame[(frame["type"].astype(str) == "Warning") & frame["service"].isin(services)]
     observations = []

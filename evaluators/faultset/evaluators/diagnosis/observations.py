@@ -63,7 +63,7 @@ def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
 
 
 def select_observations(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Return the strongest observation of each kind, then the second of each kind, in order of time."""
+    """Return up to `MAX_OBSERVATIONS`: the strongest of each kind, then the second of each kind; sorted by time."""
     by_kind: dict[str, int] = {}
     ranked = []
     for item in sorted(observations, key=lambda item: -item.strength):
@@ -140,7 +140,7 @@ def _find_run_around(outside: Flags, peak: int) -> tuple[int, int]:
 
 
 def _format_amounts(values: tuple[float, float], row: MetricRole | None) -> list[str]:
-    """Return two different values with their unit if the catalogue has one; counters are rates per second."""
+    """Return two values as texts that differ; sizes have their unit, counters are rates per second."""
     is_size = row is not None and row.unit == "By"
     texts = [size_text(value) if is_size and value >= 1000 else f"{value:.3g}" for value in values]
     if texts[0] == texts[1]:

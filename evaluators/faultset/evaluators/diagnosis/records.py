@@ -122,7 +122,7 @@ class IncidentAnalysis:
     strength: float
     """Evidence of the leading method against its first suspect, in powers of ten; 0 without one."""
     limit: float
-    """Strength that few episodes without a fault reach; below it no suspect is named."""
+    """Strength that few episodes without a fault exceed; up to it no suspect is named. 0 if it was not measured."""
     suspects: tuple[Suspect, ...]
     """Most suspicious first; empty for "no evidence"."""
     hit_rate: HitRate | None

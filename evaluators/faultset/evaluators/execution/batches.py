@@ -253,7 +253,7 @@ class EpisodeBatch:
     runs: tuple[int, ...]
     """Indices of the baseline runs in the context."""
     alarm_run: int | None = None
-    """The detector whose alarm is passed to localizers; None if no localizer needs one."""
+    """Index of the detector whose alarm is passed to localizers; None if no localizer needs one."""
     own_detector_runs: Mapping[str, int] = field(default_factory=dict)
     """Name -> index of the detectors that localizers were designed for."""
     calibration: bool = False

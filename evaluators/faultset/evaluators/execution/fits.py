@@ -122,7 +122,7 @@ class FitBatch:
     healthy: tuple[EpisodeLocation, ...]
     """Training episodes without a fault."""
     faulty: tuple[EpisodeLocation, ...]
-    """Training episodes with a fault, for baselines that need labels."""
+    """Training episodes with a fault, once per fault, for baselines that need labels or learn from references."""
     labels: tuple[TrainingLabel, ...]
     """Labels of `healthy`, then of `faulty`."""
     runs: tuple[int, ...]

@@ -152,7 +152,7 @@ ALARM_DETECTOR_WITHOUT_SPANS = "spot"
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 """Values of "auto"; from 5 s on, each is twice the previous one, because the first seconds matter most."""
 LARGEST_SEED = 2**30
-"""Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
+"""Stochastic methods use several consecutive seeds from the given seed on, and libraries accept only 31-bit seeds."""
 
 
 class EvaluationOptions(TypedDict, total=False):

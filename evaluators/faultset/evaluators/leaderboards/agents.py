@@ -35,7 +35,7 @@ ByEpisode = Mapping[str, Sequence[ResultRow]]
 def agent_lines(
     scores: EpisodeScores, runs: Iterable[AgentRun], inspected: Mapping[str, InspectedServices], seed: int = 0
 ) -> tuple[AgentLine, ...]:
-    """Return a line for each agent, task and protocol, best first.
+    """Return a line for each agent, task and protocol, by task and protocol, best agent first.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def best_text(line: AgentLine) -> str:
 
 
 def tokens_text(line: AgentLine) -> str:
-    """Format prompt and completion tokens; a dash for agents without a model."""
+    """Format prompt and completion tokens; a dash if they are unknown."""
     if math.isnan(line.prompt_tokens):
         return NONE
     mark = "≈" if line.tokens_estimated else ""

@@ -52,10 +52,10 @@ class Entry:
     baseline: str
     kind: str
     extra_inputs: tuple[str, ...]
-    """Input beyond telemetry: labels, sli, references (healthy parts of training episodes with a fault), or threshold
-    (set on training episodes)."""
+    """Inputs beyond telemetry: labels, sli, alarm_location, references (healthy parts of training episodes with a
+    fault), or threshold (set on training episodes)."""
     rank: int
-    """1 is best by the first metric of the table; equal values share the better rank."""
+    """1 is best by the metric that ranks the table; equal values share the better rank."""
     metrics: Mapping[str, Estimate]
     rows: int
     failed: Mapping[str, int]
@@ -377,7 +377,7 @@ class Leaderboard:
     split: str
     quick: bool
     counts: Mapping[str, int]
-    """Episodes by verdict: manifest, latent, silent, no fault."""
+    """Episodes by verdict: manifest, latent, silent, no fault, and further verdicts that occur."""
     profiles: Mapping[str, int]
     tables: tuple[Table, ...]
     strata: tuple[Stratum, ...]

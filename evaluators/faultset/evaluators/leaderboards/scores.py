@@ -146,7 +146,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def list_metrics(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, on request one per threshold policy, then installed ones."""
+        """Return the built-in metrics of a task, on request also by each threshold policy, and installed metrics."""
         policies = self.policies if by_policy and task == "detection" else ()
         of_policies = (metric for policy in policies for metric in build_policy_metrics(policy))
         installed = (scorer for scorer in self.scorers if scorer.task == task)
@@ -204,7 +204,7 @@ def score_episodes(
     """Group the answers about tested episodes; metrics are computed when they are read.
 
     Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
-    known; those that learn from labels also need training labels. In no-fault episodes an empty answer is right.
+    known; if they learn from labels, they also need training labels. In no-fault episodes an empty answer is right.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def score_episodes(
     scorers
         Metrics of other distributions; by default all that are installed.
     one_rule
-        Set the thresholds of all detectors by one rule, see `apply_one_rule`. Otherwise each keeps its own.
+        Whether one rule sets the thresholds of all detectors, see `apply_one_rule`. Otherwise each keeps its own.
     """
     own_rows: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name

@@ -118,7 +118,7 @@ def render_text(board: Leaderboard, width: int) -> str:
 
 
 def _find_first_table(tables: Sequence[Table], task: str) -> Table | None:
-    """Return the most important table of a task; among equals, the one with most of the user's methods."""
+    """Return the most important table of a task; among equals, the table with most of the user's methods."""
 
     def order(table: Table) -> tuple[bool, bool, bool, int, bool]:
         user_methods = sum(entry.kind in _USER_KINDS for entry in table.entries)

@@ -33,7 +33,7 @@ from faultset.evaluators.scoring.detection import buffer_samples
 DECOY_S = 60
 """An alarm belongs to a decoy if it begins during the decoy or at most this many seconds after it."""
 GAP_STEPS = 3
-"""Alarms closer than this many sampling steps are one alarm."""
+"""Alarms that are at most this many sampling steps apart are one alarm."""
 HEADLINE_VERDICTS = ("manifest", "unknown")
 """Verdicts of headline incidents, which main scores count: noticed by clients, or imported without a verdict."""
 Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
@@ -122,7 +122,7 @@ class RecordingFacts:
 
     @property
     def gap_ns(self) -> int:
-        """Alarms that are closer than this are one alarm."""
+        """Alarms that are at most this far apart are one alarm."""
         return max(GAP_S * SECOND_NS, GAP_STEPS * self.step_ns)
 
     @cached_property

@@ -66,7 +66,7 @@ _RIGHT = 0.99
 
 
 def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[EpisodeDifficulty, ...]:
-    """Return all fault episodes, sorted by the share of methods that solved them, lowest first."""
+    """Return all fault episodes: headline episodes first, then by the share of methods that solved them, ascending."""
     stratum_of = {e: stratum.name for stratum in board.strata for e in stratum.episodes}
     right = [scores.compute_ranked_correctness(Setting(task, protocol)) for task, protocol, _ in TASKS]
     episodes = [

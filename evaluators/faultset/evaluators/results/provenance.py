@@ -52,7 +52,7 @@ def method_code(spec: BaselineSpec) -> CodeIdentity:
 
 
 def read_parameters(spec: BaselineSpec) -> dict[str, Any]:
-    """Return those default parameters of a baseline's factory that can be written as JSON."""
+    """Return the default parameters of a baseline's factory, without `seed` and values that JSON cannot hold."""
     try:
         parameters = inspect.signature(spec.factory).parameters
     except (TypeError, ValueError):

@@ -142,7 +142,7 @@ class ResultRow:
     reason: str = ""
     """Details of the status; empty if it is "ok"."""
     given_alarm_ns: int | None = None
-    """Alarm or onset passed to a localizer, UTC nanoseconds."""
+    """Alarm or onset passed to a localizer or diagnoser, UTC nanoseconds."""
     alarm_source: str | None = None
     """Detector that raised the alarm, or "truth"."""
     delay_s: float | None = None
@@ -183,7 +183,7 @@ class ResultRow:
 
     @property
     def alarm_given_early(self) -> bool:
-        """Return whether the alarm passed to a localizer was before the true onset."""
+        """Return whether the alarm passed to a localizer or diagnoser was before the true onset."""
         onset = self.truth.onset_ns
         return self.given_alarm_ns is not None and onset is not None and self.given_alarm_ns < onset
 

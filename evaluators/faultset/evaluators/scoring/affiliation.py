@@ -22,7 +22,7 @@ import numpy.typing as npt
 from faultset.evaluators.scoring.alarms import Range
 
 _POINTS = 200
-"""Instants of an interval whose values are averaged."""
+"""Number of instants of an interval whose values are averaged."""
 
 
 class Affiliation(NamedTuple):

@@ -162,7 +162,7 @@ class SetScore:
 
 
 def score_set(answer: AbstractSet[Hashable], truth: AbstractSet[Hashable]) -> SetScore:
-    """Score a set of names; NaN if both sets are empty."""
+    """Compare a set with the true set; F1 and Jaccard index are NaN if both are empty."""
     hit = len(answer & truth)
     union = len(answer | truth)
     return SetScore(

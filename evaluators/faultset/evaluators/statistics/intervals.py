@@ -248,7 +248,7 @@ def clustered_ratio(
     parts, wholes
         Terms of the two sums, one for each episode; a part is at most its whole.
     strata
-        Up to two kinds of episodes, such as those with and without a fault, whose numbers are fixed by design.
+        Up to two kinds of episodes, such as episodes with and without a fault, whose numbers are fixed by design.
     """
     numerators, denominators = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
     if len(numerators) == 0:

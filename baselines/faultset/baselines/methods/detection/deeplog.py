@@ -1,4 +1,4 @@
-"""DeepLog: lines that are unexpected after the previous ones, by counts or by an LSTM."""
+"""DeepLog: lines that are unexpected after the previous lines, by counts or by an LSTM."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def find_unexpected_lines(
 ) -> Flags:
     """Return which lines are not among the likely successors of the previous lines.
 
-    `logs.scores.NextTemplate` gives the same result for one sequence; this function handles all groups at once. The
-    longest context that occurs in healthy lines is used. The likely successors are the `top` most frequent ones, but at
-    most half of the group's healthy templates.
+    Without `leave_out`, `logs.scores.NextTemplate` gives the same result for one sequence; this function handles all
+    groups at once. The longest context that occurs in healthy lines is used. The likely successors are the `top` most
+    frequent ones, but at most half of the group's healthy templates.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
     def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
-        """Return which lines were unexpected after the previous ones; None before training."""
+        """Return which lines were unexpected after the previous lines; None before training."""
         raise NotImplementedError
 
 
@@ -224,7 +224,7 @@ class NextTemplateNetwork:
         return numbers_before
 
     def misses(self, windows: Ints, top: int) -> Flags:
-        """Return whether each line is not among the `top` most likely ones."""
+        """Return whether each line has an unknown template, or is not among the `top` most likely ones."""
         unique, which = np.unique(windows, axis=0, return_inverse=True)
         shares = log_shares(np, self.parameters, unique[:, :-1])
         actual = np.take_along_axis(shares, unique[:, -1:], axis=1)

@@ -35,7 +35,7 @@ def nearest_distances(tested: Pieces, healthy: Pieces, *, min_distance: int = 0)
     Parameters
     ----------
     min_distance
-        Subsequences that start fewer samples apart do not match; needs equal `tested` and `healthy` if positive.
+        Subsequences whose starts are closer than this do not match. If positive, `tested` and `healthy` must be equal.
 
     Returns
     -------

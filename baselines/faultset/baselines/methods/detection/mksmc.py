@@ -54,7 +54,7 @@ _MAX_EVIDENCE = 5
     ),
 )
 class MKSMC(TrainingFreeBaseline):
-    """Detect deviations by the largest K-sigma of all series along random directions.
+    """Detect samples that deviate by more than K sigma in any series or along any random direction.
 
     A simulation of the normal model gives the probability p that healthy samples deviate as much in any direction. The
     score is the K, in sigmas, that one normal variable exceeds with probability p.

@@ -298,7 +298,7 @@ ALPHA = 0.9
 
 
 def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the input [B, w·R], the output of each autoencoder, and the second's output for the first's."""
+    """Return the input [B, w·R], the output of each autoencoder, and the second's output for the first's output."""
     flat = windows.reshape(windows.shape[0], -1)
     code = dense(xp, parameters["encoder"], flat)
     first = sigmoid(xp, dense(xp, parameters["first"], code))

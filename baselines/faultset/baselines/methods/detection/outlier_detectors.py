@@ -1,4 +1,4 @@
-"""Detectors that score each sample by its distance from the healthy ones."""
+"""Detectors that score each sample by its distance from the healthy samples."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def stack_past(sequence: Matrix, steps: int) -> Matrix:
     developed_on=(SAMPLE,),
 )
 class ForecastResidual(PooledDetector):
-    """Detect vectors that a vector autoregression of healthy ones does not predict.
+    """Detect vectors that a vector autoregression of healthy vectors does not predict.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ _CHUNK = 2048
     developed_on=(SAMPLE,),
 )
 class PooledIsolationForest(PooledDetector):
-    """Detect vectors that few random splits isolate from healthy ones.
+    """Detect vectors that few random splits isolate from healthy vectors.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class _Subspace:
     developed_on=(SAMPLE,),
 )
 class PooledPCA(PooledDetector):
-    """Detect vectors far from the principal subspace of the healthy ones.
+    """Detect vectors far from the principal subspace of the healthy vectors.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ class PooledPCA(PooledDetector):
     developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
-    """Detect vectors that a narrow autoencoder of healthy ones does not reconstruct.
+    """Detect vectors that a narrow autoencoder of healthy vectors does not reconstruct.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def run_lengths(
     prior_samples
         Number of samples that the prior of the variance corresponds to.
     longest
-        Maximum run length; a longer run counts as one with its last `longest` samples.
+        Maximum run length; a longer run is treated as a run of its last `longest` samples.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     departures=_DEPARTURES,
 )
 class SPOTDetector(TrainingFreeBaseline):
-    """Detect deviations that are too rare under a Pareto tail fitted to the largest healthy ones.
+    """Detect deviations that are too rare under a Pareto tail fitted to the largest healthy deviations.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     ),
 )
 class SpectralResidualDetector(TrainingFreeBaseline):
-    """Detect samples that are salient among the recent ones of a stream.
+    """Detect samples that are salient among the recent samples of a stream.
 
     It detects spikes and steps, so only the beginning of a lasting fault.
 

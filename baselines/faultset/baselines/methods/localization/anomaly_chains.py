@@ -34,7 +34,7 @@ def follow_chains(
     upwards: bool,
     similar: float,
 ) -> dict[str, int]:
-    """Return the last service of each chain of anomalous calls from `start`, with the last call of the chain.
+    """Return the last service of each chain of anomalous calls from `start`, with the position of its last call.
 
     An anomalous call extends a chain if its series is similar to the series of the previous call. The first call of a
     chain may have any series.
@@ -151,12 +151,12 @@ class MicroHECL(TrainingFreeBaseline):
 def weigh_shares(incoming: float, outgoing: float) -> float:
     """Return the weight of the step from a call to its two services, in MicroDig's graph.
 
-    The weight is high if the call resembles earlier calls more than later ones.
+    The weight is high if the call resembles calls to its caller more than calls of its callee.
 
     Parameters
     ----------
     incoming, outgoing
-        Largest similarity to an earlier and to a later call; 0 without one.
+        Largest similarity to a call to the caller, and to a call of the callee; 0 without one.
 
     Examples
     --------
@@ -176,8 +176,8 @@ def build_transitions(
     """Return MicroDig's transition matrix over calls and then services, and the services.
 
     Steps lead from a call to the calls of its callee, weighted by similarity, and back with `backward` times that
-    weight. They also lead to its caller and callee; the more suspicious one gets a share of 0.5 + beta. The weight of
-    staying at a service is its largest incoming weight. The walk ends at a row of zeros.
+    weight. Steps also lead from a call to its caller and callee; the more suspicious of both gets a share of
+    0.5 + beta. The weight of staying at a service is its largest incoming weight. The walk ends at a row of zeros.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class MicroDig(TrainingFreeBaseline):
 
 
 def _find_connected(edges: CallEdges, is_anomalous: np.ndarray, front: str) -> tuple[list[Pair], list[int]]:
-    """Return the anomalous calls that a chain of anomalous calls connects with the front end, and their columns."""
+    """Return the anomalous calls that chains of anomalous calls from the front end reach, and their columns."""
     columns = np.flatnonzero(is_anomalous).tolist()
     reached = {front}
     size = 0

@@ -134,9 +134,9 @@ def mean_reciprocal_ranks(
 class RCD(TrainingFreeBaseline):
     """Rank services by the series that an intervention at the alarm changes directly.
 
-    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given
-    any set of other series. The search runs on random chunks of the series, and again on the remaining ones until few
-    are left.
+    The F-node is 0 in the reference and 1 in the test window. A constraint-based search keeps the series that depend
+    on it given any small set of other series. The search runs on random chunks of the series, and again on the
+    remaining series until few are left.
 
     Parameters
     ----------

@@ -94,7 +94,8 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
     """Return the largest |residual| of each series after regression on its causes.
 
-    Residuals are divided by the unexplained share of the reference's standard deviation, from `SPREAD_FLOOR` to 1.
+    Residuals are divided by the unexplained share of the reference's standard deviation, but by at least
+    `SPREAD_FLOOR` and at most 1.
 
     Parameters
     ----------
@@ -118,9 +119,9 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
 def compute_effect_scores(
     scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
 ) -> dict[Node, float]:
-    """Return the amount to add to each score: the largest score of an effect for anomalous nodes, 0 for normal ones.
+    """Return the amount to add to each score: for anomalous nodes the largest score of an effect, otherwise 0.
 
-    Behind an effect that is normal, its own effects are searched, too.
+    If an effect is normal, the effects of this effect are searched too.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:

@@ -76,8 +76,8 @@ def explain(
         Services without telemetry. If several anomalous services with unexplained symptoms call such a service, it gets
         the smallest of their strengths.
     front
-        Service that receives the load. If it is anomalous, only services that it reaches through anomalous services
-        keep their full symptoms.
+        Service that receives the load. If it has symptoms and calls an anomalous service, only services that it reaches
+        through anomalous services keep their full symptoms.
     unavailable
         Services without serving pods, which may explain all evidence against their callers.
 
@@ -150,8 +150,9 @@ class CombinedEvidence(TrainingFreeBaseline):
 
     The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
     Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns
-    (`nezha-patterns`); objects by their state. Latency, errors, traffic and error lines are symptoms. Without spans,
-    correlations with the front end's latency and errors replace symptoms (`ranked-correlation`).
+    (`nezha-patterns`); objects by their state. Error lines, failed calls, and metrics such as latency and errors are
+    symptoms. Without spans but with declared calls, correlations with the front end's latency and errors replace the
+    symptoms in metrics (`ranked-correlation`).
 
     Parameters
     ----------

@@ -48,9 +48,10 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
 
 
 def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
-    """Return the largest deviation of each series since the alarm in median absolute deviations.
+    """Return the largest deviation of each series since the alarm in robust standard deviations.
 
-    After a constant reference, any change is an infinite deviation, as in the published code.
+    A robust standard deviation is 1.4826 median absolute deviations. After a constant reference, any change is an
+    infinite deviation, as in the published code.
     """
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
@@ -84,7 +85,7 @@ class RankedCorrelation(TrainingFreeBaseline):
     Parameters
     ----------
     min_z
-        A metric is anomalous beyond this many median absolute deviations.
+        A metric is anomalous beyond this many robust standard deviations; see `measure_anomalies`.
 
     References
     ----------

@@ -91,10 +91,10 @@ class BaroChangePoint(TrainingFreeBaseline):
 
 
 def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
-    """Return latencies and errors of reference and test window, scaled by their range in the reference.
+    """Return scaled latencies and errors of reference and test window, and the service of each column.
 
-    Without latencies and errors, all metrics are used. More than `MAX_COLUMNS` columns are replaced by the mean
-    |deviation| of each service.
+    The scale is the range in the reference. Without latencies and errors, all metrics are used. More than
+    `MAX_COLUMNS` columns are replaced by the mean |deviation| of each service.
     """
     role = episode.catalogue.role_of
     named = [column for column, (_, metric) in enumerate(windows.series) if role(metric) in ROLES]
@@ -118,7 +118,7 @@ def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix
 
 
 def find_change(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
-    """Return when the most likely run at the alarm began."""
+    """Return when the most likely run at the alarm began, but not before the end of the reference."""
     row = int(np.searchsorted(windows.times_ns, alarm_ns))
     sample = len(windows.reference) + row
     started = max(0, sample + 1 - int(runs.probability[sample, 1:].argmax() + 1) - len(windows.reference))

@@ -44,7 +44,7 @@ def measure_deviations(
     """Return the largest deviation of each service's series in robust sigmas, weighted by its front-end correlation.
 
     Deviations are averaged over two consecutive samples. They are measured from the reference's median and from the
-    level shortly before the alarm. The smaller one counts, because the reference may be from a different day. The
+    level between reference and alarm. The smaller one counts, because the reference may be from a different day. The
     weight is the correlation with the front end's series of the same name, which is low for random deviations of rarely
     called services. A series that stopped has the largest possible deviation.
 
@@ -55,7 +55,7 @@ def measure_deviations(
     columns
         Columns of the series.
     front
-        Service that receives the load; without its series, all weights are 1.
+        The weights are correlations with the series of this service; without such series, all weights are 1.
     upwards
         Whether only increases count.
     """
@@ -89,7 +89,7 @@ def measure_deviations(
 
 
 def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return the log anomalies that each anomalous service explains, summed over itself and its callers.
+    """Return, for each anomalous service, the sum of log(1 + deviation) over itself and its anomalous callers.
 
     Indirect callers count too. If the front end is anomalous, services that do not explain it are left out. The
     logarithm keeps a single large deviation from outweighing many.
@@ -359,7 +359,7 @@ def _choose_symptoms(episode: EpisodeView, location: AlarmLocation, windows: Win
     ),
 )
 class Microscope(TrainingFreeBaseline):
-    """Follow anomalous services from the front end, and rank the last ones by correlation with the front end.
+    """Follow anomalous services from the front end, and rank the last services by correlation with the front end.
 
     References
     ----------
@@ -384,7 +384,7 @@ class Microscope(TrainingFreeBaseline):
 
 
 def find_path_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Mapping[str, float]) -> tuple[str, ...]:
-    """Return anomalous services without anomalous callees that the front end reaches through anomalous ones.
+    """Return anomalous services without anomalous callees that the front end reaches through anomalous services.
 
     >>> find_path_ends((("f", "a"), ("a", "b"), ("f", "c"), ("c", "d")), "f", {"f": 4, "a": 5, "b": 6, "d": 9})
     ('b',)

@@ -135,7 +135,7 @@ class Nezha(TrainingFreeBaseline):
     min_support
         Patterns with at most this support in the healthy time are ignored.
     min_score
-        Minimum lost share of a pattern's support, s / (s + s').
+        Minimum of s / (s + s'), where s is a pattern's support in the healthy time and s' its support since the alarm.
 
     References
     ----------
@@ -259,7 +259,7 @@ class NezhaPatterns(TrainingFreeBaseline):
     min_support
         Minimum number of occurrences of an event in the reference.
     similarity
-        Correlation of requests within a window; limits the contribution of an event.
+        Assumed correlation of requests within a window. An event counts as at most 1 / `similarity` requests.
     min_g
         Minimum evidence of a pattern.
     share

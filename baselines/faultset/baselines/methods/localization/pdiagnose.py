@@ -52,7 +52,7 @@ _DEPARTURES = (
 
 
 def wma_window(step_s: float) -> int:
-    """Return the number of samples in the moving average: 10 for short steps, otherwise 4."""
+    """Return the number of samples in the moving average: 10 for steps of at most 5 s, otherwise 4."""
     return 10 if step_s <= SHORT_STEP_S else 4
 
 
@@ -80,7 +80,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
 
 
 def excess_over_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
-    """Return each service's counts beyond the reference rate; empty for a source without information."""
+    """Return each service's counts beyond the reference rate; empty if `has_information` is false."""
     if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
         return {}
     return log_excess(since, reference, length_ratio)

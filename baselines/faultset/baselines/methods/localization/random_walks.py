@@ -145,7 +145,9 @@ class MonitorRank(TrainingFreeBaseline):
     ),
 )
 class MicroRCA(TrainingFreeBaseline):
-    """Rank anomalous services and their neighbours by a walk that prefers correlated resources.
+    """Rank anomalous services and their neighbours by a random walk that restarts at anomalous services.
+
+    The walk prefers to restart at services whose resources correlate with their latency.
 
     References
     ----------
@@ -199,7 +201,7 @@ def _correlate_pair(latency: ServiceLatency, first: str, second: str) -> float:
 def resource_correlations(
     windows: Windows, episode: EpisodeView, latency: ServiceLatency
 ) -> tuple[dict[str, float], list[Evidence]]:
-    """Return the largest |correlation| of each service's latency with its CPU, memory or network."""
+    """Return the largest |correlation| of each service's latency with its CPU, memory or network, and evidence."""
     if windows.empty or len(windows.reference) + len(windows.values) != len(latency.all):
         return {}, []
     role = episode.catalogue.role_of

@@ -64,7 +64,7 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
 
 
 def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
-    """Return the Shapley value of each delay: the time saved if it had not happened.
+    """Return the Shapley value of each delay: its share of the time that its request would save without delays.
 
     A delay occupies the end of its segment. Where delays of one trace overlap, each of k gets a k-th of the time, since
     the request only becomes faster if all of them are removed.
@@ -122,7 +122,7 @@ class ShapleyIQ(TrainingFreeBaseline):
     Parameters
     ----------
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 

@@ -40,7 +40,7 @@ class Coverage:
     kind: Ints
     """[calls] column of each call."""
     matrix: sparse.csr_matrix
-    """[traces, operations] ones and zeros."""
+    """[traces, operations] 1 if the trace calls the operation, otherwise 0."""
 
 
 def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
@@ -190,7 +190,7 @@ class Spectrum(_Spectrum):
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 
@@ -230,7 +230,7 @@ class MicroRank(_Spectrum):
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
+        A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations.
     before
         Steps before the alarm at which the test window begins.
 

@@ -95,7 +95,7 @@ class TraceRCA(TrainingFreeBaseline):
         self.before = before
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best set, times the absolute difference of abnormal incoming and outgoing calls."""
+        """Rank services by their best set, times |abnormal share of incoming calls - of outgoing calls|."""
         spans = read_spans(episode)
         calls = spans.calls
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)

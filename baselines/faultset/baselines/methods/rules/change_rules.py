@@ -24,7 +24,7 @@ _PAPER = "Probe of the audit of pooled leaderboards, arXiv 2606.29159"
 def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     """Return the largest |z| and the largest |change| in percent of each series; 0 for constant references.
 
-    Standard deviations use ddof 1.
+    Series with fewer than three reference samples get 0 too. Standard deviations use ddof 1.
 
     >>> z, percent = measure_peaks(np.array([[1.0], [2.0], [3.0]]), np.array([[4.0], [-3.0]]))
     >>> z.tolist(), percent.round(3).tolist()

@@ -104,7 +104,7 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
 def attributed_error_lines(
     episode: EpisodeView, time_window: TimeWindow
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Count excess error lines by the service that they blame, and by (service, pod) of their writer."""
+    """Count excess error lines by the service that they blame, and by (service, pod) if they blame their writer."""
     lines = select_error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)

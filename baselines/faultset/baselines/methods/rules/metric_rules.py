@@ -75,7 +75,7 @@ def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
 
 
 class _ByHighestSeries(TrainingFreeBaseline):
-    """Ranks services by their highest series."""
+    """Base class of methods that rank services by their highest series."""
 
     detail: ClassVar[str]
     """Description of a score in the evidence."""
@@ -287,7 +287,7 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 def robust_deviations(
     reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
-    """Return the clipped |deviation| from the median, in median absolute or standard deviations, the larger of both.
+    """Return |deviation| from the median over the larger of median absolute and standard deviation, clipped at 100.
 
     The median absolute deviation alone is 0 for series that are idle more than half of the time.
     """

@@ -28,7 +28,7 @@ SLOWER = 3.0
 MIN_SPANS = 10
 MIN_SHARE = 0.1
 MIN_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1, "traffic": 0.5}
-"""Smallest change that raises an alarm, in cores, seconds, errors and requests per second."""
+"""Role -> minimum distance from the usual range, in cores, seconds, errors and requests per second."""
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
 
@@ -57,7 +57,7 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
 
 
 def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple[str, str], float]:
-    """Return operations whose 95th percentile of span time is more than three times the healthy one.
+    """Return operations whose 95th percentile of span time is more than three times the healthy percentile.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Rules on client requests. They are ranked separately, because verdicts use the same data."""
+"""Rules on client requests, ranked separately because the verdicts about faults use the same data."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
 class SLIRule(TrainingFreeBaseline):
     """Rank services that bad requests use and good requests do not; deeper services win ties.
 
-    The services of an endpoint come from healthy traces that begin with an operation of its name, or from the declared
+    The services of an endpoint come from healthy traces whose first operation ends with its name, or from the declared
     call graph if there are none.
 
     References

@@ -45,7 +45,8 @@ class KubernetesState(TrainingFreeBaseline):
     """Rank services by problems of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
     A problem counts by its share of the time since the alarm, so that a rollout counts less than an outage. Problems
-    from before the alarm do not count. Without problems, the method abstains.
+    that an object already had in the reference do not count. Each restart counts 1. Without problems, the method
+    abstains.
 
     References
     ----------
@@ -177,7 +178,7 @@ class LastChange(TrainingFreeBaseline):
     """Control: rank services by their last change before the alarm.
 
     A change is a new specification, configuration or object, or an event of a controller. Changes after the alarm rank
-    below all earlier ones.
+    below all earlier changes.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:

@@ -33,7 +33,7 @@ SHARE = 0.95
 MIN_SPANS = 20
 CLASS_WIDTH = float(np.log(1.1))
 MAX_CLASS = 60
-"""Log ratios of durations are counted in classes from -60 to 60 of this width."""
+"""Log ratios of durations are counted in classes from -60 to 60 of width `CLASS_WIDTH`."""
 EXPECTED_CALLS = 5.0
 ERROR_STEPS = 10
 BURST_S = 3.0
@@ -126,7 +126,7 @@ def _build_detection(
     ),
 )
 class TraceP95Detector(TrainingFreeBaseline):
-    """Detect when the 95th percentile of an operation's durations triples.
+    """Detect when the 95th percentile of an operation's durations triples or falls to a third.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class MissingEdgeDetector(TrainingFreeBaseline):
     Parameters
     ----------
     expected
-        Number of expected calls at which silence counts; other silences must be as improbable.
+        A silence is reported if it is as improbable as no call where this many calls are expected.
 
     References
     ----------

@@ -1,8 +1,8 @@
 """The fork server of a runner: import common packages once and fork a process per method.
 
-It never runs code of a method: it forwards replies from the method processes unread. It adopts orphaned processes and
-kills all its descendants when its standard input is closed. That happens however the evaluation ends, so no process
-survives an evaluation that was killed.
+It never runs code of a method. It forwards replies from the method processes, and parses only headers of replies from
+built-in methods. It adopts orphaned processes and kills all its descendants when its standard input is closed. That
+happens however the evaluation ends, so no process survives an evaluation that was killed.
 """
 
 from __future__ import annotations

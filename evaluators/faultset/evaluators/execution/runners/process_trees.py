@@ -25,7 +25,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
-    """Kill all descendants of `pid`, repeating until no process is left that could start more."""
+    """Kill all descendants of `pid`, repeating until none is left that could start more, or until the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         living = [child for child in descendants(pid) if not is_zombie(child)]

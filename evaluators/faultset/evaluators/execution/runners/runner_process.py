@@ -49,7 +49,7 @@ _numbers = itertools.count(1)
 
 
 class RunnerProcess:
-    """A fork server in its own session, which runs methods; restarted after every failure.
+    """A fork server in its own session, which runs methods; restarted if it ends or a method exceeds a limit.
 
     Not thread-safe except for `stop`.
     """
