@@ -20,7 +20,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     The column core-2 shows the result on the dataset core-2: for detection, how far the recall exceeds the recall of
     random alarms; for localization, AC@1; for rca, how often both level and type are right. "best" marks results
     within the interval of the best method; "beats the control" marks results significantly above the strongest control
-    (paired test, Holm). The last column names other systems on which a localizer has such a result.
+    (paired test, Holm). --json also names other systems on which a localizer is best or beats the control.
 
     \b
     Example:
@@ -64,8 +64,8 @@ def baselines(task: str | None, as_json: bool) -> None:
         }
         for spec in specs
     ]
-    columns = ("name", "task", "kind", "tables", "speed", MAIN_DATASET, "other systems")
-    show_records(records, columns=columns, as_json=as_json, wrap_at=120)
+    columns = ("name", "task", "kind", "tables", "speed", MAIN_DATASET)
+    show_records(records, columns=columns, as_json=as_json, wrap_at=100)
 
 
 @command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")
