@@ -26,13 +26,12 @@ from faultset.evaluators.leaderboards.formats import head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, TELEMETRY, Table
 from faultset.evaluators.leaderboards.rendering import choose_columns, list_policy_metrics, render_table
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
-from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, replace_track_records
+from faultset.evaluators.leaderboards.track_records import TrackRecord, replace_track_records
 from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recall_gains
 from faultset.evaluators.scoring.metrics import BUDGETS_S
 from faultset.evaluators.statistics.comparison import holm, paired_difference
 
 DATASETS = Path(__file__).parents[1] / "datasets"
-RECORDS = Path(__file__).parents[1] / "evaluators" / "faultset" / "evaluators" / "leaderboards" / FILE
 
 
 def list_whole_tables(evaluation: Evaluation) -> list[Table]:
@@ -176,7 +175,7 @@ def write_results(evaluation: Evaluation, name: str) -> None:
         raise click.ClickException(f"{document} has no markers {begin} and {end}; add them where the tables belong")
     document.write_text(f"{before}{begin}\n\n{format_page(evaluation)}\n\n{end}{after}", "utf-8")
     tables = list_whole_tables(evaluation)
-    replace_track_records(RECORDS, name, [r for table in tables for r in list_records(table, evaluation, name)])
+    replace_track_records(name, [r for table in tables for r in list_records(table, evaluation, name)])
 
 
 @click.command()

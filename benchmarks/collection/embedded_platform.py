@@ -52,7 +52,7 @@ def healthy_run(seconds: float, seed: int, telemetry: bool = True, name: str = "
             time.sleep(seconds)
             memory = pss_mib()
             requests = requests_between(platform, start_ns, start_ns + int((seconds - 2) * SECOND_NS))
-            host = platform.host_load()
+            host = platform.measure_host_load()
         finally:
             began = time.perf_counter()
             platform.teardown()

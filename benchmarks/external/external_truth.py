@@ -270,7 +270,8 @@ def _ranked(head: Sequence[str], lines: Sequence[Line]) -> str:
     wrong = sorted(line.baseline for line in lines if line.order[0] == 0 and line.answered)
     silent = sorted(line.baseline for line in lines if not line.answered)
     table = _markdown(head, [(line.baseline, *line.cells) for line in right])
-    return f"{table}\n\nNever right: {', '.join(wrong)}. Without any answer: {', '.join(silent)}."
+    names = {"Never right": wrong, "Without any answer": silent}
+    return f"{table}\n\n" + " ".join(f"{title}: {', '.join(group)}." for title, group in names.items() if group)
 
 
 def _scenario(label: Label) -> str:

@@ -8,14 +8,13 @@ name of the system.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+import click
 
 from faultset.evaluators.comparison.runs import read_run
 from faultset.evaluators.comparison.systems import compare_systems
-from faultset.evaluators.leaderboards.track_records import FILE, TrackRecord, read_track_records, replace_track_records
-
-RECORDS = Path(__file__).parents[2] / "evaluators" / "faultset" / "evaluators" / "leaderboards" / FILE
+from faultset.evaluators.leaderboards.track_records import TrackRecord, replace_track_records
 
 
 def list_system_records(folder: Path) -> list[TrackRecord]:
@@ -36,8 +35,13 @@ def list_system_records(folder: Path) -> list[TrackRecord]:
     ]
 
 
+@click.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+def main(results: tuple[Path, ...]) -> None:
+    """Replace the track records of each system."""
+    for folder in results:
+        replace_track_records(folder.resolve().name, list_system_records(folder))
+
+
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        records = list_system_records(Path(argument))
-        replace_track_records(RECORDS, records[0].dataset, records)
-        read_track_records.cache_clear()
+    main()

@@ -10,7 +10,7 @@ from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
 
 SECOND_NS = 1_000_000_000
-EPOCH_UNITS = ((10**17, 1, "ns"), (10**14, 1_000, "µs"), (10**11, 1_000_000, "ms"), (0, SECOND_NS, "s"))
+_EPOCH_UNITS = ((10**17, 1, "ns"), (10**14, 1_000, "µs"), (10**11, 1_000_000, "ms"), (0, SECOND_NS, "s"))
 """For each unit: the smallest epoch number that is read in it, nanoseconds per unit, and name."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -32,6 +32,15 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is not a duration")
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
     return seconds if math.isfinite(seconds) else math.inf
+
+
+def find_epoch_unit(magnitude: float) -> tuple[int, str]:
+    """Return nanoseconds per unit, and the name of the unit, of an epoch number of some magnitude.
+
+    >>> find_epoch_unit(1_660_000_000_000)
+    (1000000, 'ms')
+    """
+    return next((unit_ns, name) for minimum, unit_ns, name in _EPOCH_UNITS if magnitude >= minimum)
 
 
 def duration_text(seconds: float) -> str:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from faultset.baselines.features.metric_alarms import (
+    compute_queue_features,
     flag_dense_steps,
     kde_tail,
     kpi_flags,
-    queue_features,
     rank_by_series,
     reference_density,
     wma_residuals,
@@ -31,7 +31,7 @@ def test_kde_tail_of_the_worked_example() -> None:
 def test_flags_and_trigger_of_the_worked_example() -> None:
     flags = kpi_flags(REFERENCE, VALUES, window=4)
     assert flags.T.astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 1]]
-    features = queue_features(flags, SERVICES)
+    features = compute_queue_features(flags, SERVICES)
     assert features.distinct.tolist() == [0, 2, 3, 3]
     assert features.length.tolist() == [0, 2, 5, 8]
     assert features.services.tolist() == [0, 2, 3, 3]
@@ -55,7 +55,7 @@ def test_a_jump_within_the_usual_range_of_a_trend_is_flagged() -> None:
 def test_queue_forgets_what_is_older_than_its_window() -> None:
     flags = np.zeros((30, 2), dtype=bool)
     flags[3] = True
-    length = queue_features(flags, ["a", "b"], 10).length
+    length = compute_queue_features(flags, ["a", "b"], 10).length
     assert length.tolist() == [0] * 3 + [2] * 10 + [0] * 17
 
 

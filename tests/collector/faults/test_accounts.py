@@ -9,7 +9,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.faults.stores import observe_service, service_fails
+from faultset.collector.faults.stores import find_service_failure, observe_service
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.credentials import SecretKey, decoded
@@ -60,8 +60,8 @@ def test_a_recreated_pod_of_the_same_name_counts_as_failed(
     monkeypatch.setattr("faultset.collector.faults.stores.last_error_line", lambda *_, **__: None)
     serve_pod("first", restarts=3)
     before = observe_service(platform, "geo")
-    assert service_fails(platform, "geo", {}, before) is None
+    assert find_service_failure(platform, "geo", {}, before) is None
     serve_pod("second", restarts=1)
-    assert service_fails(platform, "geo", {}, before) == "geo-0 exited with code 1"
+    assert find_service_failure(platform, "geo", {}, before) == "geo-0 exited with code 1"
     serve_pod("first", restarts=4)
-    assert service_fails(platform, "geo", {}, before) == "geo-0 exited with code 1"
+    assert find_service_failure(platform, "geo", {}, before) == "geo-0 exited with code 1"

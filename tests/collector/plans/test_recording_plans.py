@@ -16,9 +16,9 @@ from faultset.collector.plans.campaign_plans import describe_campaign, plan_camp
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recording_plan import (
     LENGTH_SPREAD,
+    compute_min_gap_s,
     draw_recording_decoys,
     max_incidents,
-    min_gap_s,
 )
 from faultset.collector.plans.requests import make_request
 from faultset.core.errors import UsageError
@@ -39,10 +39,10 @@ def test_incidents_fit_with_time_to_recover_between_them() -> None:
     assert len(incidents) == 24
     assert Counter(incident.fault for incident in incidents) == dict.fromkeys(FAULTS, 6)
     gaps_s = [after.at_s - before.end_s for before, after in pairwise(incidents)]
-    assert min(gaps_s) >= min_gap_s(planned.phases) - 0.01
+    assert min(gaps_s) >= compute_min_gap_s(planned.phases) - 0.01
     assert np.std(gaps_s) > 10
     assert incidents[0].at_s >= planned.phases.baseline_s
-    assert incidents[-1].end_s + min_gap_s(planned.phases) <= planned.recording.duration_s + 0.01
+    assert incidents[-1].end_s + compute_min_gap_s(planned.phases) <= planned.recording.duration_s + 0.01
     shares = [incident.length_s / planned.phases.fault_s for incident in incidents]
     assert 1 - LENGTH_SPREAD <= min(shares) < max(shares) <= 1 + LENGTH_SPREAD
 

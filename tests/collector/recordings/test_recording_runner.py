@@ -178,13 +178,13 @@ def test_each_delay_of_the_host_makes_a_void_stretch(tmp_path: Path) -> None:
         start_ns = clock.time_ns()
         delays = [(start_ns + 100 * SECOND_NS, 4000.0), (start_ns + 160 * SECOND_NS, 2000.0)]
 
-        def host_load(*, reset: bool = False) -> HostLoad:
+        def measure_host_load(*, reset: bool = False) -> HostLoad:
             due = [delay_ms for at_ns, delay_ms in delays if at_ns <= clock.time_ns()]
             if reset:
                 del delays[: len(due)]
             return HostLoad(worst_delay_ms=max(due, default=1.0))
 
-        platform.host_load = host_load  # type: ignore[method-assign]
+        platform.measure_host_load = measure_host_load  # type: ignore[method-assign]
 
     record(tmp_path, clock=clock, platform=slow_down)
     voids = opened(tmp_path).voids()

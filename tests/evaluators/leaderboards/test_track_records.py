@@ -50,12 +50,12 @@ def test_a_result_in_a_table_without_a_control_has_no_remark() -> None:
 def test_new_records_of_a_dataset_replace_the_old_ones_and_keep_those_of_others(tmp_path: Path) -> None:
     old = next(record for record in read_track_records()["max-z"] if record.dataset == MAIN_DATASET)
     path = tmp_path / "records.csv"
-    replace_track_records(path, "other", [replace(old, dataset="other", value=0.5)])
+    replace_track_records("other", [replace(old, dataset="other", value=0.5)], path)
     lines = path.read_text("utf-8").splitlines()
     assert lines[-1] == "max-z,localization,other,AC@1,0.5,,"
     everything = [record for records in read_track_records().values() for record in records]
     assert len(lines) == 1 + len(everything) + 1
-    replace_track_records(path, MAIN_DATASET, [old])
+    replace_track_records(MAIN_DATASET, [old], path)
     others = [record for record in everything if record.dataset != MAIN_DATASET]
     assert len(path.read_text("utf-8").splitlines()) == 1 + len(others) + 1
     assert str(replace(old, value=0.256, near_best=True, beats_control=True)) == "0.26 (best, beats the control)"

@@ -235,7 +235,9 @@ class QueueFeatures:
     """Standard deviation of the number of flags per service."""
 
 
-def queue_features(flags: Flags, services: list[str], window: int = 10, *, varying: int | None = None) -> QueueFeatures:
+def compute_queue_features(
+    flags: Flags, services: list[str], window: int = 10, *, varying: int | None = None
+) -> QueueFeatures:
     """Return features of the anomaly queue after each step.
 
     Parameters
@@ -284,4 +286,4 @@ def reference_density(
     for piece in pieces:
         rest = np.setdiff1d(np.arange(len(reference)), piece)
         flags[piece] |= kde_tail(reference[rest], reference[piece], series) < P0
-    return float(np.quantile(queue_features(flags, services, queue, varying=varying).density, share))
+    return float(np.quantile(compute_queue_features(flags, services, queue, varying=varying).density, share))

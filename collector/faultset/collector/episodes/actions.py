@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faultset.collector.episodes.ageing import age_application
-from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S, FaultSteps, recovery_problem
+from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S, FaultSteps, find_recovery_problem
 from faultset.collector.episodes.harmless_changes import DecoySchedule, disturb, imitate_fault
 from faultset.collector.episodes.health import (
     SETTLE_NS,
@@ -254,7 +254,7 @@ class EpisodeActions:
         began_ns = self._clock.time_ns()
         while True:
             self._pressure.sample()
-            problem = recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.min_rate_rps)
+            problem = find_recovery_problem(self.platform, began_ns, self._clock.time_ns(), self.plan.min_rate_rps)
             if problem is None:
                 break
             if self._interrupted():
@@ -271,7 +271,7 @@ class EpisodeActions:
 
     def collect(self) -> None:
         """Write the episode; raise HostTooBusy if the host disturbed it."""
-        late_ms = self.platform.host_load().worst_ms
+        late_ms = self.platform.measure_host_load().worst_ms
         if late_ms is None:
             self.record.add_evidence("host", "host", False, "this platform does not measure delays of the host")
         else:

@@ -66,7 +66,7 @@ class FaultSteps:
                 _log.info("%s on %s is in effect: %s", fault.spec.name, fault.target, evidence)
 
 
-def recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, min_rate_rps: float) -> str | None:
+def find_recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, min_rate_rps: float) -> str | None:
     """Return why the application has not recovered since the undo began; None if it has."""
     window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
     problem = unready_workloads(platform)

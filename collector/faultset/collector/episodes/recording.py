@@ -206,7 +206,11 @@ def build_label(
         "profile": plan.profile,
         "workload": describe_workload(plan),
         "seed": plan.seed,
-        "host": {**platform.host_load().as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
+        "host": {
+            **platform.measure_host_load().as_record(),
+            "parallel": record.parallel,
+            "durations_s": record.durations_s,
+        },
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
         "faults": [_describe_fault(fault, record.recover_start_ns or bounds.end_ns) for fault in faults] or None,
     }

@@ -12,12 +12,12 @@ from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import (
     administer,
     consumer_fails,
+    find_service_failure,
     flush_caches,
     get_account,
     observe_consumers,
     observe_service,
     restart_consumers,
-    service_fails,
     store_state,
     stores_with_capability,
 )
@@ -114,7 +114,7 @@ def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
     system_level="Application",
     fault_type="Authentication Issue",
     targets=users_of_passwords,
-    check=service_fails,
+    check=find_service_failure,
     observe=observe_service,
     check_sees="events",
     also_accepted=stores_with_password,

@@ -128,7 +128,7 @@ def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
     return begin_repeated_work(platform, target, rng, "report")
 
 
-def has_file_size_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+def find_file_size_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the database's files have a size limit."""
     state = store_state(platform, target)
     if state.get("file_limit") is None:
@@ -142,7 +142,7 @@ def has_file_size_limit(platform: Platform, target: str, parameters: Mapping[str
     system_level="Operating System",
     fault_type="Network/Storage Issue",
     targets=stores_with_capability("files", list_written_databases),
-    check=has_file_size_limit,
+    check=find_file_size_limit,
     intensity="0 to 1,500 bytes left",
     needs=("exec", "runtime"),
 )

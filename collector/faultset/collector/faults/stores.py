@@ -157,7 +157,7 @@ def consumer_fails(
     return _find_failure(platform, platform.app.consumers(target), parameters["restarted"], before)
 
 
-def service_fails(
+def find_service_failure(
     platform: Platform, target: str, parameters: Mapping[str, Any], before: EarlierFailures
 ) -> str | None:
     """Return how a restarted service has failed since the injection, or None."""

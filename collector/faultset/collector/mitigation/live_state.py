@@ -106,7 +106,7 @@ class LiveState:
         bodies = [body for body in self.platform.list(kind) if terms.matches(body["metadata"].get("labels") or {})]
         return sorted(map(_without_secrets, bodies), key=lambda body: body["metadata"]["name"])
 
-    def current_name(self, kind: str, name: str) -> str:
+    def find_current_name(self, kind: str, name: str) -> str:
         """Return the name itself, or for a pod of another run the name of the same owner's current pod."""
         if kind != "Pod" or not self._by_owner or any(pod["metadata"]["name"] == name for pod in self._list_pods()):
             return name
@@ -191,7 +191,7 @@ class LiveState:
     def get(self, kind: str, name: str) -> Object:
         """Return an object; raise ObjectNotFound with the API server's message if it does not exist."""
         try:
-            return self.platform.get(kind, self.current_name(kind, name))
+            return self.platform.get(kind, self.find_current_name(kind, name))
         except ObjectNotFound:
             raise ObjectNotFound(f'Error from server (NotFound): {resource_name(kind)} "{name}" not found') from None
 

@@ -69,14 +69,14 @@ class RecordingPlan:
     """Share of the traces and levels of the log lines that are written."""
 
 
-def min_gap_s(phases: Phases) -> float:
+def compute_min_gap_s(phases: Phases) -> float:
     """Return the minimum time between two incidents: the recovery, and the healthy time before a fault."""
     return RECOVERY_S + phases.baseline_s
 
 
 def max_incidents(duration_s: float, phases: Phases) -> int:
     """Return how many incidents fit into a recording if none overlap."""
-    slot_s = min_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
+    slot_s = compute_min_gap_s(phases) + (1 + LENGTH_SPREAD) * phases.fault_s
     return max(0, int((duration_s - phases.baseline_s) // slot_s))
 
 
@@ -113,7 +113,7 @@ def draw_incidents(
         return ()
     lengths_s = phases.fault_s * rng.uniform(1 - LENGTH_SPREAD, 1 + LENGTH_SPREAD, len(pairs))
     overlapping = _choose_overlapping(pairs, overlap, rng)
-    gap_s = min_gap_s(phases)
+    gap_s = compute_min_gap_s(phases)
     alone = [index for index in range(len(pairs)) if index not in overlapping]
     starts: dict[int, float] = {}
     shares = rng.dirichlet(np.ones(len(alone) + 1))

@@ -223,7 +223,7 @@ class EpisodePlatform(Platform):
     def teardown(self) -> None:
         """End all processes and remove all objects of the episode; may be called twice."""
 
-    def host_load(self, *, reset: bool = False) -> HostLoad:
+    def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of the hosts, with delays since `start_load` or the last call with `reset`."""
         return HostLoad()
 

@@ -239,7 +239,7 @@ class FakePlatform(JournaledPlatform):
         """One source per table."""
         return {table: self.source_kinds.get(table, FakeSource)(table, rows) for table, rows in self.rows.items()}
 
-    def host_load(self, *, reset: bool = False) -> HostLoad:
+    def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return `load`, which is idle by default."""
         return self.load
 

@@ -211,7 +211,7 @@ class RecordingActions(EpisodeActions):
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return
-        late_ms, start_ns = self.platform.host_load(reset=True).worst_ms or 0.0, self._checked_ns
+        late_ms, start_ns = self.platform.measure_host_load(reset=True).worst_ms or 0.0, self._checked_ns
         if start_ns and late_ms > LARGEST_DELAY_MS:
             start_ns = max(start_ns - round(late_ms * 1e6), self.machine.view_start_ns)
             self._chunks.add_void(start_ns, now_ns, "host", f"the host was {late_ms:.0f} ms late")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from faultset.collector.episodes.fault_steps import FaultSteps, recovery_problem
+from faultset.collector.episodes.fault_steps import FaultSteps, find_recovery_problem
 from faultset.collector.episodes.recording import LiveRecording, build_label, reason_to_discard
 from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import get_fault
@@ -158,7 +158,7 @@ class LiveIncident:
         began_ns = self.record.recover_done_ns
         assert began_ns is not None
         now_ns = self._clock.time_ns()
-        if recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
+        if find_recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")

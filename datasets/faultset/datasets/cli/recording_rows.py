@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from faultset.datasets.recordings.recording import Recording
 
 
-def recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
+def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
     """Return length, chunks and incidents of each recording."""
     return [
         {
@@ -28,7 +28,7 @@ def recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def split_rows(dataset: Dataset) -> list[dict[str, Any]]:
+def list_split_rows(dataset: Dataset) -> list[dict[str, Any]]:
     """Return the hours on each side of the splits of recordings."""
     return [
         {"split": name, "key": split.key}

@@ -51,10 +51,10 @@ _SIDES = {side: side for side in ("train", "validation", "test")}
 
 
 def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
-    from faultset.datasets.cli.recording_rows import recording_rows, split_rows
+    from faultset.datasets.cli.recording_rows import list_recording_rows, list_split_rows
 
     episodes, tables, splits = _count_episodes(opened), _measure_tables(opened), _count_splits(opened)
-    recordings, recording_splits = recording_rows(opened), split_rows(opened)
+    recordings, recording_splits = list_recording_rows(opened), list_split_rows(opened)
     if as_json:
         show_json(
             {

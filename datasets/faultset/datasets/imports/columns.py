@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.printable import first_line
-from faultset.core.times import EPOCH_UNITS
+from faultset.core.times import find_epoch_unit
 from faultset.datasets.format.schemas import NAME, TABLES, without_episode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def epoch_unit(values: npt.ArrayLike) -> str:
     >>> epoch_unit([1_660_000_000]), epoch_unit([1_660_000_000_000_000_000])
     ('s', 'ns')
     """
-    return _unit(values)[2]
+    return _find_unit(values)[1]
 
 
 def epoch_ns(values: npt.ArrayLike) -> Ints:
@@ -62,7 +62,7 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
     [1660000000500000000]
     """
     array = np.asarray(values)
-    factor = _unit(array)[1]
+    factor = _find_unit(array)[0]
     if array.dtype.kind in "iu":
         return array.astype(np.int64) * np.int64(factor)
     # A double cannot hold nanoseconds since 1970, so the fraction is converted separately.
@@ -70,10 +70,10 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
     return whole.astype(np.int64) * np.int64(factor) + np.round((array - whole) * factor).astype(np.int64)
 
 
-def _unit(values: npt.ArrayLike) -> tuple[int, int, str]:
+def _find_unit(values: npt.ArrayLike) -> tuple[int, str]:
     array = np.asarray(values)
     typical = float(np.median(np.abs(array))) if array.size else 0.0
-    return next(unit for unit in EPOCH_UNITS if typical >= unit[0])
+    return find_epoch_unit(typical)
 
 
 def read_csv(

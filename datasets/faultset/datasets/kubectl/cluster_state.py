@@ -75,7 +75,7 @@ class ClusterState(Protocol):
         """Return the objects of a kind that match a label selector, sorted by name."""
         ...
 
-    def current_name(self, kind: str, name: str) -> str:
+    def find_current_name(self, kind: str, name: str) -> str:
         """Return the current name of an object, whose name in a request may be outdated."""
         ...
 

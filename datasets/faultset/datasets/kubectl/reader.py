@@ -125,7 +125,7 @@ def choose_objects(
         bodies = {body["metadata"]["name"]: body for body in objects}
         selected: dict[str, Object] = {}
         for name in names:
-            present = state.current_name(kind, name)
+            present = state.find_current_name(kind, name)
             matches = [present] if present in bodies else [key for key in bodies if prefixes and key.startswith(name)]
             if not matches:
                 raise NegativeAnswer(answer_absent(resource_name(kind), name, bodies))
@@ -314,7 +314,7 @@ def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str]
         kind, name = "Pod", word
     assert name is not None
     if kind == "Pod":
-        pod, names = state.current_name("Pod", name), state.pod_names()
+        pod, names = state.find_current_name("Pod", name), state.pod_names()
         if pod not in names:
             raise NegativeAnswer(answer_absent("pods", name, names))
         return [pod], ""

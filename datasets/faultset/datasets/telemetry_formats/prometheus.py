@@ -134,7 +134,7 @@ class Exemplar:
         return cls(time_ns=time_ns, value=float(item["value"]), labels=item.get("labels") or {})
 
     def find_id(self, *names: str) -> str | None:
-        """Return the value of the first of these labels that exists, in lower case and without dashes."""
+        """Return the value of the first existing label in `names`, in lower case and without dashes."""
         text = next((self.labels[name] for name in names if self.labels.get(name)), None)
         return text and text.replace("-", "").lower()
 

@@ -187,7 +187,7 @@ class RecordedState:
             records = {name: record for name, record in records.items() if name in names}
         return [self._body(kind, name, record) for name, record in sorted(records.items())]
 
-    def current_name(self, kind: str, name: str) -> str:
+    def find_current_name(self, kind: str, name: str) -> str:
         """Return the name unchanged."""
         return name
 

@@ -20,7 +20,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     The column core-2 shows the result on the dataset core-2: for detection, how far the recall exceeds the recall of
     random alarms; for localization, AC@1; for rca, how often both level and type are right. "best" marks results
     within the interval of the best method; "beats the control" marks results significantly above the strongest control
-    (paired test, Holm). --json also names other systems on which a localizer is best or beats the control.
+    (paired test, Holm). --json has the results of localizers on other systems, too.
 
     \b
     Example:
@@ -55,11 +55,6 @@ def baselines(task: str | None, as_json: bool) -> None:
             "departures": list(spec.departures),
             "results": [asdict(record) for record in track_records.get(spec.name, ())],
             MAIN_DATASET: next((str(r) for r in track_records.get(spec.name, ()) if r.dataset == MAIN_DATASET), ""),
-            "other systems": ", ".join(
-                f"{record.dataset} {record}"
-                for record in track_records.get(spec.name, ())
-                if record.dataset != MAIN_DATASET and (record.near_best or record.beats_control)
-            ),
             "developed_on": None if spec.developed_on is None else list(spec.developed_on),
         }
         for spec in specs

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
-FILE = "track_records.csv"
+_FILE = "track_records.csv"
 MAIN_DATASET = "core-2"
 """The only dataset with records of detectors and diagnosers."""
 
@@ -43,7 +43,7 @@ class TrackRecord:
 def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
     """Return baseline -> its records, one per dataset."""
     records: dict[str, list[TrackRecord]] = {}
-    text = (files("faultset.evaluators.leaderboards") / FILE).read_text(encoding="utf-8")
+    text = (files("faultset.evaluators.leaderboards") / _FILE).read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         record = TrackRecord(
             baseline=row["baseline"],
@@ -58,16 +58,17 @@ def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
     return records
 
 
-def replace_track_records(path: Path, dataset: str, records: Sequence[TrackRecord]) -> None:
-    """Write the records of a dataset; keep records of other datasets."""
+def replace_track_records(dataset: str, records: Sequence[TrackRecord], path: Path | None = None) -> None:
+    """Write the records of a dataset, by default into the file of this package; keep records of other datasets."""
     others = [record for rows in read_track_records().values() for record in rows if record.dataset != dataset]
     lines = sorted(
         [*others, *records], key=lambda record: (record.dataset, record.task, -record.value, record.baseline)
     )
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with (path or Path(__file__).with_name(_FILE)).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(TrackRecord.__dataclass_fields__), lineterminator="\n")
         writer.writeheader()
         for record in lines:
             row = asdict(record)
             flags = {name: "yes" if row[name] else "" for name in ("near_best", "beats_control")}
             writer.writerow(row | flags | {"value": f"{record.value:.4g}"})
+    read_track_records.cache_clear()

@@ -130,7 +130,7 @@ def test_readiness_says_what_is_missing(agents: NodeAgents, cluster: Cluster) ->
 
 
 def test_load_and_clock_come_from_the_nodes(agents: NodeAgents) -> None:
-    load = agents.host_load()
+    load = agents.measure_host_load()
     assert load.nodes == 1
     assert (load.cores or 0) >= 1
     assert abs(agents.clock_offset_s()) < 0.5, "the quickest reading counts"

@@ -239,7 +239,7 @@ def test_volumes_are_removed_and_nothing_else(bench: Bench, agents: NodeAgents) 
 
 
 def test_the_host_load_says_how_busy_nodes_are_and_what_time_they_have(bench: Bench, agents: NodeAgents) -> None:
-    load = agents.host_load()
+    load = agents.measure_host_load()
     assert load.nodes == 1
     assert (load.worst_delay_ms or 0) > 0
     assert abs(agents.clock_offset_s()) < 0.1

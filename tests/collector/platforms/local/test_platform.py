@@ -329,7 +329,7 @@ def test_undo_twice_does_no_harm(shop):
 
 
 def test_the_host_load_is_measured(shop):
-    load = shop.platform.host_load()
+    load = shop.platform.measure_host_load()
     assert load.load_average >= 0
     assert load.worst_ms == load.worst_delay_ms >= 0
     assert load.worst_scrape_lag_ms is None

@@ -27,7 +27,7 @@ def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
 
 
-def nearest_distances(tested: Pieces, healthy: Pieces, *, min_distance: int = 0) -> Matrix:
+def compute_nearest_distances(tested: Pieces, healthy: Pieces, *, min_distance: int = 0) -> Matrix:
     """Return the Euclidean distance of each subsequence to the nearest healthy subsequence of the same series.
 
     Values are not normalised, because that would hide a shift of the level.
@@ -99,8 +99,8 @@ class MatrixProfileDetector(TrainingFreeBaseline):
             return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
-        within = nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
-        across = nearest_distances(pieces[:, first:], pieces[:, :first])
+        within = compute_nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
+        across = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
         # Ignore distances below half a sigma over the whole length.
         ratios, limit = divide_by_limits(within.T, across.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)

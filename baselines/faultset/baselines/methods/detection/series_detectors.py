@@ -120,8 +120,8 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
         "The prior of the variance corresponds to as many samples as the reference has, so that a few quiet samples "
         "are not a change.",
         "Runs are merged beyond 60 samples.",
-        "The score is the log odds of a change within the last five samples: the smaller value of two consecutive "
-        "samples, and the largest of these so far.",
+        "The score is the largest log odds so far of a change within five samples; of two consecutive samples, the "
+        "smaller log odds count.",
         "The threshold is even odds, or the largest score of the reference if that is higher.",
     ),
 )

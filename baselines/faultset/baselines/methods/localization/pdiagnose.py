@@ -14,9 +14,9 @@ from faultset.baselines.features.metric_alarms import (
     P0,
     Combine,
     Flags,
+    compute_queue_features,
     flag_dense_steps,
     kpi_flags,
-    queue_features,
     reference_density,
 )
 from faultset.baselines.features.windows import (
@@ -127,7 +127,7 @@ class PDiagnoseDetector(TrainingFreeBaseline):
             series=windows.series,
         )
         varying = int(varies(windows.reference).sum())
-        features = queue_features(flags, windows.services, self.queue, varying=varying)
+        features = compute_queue_features(flags, windows.services, self.queue, varying=varying)
         limit = reference_density(
             windows.reference,
             windows.services,

@@ -147,7 +147,7 @@ class NodeAgents(ProgramImpairer):
         for node in self._nodes():
             self._ask_node(node, "remove-volumes", paths=[*paths])
 
-    def host_load(self, *, reset: bool = False) -> HostLoad:
+    def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of the nodes since the last call with `reset`; delays come from the worst node."""
         answers = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
         if not answers:

@@ -145,12 +145,10 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
         """Start the load on the application's entry service."""
-        self._heartbeat.worst_delay_s = 0.0
         if self._ephemeral is not None:
             self._ephemeral.prepare(pod for pod in self._objects.list("Pod") if self._belongs_to_app(pod))
         self._impairer.start()
-        if self._agents is not None:
-            self._agents.host_load(reset=True)
+        self.measure_host_load(reset=True)
         self._load.start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
         self._load_active = True
         # import while the application warms up
@@ -216,13 +214,13 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
             )
         return self._sources
 
-    def host_load(self, *, reset: bool = False) -> HostLoad:
+    def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of nodes and collector, with delays since `start_load` or the last call with `reset`."""
         delay_s = self._heartbeat.worst_delay_s
         if reset:
             self._heartbeat.worst_delay_s = 0.0
         return replace(
-            self._agents.host_load(reset=reset) if self._agents else HostLoad(),
+            self._agents.measure_host_load(reset=reset) if self._agents else HostLoad(),
             api_requests=sum(self.api.requests.values()),
             collector_memory_mib=round(psutil.Process().memory_info().rss / 2**20),
             collector_delay_ms=round(1e3 * delay_s, 3),

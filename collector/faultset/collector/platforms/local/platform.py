@@ -318,7 +318,7 @@ class LocalPlatform(JournaledPlatform):
             plane.stop()
             plane.clean()
 
-    def host_load(self, *, reset: bool = False) -> HostLoad:
+    def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of this machine, with delays since `start_load` or the last call with `reset`."""
         plane = self._require_plane()
         scrape_lag_ms = None

@@ -7,7 +7,7 @@ import re
 from datetime import datetime, tzinfo
 from typing import Any
 
-from faultset.core.times import EPOCH_UNITS, SECOND_NS
+from faultset.core.times import SECOND_NS, find_epoch_unit
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
 """Start of the year 2000; earlier times come from tests, or are zero because the time is missing."""
@@ -42,7 +42,7 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
-        return value * _factor(abs(value))
+        return value * find_epoch_unit(abs(value))[0]
     if isinstance(value, float):
         return _parse_float(value)
     if not isinstance(value, str):
@@ -53,7 +53,7 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
         return _join(match, zone)
     if _EPOCH.fullmatch(text):
         whole, _, rest = text.partition(".")
-        factor = _factor(abs(int(whole)))
+        factor, _ = find_epoch_unit(abs(int(whole)))
         return int(whole) * factor + (round(float(f"0.{rest}") * factor) if rest else 0)
     match = _ACCESS.search(text)
     return _join_access(match) if match else None
@@ -73,14 +73,10 @@ def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
     return None if time_ns is None else (time_ns, 0)
 
 
-def _factor(magnitude: int) -> int:
-    return next(factor for minimum, factor, _ in EPOCH_UNITS if magnitude >= minimum)
-
-
 def _parse_float(value: float) -> int | None:
     if not -1e19 < value < 1e19:
         return None
-    factor = _factor(int(abs(value)))
+    factor, _ = find_epoch_unit(abs(value))
     whole = int(value // 1)
     return whole * factor + round((value - whole) * factor)
 
