@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class NextTemplate:
-    """Predict the next log template from the last few; an unseen context falls back to a shorter context.
+    """Predict the next log template from the last few; for an unseen context, use a shorter one.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class NextTemplate:
         counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         for length in range(1, self.order + 1):
             windows = zip(*(sequence[shift:] for shift in range(length + 1)), strict=False)
-            for window, times in Counter(windows).items():
-                counts[window[:-1]][window[-1]] += times
+            for window, count in Counter(windows).items():
+                counts[window[:-1]][window[-1]] += count
         top = min(self.top, max(1, len(set(sequence)) // 2)) if self.halve else self.top
         self.likely_ = {
             context: frozenset(sorted(follow, key=lambda template: (-follow[template], template))[:top])
@@ -59,7 +59,7 @@ class NextTemplate:
         return self
 
     def misses(self, templates: Sequence[int], after: Sequence[int] | None = None) -> npt.NDArray[np.bool_]:
-        """Return which templates were unexpected; they follow the templates `after`, by default the training sequence.
+        """Return which templates were unexpected after the templates `after`, by default the training sequence.
 
         Lines after an unseen context are unexpected.
         """
@@ -86,7 +86,7 @@ def parameter_anomalies(
     *,
     sigmas: float = 3.0,
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return which lines have a parameter, or a pause before them, unlike the healthy lines of their template.
+    """Return which lines have a parameter, or a pause before them, that is unusual for healthy lines of their template.
 
     Also return whether any line has a numeric parameter.
     """
@@ -202,13 +202,15 @@ def score_logs(
             weight,
         )
 
-    worst = Counter(zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True))
+    unexpected = Counter(
+        zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True)
+    )
     return LogScores(
         system=share(np.ones(len(templates), dtype=bool)),
         by_service={lines.names[code]: share(lines.services == code) for code in np.unique(lines.services)},
         unexpected_lines=tuple(
             (lines.names[service], drain.templates[template].text, count)
-            for (service, template), count in sorted(worst.items(), key=lambda item: (-item[1], item[0]))
+            for (service, template), count in sorted(unexpected.items(), key=lambda item: (-item[1], item[0]))
         ),
     )
 

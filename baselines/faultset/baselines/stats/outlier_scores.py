@@ -38,15 +38,15 @@ def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
     count = 1 + present.sum(axis=0)
     filled = np.where(present, normal, np.inf)
     ordered = np.sort(filled, axis=0)
-    below = np.zeros(points.shape)
-    above = np.zeros(points.shape)
+    count_below = np.zeros(points.shape)
+    count_above = np.zeros(points.shape)
     # One pass per normal row needs less memory than all comparisons at once.
     for row in ordered:
-        below += row <= points
-        above += (row >= points) & (row < np.inf)
+        count_below += row <= points
+        count_above += (row >= points) & (row < np.inf)
     unknown = np.isnan(points)
-    lower_tail = np.where(unknown, 0.0, -np.log((1 + below) / count))
-    upper_tail = np.where(unknown, 0.0, -np.log((1 + above) / count))
+    lower_tail = np.where(unknown, 0.0, -np.log((1 + count_below) / count))
+    upper_tail = np.where(unknown, 0.0, -np.log((1 + count_above) / count))
     by_skew = np.where(_compute_skewness(normal, present) < 0, lower_tail, upper_tail)
     return np.max([lower_tail.sum(axis=1), upper_tail.sum(axis=1), by_skew.sum(axis=1)], axis=0)
 
@@ -79,7 +79,7 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
 def forest_scores(
     normal: Matrix, points: Matrix, *, trees: int = 100, share: float = 0.5, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Return the isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
+    """Return the isolation scores `2^(-E[h(x)] / c)` of the normal rows and of the test rows.
 
     Each tree is grown from a share of the normal rows. A normal row is scored by the trees that were grown without it,
     or by all trees if there are none.
@@ -90,8 +90,8 @@ def forest_scores(
     in_sample = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
         for number, (tree, sample) in enumerate(_grow_isolation_trees(rows[: len(normal)], trees, size, seed)):
-            ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
-            depths[number] = ends[tree.apply(rows)]
+            path_lengths = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
+            depths[number] = path_lengths[tree.apply(rows)]
             in_sample[number, sample] = True
     weight = np.where(in_sample.all(axis=0), 1.0, ~in_sample)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
@@ -220,7 +220,7 @@ CLIP = 20.0
 
 
 def random_directions(dimensions: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Return `count` random unit vectors, a row each."""
+    """Return `count` random unit vectors, one per row."""
     drawn = rng.standard_normal((count, dimensions))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
@@ -234,7 +234,7 @@ def shrinkage(samples: int, dimensions: int) -> float:
 class Projection:
     """Normal behaviour along the coordinate axes and some other directions.
 
-    The axes ensure that the score is never below the largest single |z|. In one dimension the score is K-sigma.
+    The axes ensure that the score is never below the largest |z| of a series. In one dimension the score is K-sigma.
     """
 
     center: Matrix
@@ -273,7 +273,7 @@ class Projection:
         return _standardise(values, self.center, self.scale, missing)
 
     def score(self, z: Matrix) -> tuple[Matrix, npt.NDArray[np.intp]]:
-        """Return each row's largest K-sigma, and the number of the axis or direction that reaches it."""
+        """Return each row's largest K-sigma, and the index of the axis or direction that reaches it."""
         along = np.abs(np.hstack([z, z @ self.directions.T])) / self.spread
         best = along.argmax(axis=1)
         return along[np.arange(len(z)), best], best

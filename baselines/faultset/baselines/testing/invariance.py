@@ -92,8 +92,8 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
         for name, edit in edits.items():
             answer = trial.answer(trial.examples.alter(f"{name} of {item.view.episode}", edit, source=item.view))
             assert isinstance(answer, Detection)
-            late = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
-            assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
+            is_unaffected = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
+            assert is_unaffected, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
 
 
 def _remove_interval(start_ns: int, end_ns: int) -> Edit:
@@ -231,7 +231,7 @@ def check_detection_accuracy(trial: BaselineTrial) -> None:
         higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
-    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, no more than by guessing"
+    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, no better than guessing"
 
 
 def check_localization_accuracy(trial: BaselineTrial) -> None:

@@ -19,7 +19,7 @@ NOTICED_NS = 60 * SECOND_NS
 """Users complain about requests within this time before and after the alarm."""
 FAILED_SHARE = 0.05
 SLOWER, SLOWER_NS = 1.5, 25_000_000
-"""Users notice mean latencies that grew by this factor and by this number of nanoseconds."""
+"""Users notice mean latencies that grow by at least this factor and this number of nanoseconds."""
 
 
 def compose_complaint(view: EpisodeView, alarm_ns: int) -> str:
@@ -55,5 +55,5 @@ def _describe_symptom(view: EpisodeView, alarm_ns: int) -> str:
 
 
 def _summarise(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return share of failed requests and mean latency by endpoint."""
+    """Return the share of failed requests and the mean latency by endpoint."""
     return requests.groupby(requests["endpoint"].astype(str))[["failed", "latency_ns"]].mean()

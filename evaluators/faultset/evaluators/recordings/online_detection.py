@@ -102,7 +102,7 @@ def detect_online(
 def _apply_thresholds(
     answers: MethodAnswers, predicted: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> tuple[Sequence[ResultRow], str, Mapping[str, Sequence[ResultRow]]]:
-    """Apply one threshold rule to all detectors; return their rows, the rule, and policy -> rows by other policies."""
+    """Apply one threshold rule to all detectors; return their rows, the rule, and the rows by other policies."""
     rows = list(answers.rows)
     undecided = {spec.name for spec in answers.specs if not spec.own_threshold}
     if undecided:

@@ -53,7 +53,7 @@ def build_recording_tables(
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
             chosen = _choose_runs(runs, app, group)
-            others = {policy: _choose_runs(of_policy, app, group) for policy, of_policy in by_policy.items()}
+            others = {policy: _choose_runs(policy_runs, app, group) for policy, policy_runs in by_policy.items()}
             if chosen:
                 tables.append(_build_table(chosen, others, app, group, seed, threshold_rule))
     return tables
@@ -61,9 +61,9 @@ def build_recording_tables(
 
 def _choose_runs(runs: Mapping[str, Sequence[DetectorRun]], app: str, group: str) -> dict[str, DetectorRuns]:
     chosen = {
-        name: DetectorRuns(runs=tuple(run for run in of_detector if app in (ALL_APPS, run.facts.app)))
-        for name, of_detector in runs.items()
-        if group_of(of_detector[0].rows[0]) == group
+        name: DetectorRuns(runs=tuple(run for run in detector_runs if app in (ALL_APPS, run.facts.app)))
+        for name, detector_runs in runs.items()
+        if group_of(detector_runs[0].rows[0]) == group
     }
     return {name: detector for name, detector in chosen.items() if detector.runs}
 
@@ -84,12 +84,12 @@ def _build_table(
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
     adjusted, no_p = correct_p_values(methods, clusters)
-    above = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
-    order = sorted(entries, key=lambda name: (-above[name] if not math.isnan(above[name]) else math.inf, name))
+    gains = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
+    order = sorted(entries, key=lambda name: (-gains[name] if not math.isnan(gains[name]) else math.inf, name))
     ranked = [
         replace(
             entries[name],
-            rank=1 + sum(above[other] > above[name] + 1e-9 for other in order),
+            rank=1 + sum(gains[other] > gains[name] + 1e-9 for other in order),
             adjusted_p=adjusted.get(name),
         )
         for name in order

@@ -338,7 +338,7 @@ def decompress_rows(stream: bytes, truths: Mapping[str, Truth]) -> Iterable[Resu
 
 
 class CompressedRows:
-    """Collects rows in batches; they stay compressed until all have arrived."""
+    """Collects rows in batches, which are kept compressed until all have arrived."""
 
     def __init__(self) -> None:
         self._streams: list[bytes] = []

@@ -245,8 +245,8 @@ def limit_evidence(metric: Metric) -> tuple[Metric, ...]:
 
 def _limit_to(metric: Metric, seconds: int) -> Metric:
     def value_of(case: ScoredCase) -> float:
-        cut = case.by_budget.get(float(seconds))
-        return math.nan if cut is None else cut.value(metric)
+        limited_case = case.by_budget.get(float(seconds))
+        return math.nan if limited_case is None else limited_case.value(metric)
 
     def aggregate(limited: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not any(seconds in case.by_budget for case in cases):

@@ -85,13 +85,13 @@ def share_interval(share: Any, spread: Spread) -> tuple[Any, Any]:
 
     bernoulli = np.asarray(share * (1 - share), dtype=float)
     variance = np.asarray(spread.variance, dtype=float)
-    differ = variance > _NEGLIGIBLE
-    trials = np.where(differ, bernoulli / np.where(differ, variance, 1.0), spread.clusters)
+    differs = variance > _NEGLIGIBLE
+    trials = np.where(differs, bernoulli / np.where(differs, variance, 1.0), spread.clusters)
     trials = np.maximum(trials, _NEGLIGIBLE)
     largest = bernoulli / spread.clusters
     extremity = np.clip(np.where(largest > 0, variance / np.where(largest > 0, largest, 1.0), 1.0), 0.0, 1.0)
     student = stdtrit(spread.df, (1 + LEVEL) / 2)
-    quantile = np.where(differ, student + (Z95 - student) * extremity**2, Z95)
+    quantile = np.where(differs, student + (Z95 - student) * extremity**2, Z95)
     return wilson(share, trials, quantile)
 
 
@@ -167,7 +167,7 @@ def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
 
 
 def cluster_sums(values: npt.ArrayLike, keys: Sequence[Hashable]) -> Numbers:
-    """Return [..., clusters] sums of the last axis over each cluster."""
+    """Return the sums [..., clusters] of the last axis over each cluster."""
     data = np.asarray(values, dtype=float)
     return np.stack([data[..., members].sum(axis=-1) for members in group(keys)], axis=-1)
 
@@ -264,10 +264,10 @@ def clustered_ratio(
     kinds = np.array([0] * len(numerators) if strata is None else [strata[0] == stratum for stratum in strata])
     spreads = []
     for kind in dict.fromkeys(kinds.tolist()):
-        inside = np.flatnonzero(kinds == kind).tolist()
-        names = [keys[i] for i in inside]
+        indices = np.flatnonzero(kinds == kind).tolist()
+        names = [keys[i] for i in indices]
         spreads.append(
-            spread_over_clusters(cluster_sums(influence[inside], names), cluster_sums(denominators[inside], names))
+            spread_over_clusters(cluster_sums(influence[indices], names), cluster_sums(denominators[indices], names))
         )
     spread = spreads[0] if len(spreads) == 1 else pooled(*spreads)
     return estimate.with_interval(*share_interval(share, spread), method=f"Wilson over {len(set(keys))} clusters")

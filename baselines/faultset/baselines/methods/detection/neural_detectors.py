@@ -81,7 +81,7 @@ class WindowDetector(PooledDetector):
         parameters = self._draw_parameters(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
-        return self._model(parameters, windows)
+        return self._build_model(parameters, windows)
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return self._errors(self.model_, self._windows(sequence))
@@ -94,7 +94,7 @@ class WindowDetector(PooledDetector):
     def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         raise NotImplementedError
 
-    def _model(self, parameters: Parameters, windows: Matrix) -> Any:
+    def _build_model(self, parameters: Parameters, windows: Matrix) -> Any:
         """Return the model for `_errors`, with further estimates from the training windows."""
         return parameters
 
@@ -104,7 +104,7 @@ class WindowDetector(PooledDetector):
 
 
 _RIDGE = 1e-4
-_SHARED = (
+_SHARED_DEPARTURES = (
     *DEPARTURES,
     "The decoder's input is its previous output, in training too; the score is the error of the newest step, by mean "
     "and covariance of the training windows, because there is no validation set.",
@@ -134,7 +134,7 @@ def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     kind="method",
     tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units; a fit O(updates·w·h·(R + h))",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class LSTMAutoencoder(WindowDetector):
     """Detect steps that an LSTM autoencoder of healthy windows does not reproduce.
@@ -164,7 +164,7 @@ class LSTMAutoencoder(WindowDetector):
             "output": dense_parameters(rng, self.hidden, roles),
         }
 
-    def _model(self, parameters: Parameters, windows: Matrix) -> Any:
+    def _build_model(self, parameters: Parameters, windows: Matrix) -> Any:
         errors = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1]
         spread = np.atleast_2d(np.cov(errors, rowvar=False)) + _RIDGE * np.eye(errors.shape[1])
         return parameters, errors.mean(axis=0), np.linalg.inv(spread)
@@ -182,12 +182,12 @@ class LSTMAutoencoder(WindowDetector):
     kind="control",
     tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class UntrainedLSTMAutoencoder(LSTMAutoencoder):
     """Control: the LSTM autoencoder with its initial weights.
 
-    Mean and covariance of the errors come from the training windows, as for the trained network.
+    The mean and covariance of the errors come from the training windows, as for the trained network.
 
     References
     ----------
@@ -228,11 +228,11 @@ def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]
     return first, decode_last(xp, parameters, windows, focus, "second")
 
 
-def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the weighted squared errors of both phases; the weight of the second grows during training."""
     (windows,) = batch
     first, again = run_phases(xp, parameters, windows)
-    last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * done))
+    last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * progress))
     return share * ((first - last) ** 2).mean() + (1 - share) * ((again - last) ** 2).mean()
 
 
@@ -307,17 +307,17 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
     return flat, first, second, again
 
 
-def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the first autoencoder's loss: its error plus, with growing weight, the second's error on its output."""
     flat, first, _, again = autoencode(xp, parameters, batch[0])
-    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
+    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
 
 
-def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the second autoencoder's loss: its error minus, with growing weight, its error on the first's output."""
     flat, _, second, again = autoencode(xp, parameters, batch[0])
-    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
+    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
     return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
 
 

@@ -57,10 +57,10 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
     # Offsets separate the families, so that one running maximum handles all of them.
     offset = owner * (int(durations_ns.max(initial=0)) + 1) - starts_ns[owner]
     reached = np.maximum.accumulate(end + offset)
-    first = np.diff(owner, prepend=-1) != 0
-    until = np.where(first, starts_ns[owner], np.append(0, reached[:-1]) - offset)
-    has_length = begin > until
-    return Segments(row=owner[has_length], start_ns=until[has_length], end_ns=begin[has_length])
+    is_first = np.diff(owner, prepend=-1) != 0
+    previous_end = np.where(is_first, starts_ns[owner], np.append(0, reached[:-1]) - offset)
+    has_length = begin > previous_end
+    return Segments(row=owner[has_length], start_ns=previous_end[has_length], end_ns=begin[has_length])
 
 
 def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:

@@ -68,16 +68,20 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     names = tuple(sorted(episode.services))
     time = table["time"].cast("int64").to_numpy()
     service = name_codes(table["service"], names)
-    words, operation = _encode_operations(table["operation"])
-    healthy = (time < time_window.healthy_end_ns) & (service >= 0)
-    since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
-    group = service * max(1, len(words)) + operation
+    operations, operation = _encode_operations(table["operation"])
+    is_healthy = (time < time_window.healthy_end_ns) & (service >= 0)
+    is_recent = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
+    group = service * max(1, len(operations)) + operation
     duration = table["duration_ns"].to_numpy()
-    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
+    healthy_percentiles, recent_percentiles = (
+        _percentiles(group[is_healthy], duration[is_healthy]),
+        _percentiles(group[is_recent], duration[is_recent]),
+    )
     return {
-        (names[code // len(words)], words[code % len(words)]): after[code] / before[code]
-        for code in sorted(after.keys() & before.keys())
-        if after[code] > SLOWER * before[code] > 0
+        (names[code // len(operations)], operations[code % len(operations)]): recent_percentiles[code]
+        / healthy_percentiles[code]
+        for code in sorted(recent_percentiles.keys() & healthy_percentiles.keys())
+        if recent_percentiles[code] > SLOWER * healthy_percentiles[code] > 0
     }
 
 
@@ -93,9 +97,11 @@ def _encode_operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
 def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     order = np.lexsort([duration, group])
     codes, first, count = np.unique(group[order], return_index=True, return_counts=True)
-    enough = count >= MIN_SPANS
+    is_frequent = count >= MIN_SPANS
     position = first + np.ceil(0.95 * count).astype(np.int64) - 1
-    return dict(zip(codes[enough].tolist(), duration[order][position[enough]].astype(float).tolist(), strict=True))
+    return dict(
+        zip(codes[is_frequent].tolist(), duration[order][position[is_frequent]].astype(float).tolist(), strict=True)
+    )
 
 
 @baseline(

@@ -41,10 +41,10 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
     """
     by_recording: dict[str, list[DetectorRun]] = {}
     for name in order:
-        first: dict[str, DetectorRun] = {}
+        first_runs: dict[str, DetectorRun] = {}
         for run in runs[name]:
-            first.setdefault(run.facts.recording, run)
-        for recording, run in first.items():
+            first_runs.setdefault(run.facts.recording, run)
+        for recording, run in first_runs.items():
             by_recording.setdefault(recording, []).append(run)
     return [_build_timeline(recording_runs) for _, recording_runs in sorted(by_recording.items())]
 
