@@ -185,11 +185,11 @@ def _compile_training(
 
     def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
         def update(carry: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
-            current, states_before = carry
+            current, old_states = carry
             chosen, progress = batch
             rows_of_batch = tuple(array[chosen] for array in data)
-            states_after = []
-            for (loss, names), state in zip(losses, states_before, strict=True):
+            new_states = []
+            for (loss, names), state in zip(losses, old_states, strict=True):
                 trained, fixed = {n: current[n] for n in names}, {n: v for n, v in current.items() if n not in names}
                 gradient = jax.grad(
                     lambda changing, constant, loss=loss: loss(
@@ -198,8 +198,8 @@ def _compile_training(
                 )
                 change, state = optimizer.update(gradient(trained, fixed), state, trained)
                 current = {**current, **optax.apply_updates(trained, change)}
-                states_after.append(state)
-            return (current, tuple(states_after)), None
+                new_states.append(state)
+            return (current, tuple(new_states)), None
 
         return jax.lax.scan(update, (start, states), (order, shares))[0][0]
 

@@ -232,12 +232,10 @@ class SeriesStopped(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        absent_share = windows.absent.mean(axis=0)
-        reported = rank_by_series(
-            absent_share, windows.series, episode.services, detail="share of steps without a sample"
-        )
+        absent = windows.absent.mean(axis=0)
+        reported = rank_by_series(absent, windows.series, episode.services, detail="share of steps without a sample")
         owner = np.array(windows.services)
-        share = {service: float(absent_share[owner == service].mean()) for service in set(windows.services)}
+        share = {service: float(absent[owner == service].mean()) for service in set(windows.services)}
         return Ranking.of(share, episode.services, [item for item in reported.evidence if item.score > 0])
 
 

@@ -155,7 +155,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
 
 def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
     """Return the times before and after an onset that nine tenths of the incidents have, within limits."""
-    times_before, times_after = [], []
+    before_s, after_s = [], []
     for recording in recordings:
         truth = recording.truth
         ends = [stretch.end_ns for stretch in truth.healthy_stretches]
@@ -163,13 +163,11 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
         for incident in truth.incidents:
             first_ns = incident.inject_start_ns or incident.start_ns
             if first_ns in ends:
-                times_before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
-            times_after.append(
-                ((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS
-            )
+                before_s.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
+            after_s.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
     scale = max(1.0, *(recording.context.sampling_step_s / STEP_S for recording in recordings))
     return CutLengths(
-        before_s=_choose_length(times_before, BEFORE_S, scale), after_s=_choose_length(times_after, AFTER_S, scale)
+        before_s=_choose_length(before_s, BEFORE_S, scale), after_s=_choose_length(after_s, AFTER_S, scale)
     )
 
 

@@ -47,13 +47,13 @@ class Card:
 
 def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tuple[str, list[Card]]]:
     """Return cards by task, controls last."""
-    rows_by_method: dict[str, list[ResultRow]] = {}
+    by_method: dict[str, list[ResultRow]] = {}
     for row in rows:
-        rows_by_method.setdefault(row.baseline, []).append(row)
+        by_method.setdefault(row.baseline, []).append(row)
     by_task: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
     for spec in sorted(specs, key=lambda spec: (kind_rank(spec.kind), spec.name)):
-        if spec.name in rows_by_method:
-            by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, rows_by_method[spec.name]))
+        if spec.name in by_method:
+            by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, by_method[spec.name]))
     return [(title, task_cards) for title, task_cards in by_task.items() if task_cards]
 
 

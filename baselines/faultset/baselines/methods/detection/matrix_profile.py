@@ -99,12 +99,10 @@ class MatrixProfileDetector(TrainingFreeBaseline):
             return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
-        healthy_distances = compute_nearest_distances(
-            pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2)
-        )
-        test_distances = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
+        usual = compute_nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
+        tested = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
         # Ignore distances below half a sigma over the whole length.
-        ratios, limit = divide_by_limits(healthy_distances.T, test_distances.T, 0.5 * np.sqrt(length))
+        ratios, limit = divide_by_limits(usual.T, tested.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
         return held_out.detection(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_Z = 50.0
 TABLES_READ = ("metrics", "logs", "spans")
-_SERVICE_FEATURES = (
+_FEATURES = (
     *ROLES,
     "stopped series",
     "error lines",
@@ -31,7 +31,7 @@ _SERVICE_FEATURES = (
     "slower calls to it",
     "more calls to it",
 )
-NAMES = (*_SERVICE_FEATURES, *(f"{name}, share of the largest" for name in _SERVICE_FEATURES))
+NAMES = (*_FEATURES, *(f"{name}, share of the largest" for name in _FEATURES))
 """Feature names: the features of a service, and their ratios to the largest over all services."""
 
 
@@ -47,7 +47,7 @@ class ServiceSignatures:
 def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
     """Return how each candidate has differed from its reference since the alarm; None without telemetry."""
     services = tuple(sorted(episode.services))
-    features = np.zeros((len(services), len(_SERVICE_FEATURES)))
+    features = np.zeros((len(services), len(_FEATURES)))
     has_data = [fill(episode, alarm_ns, services, features) for fill in (_fill_metrics, _fill_logs, _fill_calls)]
     if not any(has_data):
         return None
@@ -72,16 +72,14 @@ def _fill_metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...]
     order = np.argsort(np.abs(level), kind="stable")
     features[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
     count = np.bincount(owner, minlength=len(services))
-    features[:, _SERVICE_FEATURES.index("stopped series")] = np.bincount(owner, is_gone, len(services)) / np.maximum(
-        count, 1
-    )
+    features[:, _FEATURES.index("stopped series")] = np.bincount(owner, is_gone, len(services)) / np.maximum(count, 1)
     return True
 
 
 def _fill_logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     lines = select_error_lines(episode)
     excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
-    column = _SERVICE_FEATURES.index("error lines")
+    column = _FEATURES.index("error lines")
     for index, service in enumerate(services):
         features[index, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
     return len(lines) > 0
@@ -111,12 +109,12 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
             continue
         row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        features[row, _SERVICE_FEATURES.index("more calls to it")] = np.log(rates[1] / rates[0])
+        features[row, _FEATURES.index("more calls to it")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
             if (called & is_recent).any():
                 change = values[called & is_recent].mean() - values[called & is_healthy].mean()
-                features[row, _SERVICE_FEATURES.index(measure)] = change
+                features[row, _FEATURES.index(measure)] = change
     return True
 
 

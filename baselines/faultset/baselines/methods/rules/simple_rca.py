@@ -73,15 +73,14 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     is_recent = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
     group = service * max(1, len(operations)) + operation
     duration = table["duration_ns"].to_numpy()
-    healthy_percentiles, recent_percentiles = (
+    healthy, recent = (
         _percentiles(group[is_healthy], duration[is_healthy]),
         _percentiles(group[is_recent], duration[is_recent]),
     )
     return {
-        (names[code // len(operations)], operations[code % len(operations)]): recent_percentiles[code]
-        / healthy_percentiles[code]
-        for code in sorted(recent_percentiles.keys() & healthy_percentiles.keys())
-        if recent_percentiles[code] > SLOWER * healthy_percentiles[code] > 0
+        (names[code // len(operations)], operations[code % len(operations)]): recent[code] / healthy[code]
+        for code in sorted(recent.keys() & healthy.keys())
+        if recent[code] > SLOWER * healthy[code] > 0
     }
 
 

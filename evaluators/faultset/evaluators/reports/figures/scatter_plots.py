@@ -55,7 +55,7 @@ class ScatterPlot:
     y_ticks: tuple[tuple[float, str], ...]
     dots: tuple[Dot, ...]
     chance: str
-    """Points of the dashed line (guessing or Pareto front), in a box of 100 by 100 with y downwards; empty without a line."""
+    """Points of the dashed line (guessing or Pareto front) in a box of 100 by 100, y downwards; empty without it."""
 
 
 def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
