@@ -62,9 +62,9 @@ def check_scorer(scorer: Metric | str) -> None:
     )
     for row in rows:
         reordered = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
-        again = _compute_value(metric, reordered)
-        assert again == values[row.key] or (math.isnan(again) and math.isnan(values[row.key])), (
-            f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {again}"
+        repeated = _compute_value(metric, reordered)
+        assert repeated == values[row.key] or (math.isnan(repeated) and math.isnan(values[row.key])), (
+            f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {repeated}"
         )
     _check_failures(metric, rows, values)
     if metric.floor is not None:

@@ -63,17 +63,17 @@ class NextTemplate:
 
         Lines after an unseen context are unexpected.
         """
-        before = tuple(self.last_ if after is None else after)
-        sequence = [*before, *templates]
+        previous = tuple(self.last_ if after is None else after)
+        sequence = [*previous, *templates]
         verdicts = np.ones(len(templates), dtype=bool)
         cache: dict[tuple[int, ...], frozenset[int] | None] = {}
-        for position in range(len(before), len(sequence)):
+        for position in range(len(previous), len(sequence)):
             context = tuple(sequence[max(0, position - self.order) : position])
             if context not in cache:
                 suffixes = (context[cut:] for cut in range(len(context)))
                 cache[context] = next((self.likely_[c] for c in suffixes if c in self.likely_), None)
             likely = cache[context]
-            verdicts[position - len(before)] = likely is None or sequence[position] not in likely
+            verdicts[position - len(previous)] = likely is None or sequence[position] not in likely
         return verdicts
 
 

@@ -128,10 +128,10 @@ def _describe_objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[s
         features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
     for history in object_histories(frame):
-        before, after = (read_specification(history.kind, parse_state(history.texts[index])) for index in (0, -1))
-        if before is not None and after is not None:
-            for field in before.keys() | after.keys():
-                if before.get(field) != after.get(field):
+        old, new = (read_specification(history.kind, parse_state(history.texts[index])) for index in (0, -1))
+        if old is not None and new is not None:
+            for field in old.keys() | new.keys():
+                if old.get(field) != new.get(field):
                     features[f"changed: {history.kind} {field}"] = 1.0
         if history.times_ns[0] > healthy_end_ns and history.kind != "Pod":
             features[f"made: {history.kind}"] = 1.0

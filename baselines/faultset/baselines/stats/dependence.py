@@ -53,8 +53,8 @@ def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.ra
     distances are one matrix product.
     """
     n, m = samples.first, samples.second
-    drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
-    permuted = 2 * (_compute_cdf_difference(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
+    labels = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
+    permuted = 2 * (_compute_cdf_difference(labels.T, n, m)[:-1].T ** 2 @ samples.gaps)
     reached = (permuted >= samples.distances * (1 - 1e-12)).sum(axis=0)
     return (1 + reached) / (draws + 1)
 

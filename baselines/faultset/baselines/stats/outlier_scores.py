@@ -71,9 +71,9 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
     share = np.cumsum(sizes**2) / max(float((sizes**2).sum()), 1e-300)
     axis_count = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
     centred = points - center
-    along = centred @ axes[:axis_count].T
-    spe = np.maximum((centred**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
-    return spe, (along**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
+    projections = centred @ axes[:axis_count].T
+    spe = np.maximum((centred**2).sum(axis=1) - (projections**2).sum(axis=1), 0.0)
+    return spe, (projections**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
 
 
 def forest_scores(
@@ -274,9 +274,9 @@ class Projection:
 
     def score(self, z: Matrix) -> tuple[Matrix, npt.NDArray[np.intp]]:
         """Return each row's largest K-sigma, and the index of the axis or direction that reaches it."""
-        along = np.abs(np.hstack([z, z @ self.directions.T])) / self.spread
-        best = along.argmax(axis=1)
-        return along[np.arange(len(z)), best], best
+        projections = np.abs(np.hstack([z, z @ self.directions.T])) / self.spread
+        best = projections.argmax(axis=1)
+        return projections[np.arange(len(z)), best], best
 
     def split(self, z: Matrix, best: npt.NDArray[np.intp]) -> Matrix:
         """Return the share of each series in the deviation of each row along one axis or direction."""
@@ -303,8 +303,8 @@ class Projection:
         model = np.sqrt((1 - self.shrink) / samples) * self.normal
         mixed = (np.hstack([model, model @ self.directions.T]) / self.spread).astype(np.float32)
         noise = rng.standard_normal((draws, dimensions), dtype=np.float32)
-        along = rng.standard_normal((draws, samples), dtype=np.float32) @ mixed
-        along += np.hstack([noise, noise @ oblique]) * scale
+        projections = rng.standard_normal((draws, samples), dtype=np.float32) @ mixed
+        projections += np.hstack([noise, noise @ oblique]) * scale
         chosen = rng.integers(count, size=draws)
         weights = np.zeros((draws, dimensions), dtype=np.float32)
         on_axis = chosen < dimensions
@@ -313,11 +313,11 @@ class Projection:
         correlation = mixed[:, chosen].T @ mixed
         correlation += np.hstack([weights, weights @ oblique]) * scale * scale[chosen, None]
         sign, quantile = rng.choice([-1.0, 1.0], draws), rng.random(draws)
-        reached = along[np.arange(draws), chosen]
+        reached = projections[np.arange(draws), chosen]
         ratios = np.empty(len(_KNOTS))
         for number, knot in enumerate(_KNOTS):
-            beyond = sign * -ndtri_exp(np.log(quantile) + log_ndtr(-knot))
-            shifted = along + correlation * (beyond - reached).astype(np.float32)[:, None]
+            target = sign * -ndtri_exp(np.log(quantile) + log_ndtr(-knot))
+            shifted = projections + correlation * (target - reached).astype(np.float32)[:, None]
             hits = np.count_nonzero(np.abs(shifted, out=shifted) > knot, axis=1)
             ratios[number] = np.log((1 / np.maximum(hits, 1)).mean())
         return LargestScore(log_count=float(np.log(count)), log_ratios=ratios)

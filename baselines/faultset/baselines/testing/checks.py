@@ -113,8 +113,8 @@ def check_unusual_data(trial: BaselineTrial) -> None:
 
 def check_single_candidate(trial: BaselineTrial) -> None:
     """Check the answer for an episode with one candidate."""
-    only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
-    view = trial.examples.alter("single candidate", {}, context=lambda content: content | only)
+    overrides = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
+    view = trial.examples.alter("single candidate", {}, context=lambda content: content | overrides)
     trial.assert_valid(trial.answer(view), view, "a single candidate")
 
 

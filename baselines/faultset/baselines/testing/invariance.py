@@ -177,13 +177,13 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
     assert isinstance(full, Detection)
     assert isinstance(short, Detection)
     count = int((full.times_ns <= cut_ns).sum())
-    same = (
+    is_same = (
         count > 10
         and np.array_equal(full.times_ns[:count], short.times_ns[:count])
         and np.allclose(full.scores[:count], short.scores[:count], rtol=1e-7, atol=0)
         and np.array_equal(full.flags[:count], short.flags[:count])
     )
-    assert same, f"{trial.spec.name}: later data change earlier scores"
+    assert is_same, f"{trial.spec.name}: later data change earlier scores"
 
 
 def _cut_before(name: str, cut_ns: int) -> Edit:
@@ -289,6 +289,6 @@ def check_service_names(trial: BaselineTrial) -> None:
     expected = trial.expected
     assert isinstance(answer, Diagnosis)
     assert isinstance(expected, Diagnosis)
-    same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
-    same &= abs(answer.confidence - expected.confidence) < 1e-6
-    assert same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"
+    is_same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
+    is_same &= abs(answer.confidence - expected.confidence) < 1e-6
+    assert is_same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"

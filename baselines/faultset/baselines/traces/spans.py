@@ -291,10 +291,10 @@ def find_only_pods(spans: Spans) -> Ints:
     rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
     owner, pod = np.divmod(distinct(spans.service[rows] * width + spans.pod[rows]).values, width)
-    only = np.full(len(spans.names), -1)
-    only[owner] = pod
-    only[np.bincount(owner, minlength=len(only)) > 1] = -1
-    return only
+    only_pods = np.full(len(spans.names), -1)
+    only_pods[owner] = pod
+    only_pods[np.bincount(owner, minlength=len(only_pods)) > 1] = -1
+    return only_pods
 
 
 def find_called_pods(spans: Spans, calls: Invocations) -> Ints:
@@ -304,8 +304,8 @@ def find_called_pods(spans: Spans, calls: Invocations) -> Ints:
 
 def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
     """Return the calling pod of each call as an index into `pods`, or -1 for clients."""
-    above = spans.parent[calls.row]
-    row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
+    parent = spans.parent[calls.row]
+    row = np.where(spans.service[calls.row] == calls.callee, parent, calls.row)
     return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 

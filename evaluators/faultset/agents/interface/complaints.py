@@ -43,8 +43,8 @@ def _describe_symptom(view: EpisodeView, alarm_ns: int) -> str:
     table = view.table("requests", ["scheduled", "endpoint", "latency_ns", "outcome"])
     requests = table.set_column(0, "scheduled", pc.cast(table["scheduled"], "int64")).to_pandas()
     requests["failed"] = requests["outcome"] != "ok"
-    near = requests["scheduled"].between(alarm_ns - NOTICED_NS, alarm_ns + NOTICED_NS, inclusive="left")
-    recent = _summarise(requests[near])
+    is_near = requests["scheduled"].between(alarm_ns - NOTICED_NS, alarm_ns + NOTICED_NS, inclusive="left")
+    recent = _summarise(requests[is_near])
     healthy = _summarise(requests[requests["scheduled"] < view.context.reference_end_ns]).reindex(recent.index)
     failures = (recent["failed"] - healthy["failed"]).dropna()
     if len(failures) and failures.max() >= FAILED_SHARE:

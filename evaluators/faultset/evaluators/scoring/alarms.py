@@ -36,13 +36,13 @@ def find_runs(flags: npt.ArrayLike) -> list[Range]:
 
 def merge_runs(runs: Sequence[Range], gap: int) -> list[Range]:
     """Merge sorted runs whose distance is at most `gap`."""
-    joined: list[Range] = []
+    merged: list[Range] = []
     for start, end in runs:
-        if joined and start - joined[-1][1] <= gap:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        if merged and start - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
 def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
@@ -53,12 +53,12 @@ def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
     >>> skip_pauses([(2, 4), (6, 12), (13, 15)], [(5, 10), (12, 20)])
     [(2, 4), (10, 12)]
     """
-    moved = []
+    remaining = []
     for start, end in runs:
         begin = next((pause_end for pause_start, pause_end in pauses if pause_start <= start < pause_end), start)
         if begin < end:
-            moved.append((begin, end))
-    return moved
+            remaining.append((begin, end))
+    return remaining
 
 
 def true_alarms(faults: Sequence[Range], alarms: Sequence[Range]) -> list[Range]:

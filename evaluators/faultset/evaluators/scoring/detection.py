@@ -79,9 +79,9 @@ def _count_alarms(row: ResultRow, threshold: float | None) -> AlarmFacts:
     # a sample that ends with the view still belongs to the fault
     fault = None if truth.onset_ns is None else (truth.onset_ns, truth.view_end_ns + 1)
     correct_alarms = true_alarms([fault], raised) if fault else []
-    wrong = 0.0 if truth.faulty else 1.0
+    missing_value = 0.0 if truth.faulty else 1.0
     return AlarmFacts(
-        raised_alarm=float(bool(raised)) if answered else wrong,
+        raised_alarm=float(bool(raised)) if answered else missing_value,
         detected=math.nan if truth.faulty and fault is None else float(bool(correct_alarms)),
         alarms=float(len(raised)),
         true_alarms=float(len(correct_alarms)),

@@ -117,9 +117,9 @@ def expected_of_first(
     for block in blocks:
         hits, size = len(block & names), len(block)
         if hits:
-            ways = math.comb(size, hits)
+            combinations = math.comb(size, hits)
             return sum(
-                math.comb(size - first, hits - 1) / ways * value(better_count + first)
+                math.comb(size - first, hits - 1) / combinations * value(better_count + first)
                 for first in range(1, size - hits + 2)
             )
         better_count += size

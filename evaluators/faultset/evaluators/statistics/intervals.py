@@ -225,10 +225,10 @@ def clustered_median(values: Sequence[float], keys: Sequence[Hashable]) -> Estim
     if count < 2:
         return estimate.without_interval(_ONE_CLUSTER)
     candidates = np.unique(data)
-    below = (data <= candidates[:, None]).astype(float)
-    share = below.mean(axis=-1)
+    is_at_or_below = (data <= candidates[:, None]).astype(float)
+    share = is_at_or_below.mean(axis=-1)
     sizes = cluster_sums(np.ones(len(data)), keys)
-    contributions = cluster_sums(below - share[:, None], keys) / len(data)
+    contributions = cluster_sums(is_at_or_below - share[:, None], keys) / len(data)
     lower, upper = share_interval(
         share, spread_over_clusters(contributions, np.broadcast_to(sizes, contributions.shape))
     )

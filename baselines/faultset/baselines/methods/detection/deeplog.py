@@ -62,8 +62,8 @@ def find_unexpected_lines(
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
-        before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
-        context = distinct(context * kinds + before).code
+        previous = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
+        context = distinct(context * kinds + previous).code
         rows = np.flatnonzero(position >= length)
         seen, likely = _judge(context[rows], token[rows], is_healthy[rows], kinds, likely_count[rows], leave_out)
         # Use the longest context that was seen.
@@ -232,9 +232,9 @@ class NextTemplateNetwork:
         return missed[inverse.ravel()]
 
 
-def log_shares(xp: Any, parameters: Parameters, before: Any) -> Any:
+def log_shares(xp: Any, parameters: Parameters, previous: Any) -> Any:
     """Return log probabilities [B, templates] of the next template."""
-    output, _ = lstm_last(xp, parameters["cell"], parameters["vectors"][before])
+    output, _ = lstm_last(xp, parameters["cell"], parameters["vectors"][previous])
     return log_softmax(xp, dense(xp, parameters["output"], output))
 
 

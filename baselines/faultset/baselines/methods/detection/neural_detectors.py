@@ -231,9 +231,9 @@ def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]
 def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the weighted squared errors of both phases; the weight of the second grows during training."""
     (windows,) = batch
-    first, again = run_phases(xp, parameters, windows)
+    first, second = run_phases(xp, parameters, windows)
     last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * progress))
-    return share * ((first - last) ** 2).mean() + (1 - share) * ((again - last) ** 2).mean()
+    return share * ((first - last) ** 2).mean() + (1 - share) * ((second - last) ** 2).mean()
 
 
 _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
@@ -287,9 +287,9 @@ class TranAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        first, again = run_phases(np, model, windows)
+        first, second = run_phases(np, model, windows)
         last = windows[:, -1]
-        return 0.5 * ((first - last) ** 2).mean(axis=1) + 0.5 * ((again - last) ** 2).mean(axis=1)
+        return 0.5 * ((first - last) ** 2).mean(axis=1) + 0.5 * ((second - last) ** 2).mean(axis=1)
 
 
 USAD_EPOCHS = 3
@@ -303,22 +303,22 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
     code = dense(xp, parameters["encoder"], flat)
     first = sigmoid(xp, dense(xp, parameters["first"], code))
     second = sigmoid(xp, dense(xp, parameters["second"], code))
-    again = sigmoid(xp, dense(xp, parameters["second"], dense(xp, parameters["encoder"], first)))
-    return flat, first, second, again
+    chained = sigmoid(xp, dense(xp, parameters["second"], dense(xp, parameters["encoder"], first)))
+    return flat, first, second, chained
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the first autoencoder's loss: its error plus, with growing weight, the second's error on its output."""
-    flat, first, _, again = autoencode(xp, parameters, batch[0])
+    flat, first, _, chained = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
-    return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
+    return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - chained) ** 2).mean()
 
 
 def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the second autoencoder's loss: its error minus, with growing weight, its error on the first's output."""
-    flat, _, second, again = autoencode(xp, parameters, batch[0])
+    flat, _, second, chained = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
-    return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
+    return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - chained) ** 2).mean()
 
 
 @neural_detector(
@@ -366,5 +366,5 @@ class USAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        flat, first, _, again = autoencode(np, model, windows)
-        return ALPHA * ((flat - first) ** 2).mean(axis=1) + (1 - ALPHA) * ((flat - again) ** 2).mean(axis=1)
+        flat, first, _, chained = autoencode(np, model, windows)
+        return ALPHA * ((flat - first) ** 2).mean(axis=1) + (1 - ALPHA) * ((flat - chained) ** 2).mean(axis=1)

@@ -399,8 +399,8 @@ def find_path_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Ma
         if name in visited:
             continue
         visited.add(name)
-        below = [callee for caller, callee in calls if caller == name and callee in anomalous]
-        stack += below
-        if not below:
+        callees = [callee for caller, callee in calls if caller == name and callee in anomalous]
+        stack += callees
+        if not callees:
             ends.add(name)
     return tuple(sorted(ends))

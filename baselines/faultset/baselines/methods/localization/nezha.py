@@ -155,13 +155,13 @@ class Nezha(TrainingFreeBaseline):
         events = read_own_events(episode, spans)
         edges = link_events(spans, events)
         alarms = {alarm.service: alarm.metric for alarm in find_metric_alarms(episode, alarm_ns)}
-        alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
+        has_alarm = np.array([name in alarms for name in spans.names], dtype=bool)
         start_ns = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        healthy, since = start_ns < healthy_end_ns, start_ns >= alarm_ns
-        if not healthy.any() or not since.any():
+        is_healthy, is_recent = start_ns < healthy_end_ns, start_ns >= alarm_ns
+        if not is_healthy.any() or not is_recent.any():
             return Ranking.abstain()
-        patterns = self._count_patterns(spans, events, edges, alarmed, healthy, since)
+        patterns = self._count_patterns(spans, events, edges, has_alarm, is_healthy, is_recent)
         total = patterns.healthy + patterns.since
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
@@ -187,7 +187,7 @@ class Nezha(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
     def _count_patterns(
-        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, since: Flags
+        self, spans: Spans, events: Events, edges: Edges, has_alarm: Flags, is_healthy: Flags, is_recent: Flags
     ) -> Patterns:
         key = events.key
         source, target = key[edges.source], key[edges.target]
@@ -196,9 +196,9 @@ class Nezha(TrainingFreeBaseline):
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
         # An alarm is an event after the start of a span, so it breaks the link to the next event.
-        is_cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & since[trace]
-        healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
-        recent_counts = np.bincount(code[since[trace] & ~is_cut], minlength=len(number)).astype(float)
+        is_cut = (events.kind[row_of] == BEGIN) & (service >= 0) & has_alarm[service] & is_recent[trace]
+        healthy_counts = np.bincount(code[is_healthy[trace]], minlength=len(number)).astype(float)
+        recent_counts = np.bincount(code[is_recent[trace] & ~is_cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
@@ -208,7 +208,7 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            since=recent_counts * (healthy.sum() / since.sum()),
+            since=recent_counts * (is_healthy.sum() / is_recent.sum()),
         )
 
 
