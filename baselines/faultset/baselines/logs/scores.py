@@ -145,7 +145,7 @@ def log_lines(table: pa.Table, services: tuple[str, ...], start_ns: int, end_ns:
     owner = pc.index_in(table["service"].cast("string"), value_set=_strings(names))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)
     chosen = np.flatnonzero((times >= start_ns) & (times < end_ns) & (code >= 0))
-    # Lines with equal times keep their order in the table, per service.
+    # Lines with the same time keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     return LogLines(
         names=names,

@@ -336,7 +336,7 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     times = table["time"].cast(pa.int64()).to_numpy()
     encoded = mask_column(table["message"]).combine_chunks().dictionary_encode()
     chosen = np.flatnonzero(code >= 0)
-    # Lines with equal times keep their order in the table, per service.
+    # Lines with the same time keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     texts = encoded.indices.to_numpy()[chosen].astype(np.int64)
     text_codes, first, index = distinct(texts)

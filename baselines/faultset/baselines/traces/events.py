@@ -113,7 +113,7 @@ class Events:
 
     @property
     def key(self) -> Ints:
-        """Return a number per event; equal events have equal numbers."""
+        """Return a number per event, the same for equal events."""
         width = max(len(self.statements), len(self.operations)) + 1
         return ((self.kind * 2 + self.failed) * (len(self.names) + 1) + self.service + 1) * width + self.detail + 1
 

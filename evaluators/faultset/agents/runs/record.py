@@ -110,7 +110,7 @@ class AgentRun(_Row):
     started_ns: int | None = None
     """Start of the run, UTC nanoseconds."""
     alarm_ns: int | None = None
-    """Alarm passed to the agent, UTC nanoseconds; null without one."""
+    """Alarm passed to the agent, UTC nanoseconds; null if there is none."""
     answered_ns: int | None = None
     """Time of the recording at which the agent answered, UTC nanoseconds; null without an answer."""
     stop_reason: Name | None = None

@@ -28,7 +28,7 @@ _NO_CALL = "Your reply has no tool call. Continue with a call; when you know the
 _LAST = "This is your last reply. Answer now with a call of {submission}."
 _HINT_MESSAGES, _MESSAGE_CHARACTERS, _NEWEST_CHARACTERS = 5, 300, 1000
 AfterStep = Callable[[TaskState, str], Awaitable[str]]
-"""Takes the state and the newest tool result, and returns a message for the model; empty for none."""
+"""Takes the state and the newest tool result, and returns a message for the model, or an empty text."""
 
 
 @solver

@@ -61,7 +61,7 @@ class PanelAnswer:
 
     @property
     def first(self) -> str | None:
-        """The most suspicious service; None without one."""
+        """The most suspicious service; None if there is none."""
         return next(iter(self.scores), None)
 
 
@@ -120,7 +120,7 @@ class IncidentAnalysis:
     control: PanelAnswer
     """Answer of the strongest control."""
     strength: float
-    """Evidence of the leading method against its first suspect, in powers of ten; 0 without one."""
+    """Evidence of the leading method against its first suspect, in powers of ten; 0 if there is none."""
     limit: float
     """Strength that few episodes without a fault exceed; up to it no suspect is named. 0 if it was not measured."""
     suspects: tuple[Suspect, ...]

@@ -97,7 +97,7 @@ def list_online_alarms(
     Returns
     -------
     dict
-        Episode -> alarm in UTC nanoseconds, None without one; episodes outside of watched time are left out.
+        Alarm of each episode in UTC nanoseconds, or None; episodes outside of watched time are left out.
     """
     alarms: dict[str, int | None] = {}
     for episode, (recording, cut) in cuts.cuts.items():

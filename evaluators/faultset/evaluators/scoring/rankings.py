@@ -26,7 +26,7 @@ class LocalizationScore:
     """Scores of a ranking."""
 
     blocks: Sequence[AbstractSet[str]]
-    """Candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
+    """Candidates from best to worst, with equal scores in one block; empty if no candidate has a score."""
     causes: Causes
     size: int
     """Number of candidates."""
@@ -84,7 +84,7 @@ def score_ranking(scores: Mapping[str, float], causes: Causes, candidates: Seque
 
 
 def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
-    """Return candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
+    """Return candidates from best to worst, with equal scores in one block; empty if no candidate has a score."""
     scored = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
     if not scored:
         return []

@@ -132,7 +132,7 @@ def _list_known_points(table: Table, x: str, y: str) -> list[tuple[Entry, float,
 
 
 def inset(share: float) -> float:
-    """Return a position in percent, with a margin so that points at the edges stay visible."""
+    """Return a position in percent, with a margin so that points at the edges remain visible."""
     return round(_MARGIN + (100 - 2 * _MARGIN) * min(1.0, max(0.0, share)), 2)
 
 
