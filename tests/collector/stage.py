@@ -20,7 +20,7 @@ from typing import Any
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import credential_secrets, decoded, secrets_of_spec
-from faultset.collector.spec.features.behaviour import set_variant, write_flags
+from faultset.collector.spec.features.behaviour import format_flags, set_variant
 from faultset.collector.spec.features.configuration import config_data
 from faultset.collector.spec.files import write
 
@@ -142,7 +142,7 @@ class Stage:
             flags = self.folder / "flags"
             if not flags.exists():
                 flags.mkdir()
-                (flags / self.app.flags.file).write_text(write_flags(self.app.flags))
+                (flags / self.app.flags.file).write_text(format_flags(self.app.flags))
             mounts[self.app.flags.folder] = str(flags)
         service = self.app.services.get(name)
         for number, (path, mounted) in enumerate(service.files.items() if service else ()):

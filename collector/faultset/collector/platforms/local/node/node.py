@@ -158,7 +158,7 @@ class Node:
         return reply
 
     def run_job(self, request: RunJob) -> int:
-        """Start a process outside pods, such as the load; return its process id."""
+        """Start a process outside pods, such as the load generator; return its process id."""
         output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
             lambda arguments: call_function(request.function, [arguments]),
