@@ -41,7 +41,7 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
             "row": np.arange(len(table)),
         }
     ).sort_values("time", kind="stable", ignore_index=True)
-    frame["step"] = grid.cells(frame["time"].to_numpy())
+    frame["step"] = grid.steps_at(frame["time"].to_numpy())
     level = frame["level"]
     kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
     kinds["other"] = ~kinds["error"] & ~kinds["warning"]

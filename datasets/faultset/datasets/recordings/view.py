@@ -34,7 +34,7 @@ _STEPS_BEFORE = 10
 class TimeSlice:
     """Rows that became available in a time interval, `[start_ns, end_ns)`.
 
-    A span is in the slice in which it ended, a request in the slice of its answer, any other row in the slice of its
+    A span is in the slice in which it ended, a request in the slice of its response, any other row in the slice of its
     time.
     """
 

@@ -267,7 +267,7 @@ class EpisodeLabel:
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
-    """Services that are right answers: services of the root causes, and further accepted names."""
+    """Services that are correct answers: services of the root causes, and further accepted names."""
 
     @property
     def faulty(self) -> bool:
