@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
-from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
 from faultset.collector.campaigns.executors import ExecutorLost
 from faultset.collector.campaigns.provenance import describe_machine
 from faultset.collector.campaigns.worker_episodes import (
@@ -122,14 +122,14 @@ class DaskExecutor:
         self._ended = threading.Event()
         client.subscribe_topic(TOPIC, self._handle_event)
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Return whether a worker has a free slot."""
         if time.monotonic() - self._counted_s >= _COUNT_EVERY_S:
             with _translate_losses():
                 self._slots, self._counted_s = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
         wait_reason = "" if self._slots else "no dask worker can run episodes"
-        return Room(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
+        return SlotState(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
 
     def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
         """Submit an episode to the worker with the most free slots."""

@@ -348,14 +348,14 @@ class LocalPlatform(JournaledPlatform):
         """Run a command in the pod's main container and return its output; not journaled."""
         target = self.get("Pod", pod)
         container = target["spec"]["containers"][0]["name"]
-        answer = self._require_plane().call(
+        response = self._require_plane().call(
             "commands",
             Execute(uid=target["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
         )
-        if answer.code:
-            output = " ".join(answer.output.split())[-400:]
-            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer.code}: {output or 'no output'}")
-        return answer.output
+        if response.code:
+            output = " ".join(response.output.split())[-400:]
+            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {response.code}: {output or 'no output'}")
+        return response.output
 
     def _cluster(self, addresses: AddressBlock) -> Cluster:
         return Cluster(
