@@ -22,7 +22,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import credential_secrets, decoded, secrets_of_spec
 from faultset.collector.spec.features.behaviour import format_flags, set_variant
 from faultset.collector.spec.features.configuration import config_data
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 
 FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]
 BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}
@@ -103,7 +103,7 @@ class Stage:
             name: f"{self.prefix}.{number}" for number, name in enumerate([*app.services, "outside"], start=1)
         }
         self.write_hosts(self.addresses)
-        (folder / "app.yaml").write_text(write(app))
+        (folder / "app.yaml").write_text(format_spec(app))
         shared, *own = credential_secrets(app) or [{"data": {}}]
         self._shared = _texts(shared)
         self._own = {one["metadata"]["name"].removesuffix("-credentials"): _texts(one) for one in own}

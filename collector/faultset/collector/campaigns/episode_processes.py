@@ -32,8 +32,8 @@ from faultset.collector.episodes.messages import (
     EpisodeOutcome,
     LogReport,
     PhaseReport,
-    read_message,
-    write_message,
+    decode_message,
+    encode_message,
 )
 from faultset.collector.ipc.processes import is_stopped
 from faultset.collector.plans.plan import Plan
@@ -157,7 +157,7 @@ class RunningEpisode:
             repairs=waiting.repairs,
         )
         assert process.stdin is not None
-        process.stdin.write(write_message(assignment))
+        process.stdin.write(encode_message(assignment))
         process.stdin.flush()
         return RunningEpisode(waiting=waiting, process=process, errors=errors, cores=cores)
 
@@ -174,7 +174,7 @@ class RunningEpisode:
 
     def receive(self, line: str) -> None:
         """Process one message."""
-        message = read_message(line)
+        message = decode_message(line)
         match message:
             case PhaseReport():
                 self.phase, self.phase_end_ns = message.phase, message.end_ns
