@@ -77,7 +77,7 @@ def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Divide the rows, in order of time, into pieces of 1,000; yield each resource of a piece with its rows."""
+    """Divide the rows, in time order, into pieces of 1,000; yield each resource of a piece with its rows."""
     content = read_table(view, table, TABLES[table].names)
     for name in content.column_names:
         if name == time_column(table) or name == "sent":

@@ -75,7 +75,7 @@ class Suspect:
     named_first_by: tuple[str, ...]
     """Methods of the panel that rank it first."""
     observations: tuple[Observation, ...]
-    """Changes in its telemetry, in order of time."""
+    """Changes in its telemetry, in time order."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,11 +159,11 @@ class DetectorRun:
     facts: RecordingFacts
     seed: int
     rows: tuple[ResultRow, ...]
-    """One row for each window, in order of time."""
+    """One row for each window, in time order."""
 
     @cached_property
     def alarms(self) -> tuple[ScoredAlarm, ...]:
-        """The alarms in order of time; alarms with a short gap, even across windows, are joined."""
+        """The alarms in time order; alarms with a short gap, even across windows, are joined."""
         raised = [alarm for row in self.rows if row.status == "ok" for alarm in _list_alarms(row)]
         detected: set[str] = set()
         scored = []

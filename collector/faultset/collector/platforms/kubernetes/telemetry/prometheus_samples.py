@@ -91,7 +91,7 @@ class SampleReader:
         return self._convert_histograms([series for series in joined if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in order of time."""
+        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
