@@ -360,7 +360,7 @@ def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> 
             spans.service[calls],
             spans.pod[calls],
             healthy_end_ns,
-            "slow answer of the service",
+            "slow response of the service",
         ),
     ]
 

@@ -108,7 +108,7 @@ class Spans:
     trace: Ints
     """Number of the trace, from 0."""
     parent: Ints
-    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 without either."""
+    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 if both are missing."""
     orphan: Flags
     """Whether the parent was not recorded."""
     service: Ints

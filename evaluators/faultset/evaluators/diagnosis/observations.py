@@ -44,7 +44,7 @@ _TEMPLATE_LENGTH = 70
 
 
 def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> dict[str, tuple[Observation, ...]]:
-    """Return the strongest observations about each service, of different kinds if possible, in order of time.
+    """Return the strongest observations about each service, of different kinds if possible, in time order.
 
     Parameters
     ----------

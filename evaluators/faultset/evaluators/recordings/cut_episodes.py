@@ -133,7 +133,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     Returns
     -------
     CutEpisodes or None
-        None if no recording has several services and an incident with a root cause and enough time around it.
+        None if no recording has several services and an incident with a root cause and enough telemetry around it.
     """
     recordings = [recording for recording in dataset.recordings() if len(recording.context.services) > 1]
     if not recordings:

@@ -101,7 +101,7 @@ class Patterns:
     """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
-    since: Matrix
+    recent: Matrix
     """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
@@ -162,7 +162,7 @@ class Nezha(TrainingFreeBaseline):
         if not is_healthy.any() or not is_recent.any():
             return Ranking.abstain()
         patterns = self._count_patterns(spans, events, edges, has_alarm, is_healthy, is_recent)
-        total = patterns.healthy + patterns.since
+        total = patterns.healthy + patterns.recent
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
         selected[selected] = ~follows_lost(patterns.source[selected], patterns.target[selected], score[selected])
@@ -208,7 +208,7 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            since=recent_counts * (is_healthy.sum() / is_recent.sum()),
+            recent=recent_counts * (is_healthy.sum() / is_recent.sum()),
         )
 
 

@@ -163,7 +163,7 @@ class BoostedRanker(RegisteredBaseline):
         self.model_: Any = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from the services of training faults; without any, `localize` abstains."""
+        """Learn from the services of training faults; if there are none, `localize` abstains."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         rows, at_fault = [], []

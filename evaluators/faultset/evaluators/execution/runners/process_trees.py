@@ -14,7 +14,7 @@ _MAX_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all descendants of `pid`, parents first; processes that end in the meantime may be missing."""
+    """Return all descendants of `pid`, parents first; processes that end during the call may be missing."""
     processes: list[int] = []
     stack = [pid]
     while stack:
