@@ -155,10 +155,10 @@ class LiveIncident:
 
     def check_recovery(self) -> bool:
         """Return whether the application is healthy again; if so, end the incident."""
-        began_ns = self.record.recover_done_ns
-        assert began_ns is not None
+        undo_done_ns = self.record.recover_done_ns
+        assert undo_done_ns is not None
         now_ns = self._clock.time_ns()
-        if find_recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
+        if find_recovery_problem(self._platform, undo_done_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")
