@@ -206,7 +206,7 @@ class EvaluationCall:
             return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
         if detected is None:
             raise DataError(
-                f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services "
+                f"{dataset.root} has only recordings, and no episode can be cut from them: this needs several services "
                 "and an incident with a known root cause and enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(

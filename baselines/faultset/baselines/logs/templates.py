@@ -198,8 +198,8 @@ def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, flo
 
 def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[str, float], dict[str, float]]:
     """Count error lines per service in a time window and in its healthy window."""
-    since, healthy = counts_by(lines, time_window, ("service",))
-    return {service: count for (service,), count in since.items()}, {
+    recent, healthy = counts_by(lines, time_window, ("service",))
+    return {service: count for (service,), count in recent.items()}, {
         service: count for (service,), count in healthy.items()
     }
 
@@ -221,7 +221,7 @@ def counts_by(
 
 
 BEGINNINGS = (64, 40, 24, 16)
-PROBED = 4000
+PROBE_SIZE = 4000
 MAX_DISTINCT = 1000
 MAX_SHAPES = 2000
 
@@ -288,7 +288,7 @@ def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArr
 
     Masking every line separately would take too long.
     """
-    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBE_SIZE)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
         if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:

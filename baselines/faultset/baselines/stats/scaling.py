@@ -32,7 +32,7 @@ def with_floor(spread: Matrix, center: Matrix) -> Matrix:
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
-    """Return mean and floored standard deviation of each column, ignoring gaps."""
+    """Return the mean and the floored standard deviation of each column, ignoring gaps."""
     present = np.isfinite(reference)
     count = present.sum(axis=0)
     filled = np.where(present, reference, 0.0)

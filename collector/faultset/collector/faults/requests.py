@@ -18,7 +18,8 @@ from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
 from faultset.core.times import SECOND_NS
 
 _SHARES = (0.15, 0.8)
-_DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
+_DRAWN_REQUESTS = f"{percent_between(_SHARES)} of one caller's requests, to one or all operations"
+_COURSES = "sudden, gradual or intermittent"
 _WINDOW_S = 30.0
 _MIN_REQUESTS = 10
 
@@ -87,7 +88,7 @@ _REQUESTS = {
     "http-abort",
     **_REQUESTS,
     system_level="Application",
-    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    intensity=f"{_DRAWN_REQUESTS}; {_COURSES}",
     needs=("abort",),
 )
 def http_abort(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
@@ -102,7 +103,7 @@ def http_abort(platform: Platform, target: str, rng: Generator, course: Course |
     "connection-reset",
     **_REQUESTS,
     system_level="Operating System",
-    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    intensity=f"{_DRAWN_REQUESTS}; {_COURSES}",
     needs=("reset",),
 )
 def connection_reset(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
@@ -117,7 +118,7 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
     "slow-answers",
     **_REQUESTS,
     system_level="Application",
-    intensity=f"{_DRAWN_REQUESTS}, by 0.2 to 0.9 s, sudden, rising, or seconds on and off",
+    intensity=f"0.2 to 0.9 s for {_DRAWN_REQUESTS}; {_COURSES}",
     needs=("hold",),
 )
 def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:

@@ -33,7 +33,7 @@ def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[s
     root_cause_kind="Service",
 )
 def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Point the Service at a port on which nothing listens."""
+    """Point the Service at a port where nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
     taken = {port["port"] for port in ports} | {METRICS_PORT}
     wrong_port = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))

@@ -130,7 +130,7 @@ def read_answer(request: Request[AnswerT], line: bytes, process: str) -> AnswerT
         return decode_value(request.answer_type(), body)
     if word == b"error":
         raise PlatformError(f"{process} failed to handle {type(request).__name__}: {decode_value(str, body)}")
-    raise InvalidMessage(f"an answer of {process} must start with result or error, got {line[:80]!r}")
+    raise InvalidMessage(f"a response of {process} must start with result or error, got {line[:80]!r}")
 
 
 LONGEST_LINE_BYTES = 1 << 26

@@ -84,7 +84,7 @@ class Spool:
             file = folder / REQUEST
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise UsageError(
-                    f"{folder} contains answers to another request (see its {REQUEST}); repeat that request, delete "
+                    f"{folder} contains responses to another request (see its {REQUEST}); repeat that request, delete "
                     "the folder, or choose another --out"
                 )
             replace_text(file, text)

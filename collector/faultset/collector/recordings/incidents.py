@@ -63,7 +63,7 @@ class LiveIncident:
         """Id that does not reveal the fault."""
         self.state: State = "waiting"
         self.problem = ""
-        """Why the incident does not count; empty if it does."""
+        """Why the incident is not scored; empty if it is."""
         spec, rng = get_fault(planned.fault), np.random.default_rng([planned.seed, 1])
         course = None if plan.schedule is None else draw_course(plan.schedule, planned.length_s, rng)
         fault = FaultRecord(
@@ -166,7 +166,7 @@ class LiveIncident:
         return True
 
     def give_up(self, reason: str) -> None:
-        """Note in the problem and the evidence of an incident why it does not count."""
+        """Record in the problem and the evidence of an incident why it is not scored."""
         self.problem = self.problem or reason
         self.record.add_evidence("injection", self.planned.target, False, reason)
 

@@ -351,7 +351,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
 
 
 def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]:
-    """Return start and end of the current run of a pod's containers, or of the previous run."""
+    """Return the start and end of the current run of a pod's containers, or of the previous run."""
     restarts, starts_ns = state.runs(pod)
     end_ns = state.now_ns + 1
     if not previous:

@@ -169,7 +169,7 @@ class RawSeries:
 
 
 def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Build a series from the pairs of time and value in an answer of the API."""
+    """Build a series from the pairs of time and value in a response of the API."""
     flat = list(chain.from_iterable(pairs))
     milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
     if histograms:

@@ -211,7 +211,7 @@ def _cut_episodes(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services and "
+            f"{dataset.root} has only recordings, and no episode can be cut from them: this needs several services and "
             "an incident with a known root cause and enough telemetry around it; choose other data"
         )
     return cuts

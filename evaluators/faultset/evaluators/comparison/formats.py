@@ -69,7 +69,7 @@ def remarks(comparison: Comparison) -> list[str]:
     sentences = [f"compared on {count_text(comparison.episodes, 'episode')} present in both runs"]
     if old.digest and new.digest and old.digest != new.digest:
         sentences.append(
-            "the runs scored different versions of the data; episodes with equal labels are compared, but their "
+            "the runs scored different versions of the data; episodes with the same labels are compared, but their "
             "telemetry may differ"
         )
     for what, names in (

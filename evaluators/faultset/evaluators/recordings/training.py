@@ -62,7 +62,7 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has only recordings, and no episode can be cut from them: that takes several services and "
+            f"{train.root} has only recordings, and no episode can be cut from them: this needs several services and "
             "an incident with a known root cause and enough time around it; choose another --train, or --tasks "
             "detection"
         )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SYMPTOMS = ("latency", "errors")
 MIN_Z = 3.0
 MAX_Z = 100.0
-SUSTAINED = 2
+SUSTAINED_STEPS = 2
 UNLIKELY = 0.1
 
 
@@ -66,11 +66,11 @@ def measure_deviations(
     values = windows.values[:, columns]
     before = _select_before_alarm(windows, alarm_ns)
     level = median_and_mad(values[before])[0] if before.any() else center
-    since = values[windows.times_ns > alarm_ns - windows.step_ns]
-    if not len(since):
+    recent = values[windows.times_ns > alarm_ns - windows.step_ns]
+    if not len(recent):
         return {}
-    never_absent = np.zeros(since.shape, dtype=bool)
-    signed = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
+    never_absent = np.zeros(recent.shape, dtype=bool)
+    signed = [deviations(recent, reference, spread, never_absent) for reference in (center, level)]
     z = np.minimum(*(signed if upwards else np.abs(signed)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
@@ -81,7 +81,7 @@ def measure_deviations(
     weighted = np.minimum(_average_pairs(z), MAX_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
-    weighted[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
+    weighted[silent.sum(axis=0) >= SUSTAINED_STEPS] = MAX_Z
     largest: dict[str, float] = {}
     for (owner, _), deviation in zip(series, weighted.tolist(), strict=True):
         largest[owner] = max(largest.get(owner, 0.0), deviation)
@@ -208,9 +208,9 @@ def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool
 
 def _average_pairs(z: Matrix) -> Matrix:
     """Return the largest mean of two consecutive rows of each column."""
-    if len(z) < SUSTAINED:
+    if len(z) < SUSTAINED_STEPS:
         return z.max(axis=0, initial=0.0)
-    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED)
+    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED_STEPS)
 
 
 UNREACHED = 0.001

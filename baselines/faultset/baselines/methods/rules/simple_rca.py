@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 SLOWER = 3.0
 MIN_SPANS = 10
 MIN_SHARE = 0.1
@@ -52,7 +52,7 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     margin = np.maximum(min_change, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
-    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)
+    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED_STEPS, len(z))).max(axis=0)
     return {windows.series[column]: float(lasting[column]) for column in np.flatnonzero(lasting > SIGMAS)}
 
 
@@ -70,10 +70,10 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     service = name_codes(table["service"], names)
     words, operation = _encode_operations(table["operation"])
     healthy = (time < time_window.healthy_end_ns) & (service >= 0)
-    since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
+    recent = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
     group = service * max(1, len(words)) + operation
     duration = table["duration_ns"].to_numpy()
-    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
+    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[recent], duration[recent])
     return {
         (names[code // len(words)], words[code % len(words)]): after[code] / before[code]
         for code in sorted(after.keys() & before.keys())

@@ -187,7 +187,7 @@ class ProgramImpairer(ABC):
             answer = json.loads(text)
         except ValueError:
             raise PlatformError(
-                f"{description} gave an invalid answer to {verb}; use an image of this version of faultset"
+                f"{description} sent an invalid response to {verb}; use an image of this version of faultset"
             ) from None
         if "error" in answer:
             raise Refused(f"{description} could not {verb}: {answer['error']}")

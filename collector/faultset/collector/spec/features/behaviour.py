@@ -77,7 +77,7 @@ class Task(BackgroundWork):
 class CircuitBreaker(FrozenModel):
     """A circuit breaker for calls to one service.
 
-    A call fails if the connection fails, the answer is late, or the status is internal or unknown. Other errors, such
+    A call fails if the connection fails, the response is late, or the status is internal or unknown. Other errors, such
     as invalid arguments, count as successes.
 
     Attributes

@@ -159,10 +159,10 @@ class UrlEndpoint(Endpoint):
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
             except urllib3.exceptions.IncompleteRead as error:
-                raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path} ({error})") from None
+                raise TruncatedResponse(f"{self.name} sent an incomplete response to {path} ({error})") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if _is_incomplete(error):
-                    raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path}") from None
+                    raise TruncatedResponse(f"{self.name} sent an incomplete response to {path}") from None
                 if time.monotonic() + pause_s > deadline:
                     raise PlatformError(
                         f"cannot reach {self.name} ({_shorten(str(error))}); check the address and the network"

@@ -180,7 +180,7 @@ class SampleReader:
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
         warnings = answer.get("warnings")
         if warnings:
-            raise TruncatedResponse(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
+            raise TruncatedResponse(f"{self._endpoint.name} sent a partial response to {path}: {warnings[0]}")
         return answer.get("data")
 
 
@@ -296,7 +296,7 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; without an answer, they are inferred from metric names."""
+    """Read the types of metrics from a server; without a response, they are inferred from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

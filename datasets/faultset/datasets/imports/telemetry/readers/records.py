@@ -109,7 +109,7 @@ class RecordReader:
         prometheus.read_series(value, self._context, self._stem)
 
     def _read_answer(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
-        """Read an answer of Prometheus or Loki."""
+        """Read a response of Prometheus or Loki."""
         data = value.get("data")
         if value.get("status") == "error":
             reason = brief(printable(str(value.get("error") or "no reason given")), 120)
@@ -289,7 +289,7 @@ _SHAPES: tuple[_Shape, ...] = (
     ("Loki streams", _has("stream", "values"), RecordReader._read_loki),
     ("Loki streams", _has("stream", "entries"), RecordReader._read_loki),
     (
-        "API answer",
+        "API response",
         lambda value: isinstance(value.get("status"), str) and bool(value.keys() & {"data", "error"}),
         RecordReader._read_answer,
     ),
