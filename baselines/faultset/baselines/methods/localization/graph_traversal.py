@@ -213,7 +213,7 @@ def _average_pairs(z: Matrix) -> Matrix:
     return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED_STEPS)
 
 
-UNREACHED = 0.001
+UNREACHED_WEIGHT = 0.001
 """Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
@@ -312,7 +312,7 @@ class AlarmDescent(TrainingFreeBaseline):
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
         strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.min_z, **anomalous}.items()}
-        scores = {name: UNREACHED * value for name, value in strength.items()}
+        scores = {name: UNREACHED_WEIGHT * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
             for name, blame in divide_blame(read_call_graph(episode), strength, alarm_location.service).items()

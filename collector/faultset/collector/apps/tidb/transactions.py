@@ -29,7 +29,7 @@ from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.spec.steps import CalledOperation, FrozenModel
 
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 
 
 class _Statement(Step):
@@ -115,7 +115,7 @@ class ChangeRows(_Statement):
             for row_of, amount_of, sign in changes:
                 key = str(_row_number(row_of(request.values)))
                 amounts[key] = amounts.get(key, 0.0) + sign * number(amount_of(request.values))
-            for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+            for attempts_left in range(_MAX_ATTEMPTS - 1, -1, -1):
                 try:
                     request.values[self.save] = await change(client, amounts, request.trace)
                     return
