@@ -48,7 +48,7 @@ class Streams:
 
     @property
     def both(self) -> Matrix:
-        """Return reference and test window [n + T, p] in order of time."""
+        """Return the reference and the test window [n + T, p] in order of time."""
         return np.vstack([self.normal, self.values])
 
 

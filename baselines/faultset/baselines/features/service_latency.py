@@ -61,7 +61,7 @@ class ServiceLatency:
 
     @property
     def all(self) -> Matrix:
-        """Return reference and test window [n + T, S]."""
+        """Return the reference and the test window [n + T, S]."""
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:

@@ -76,7 +76,7 @@ class Windows:
 
     @property
     def empty(self) -> bool:
-        """Return whether reference or test window is empty."""
+        """Return whether the reference or the test window is empty."""
         return not self.series or len(self.reference) == 0 or len(self.values) == 0
 
 

@@ -120,7 +120,7 @@ class Drain:
         return template.id
 
     def add_all(self, messages: Iterable[str]) -> tuple[list[int], list[list[float]]]:
-        """Return template id and numeric parameters of each message, in order."""
+        """Return the template id and the numeric parameters of each message, in order."""
         ids, parameters = [], []
         for message in messages:
             masked, numbers = split_variables(message)

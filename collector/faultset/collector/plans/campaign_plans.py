@@ -272,7 +272,7 @@ def _recorded_s(plan: Plan) -> float:
 
 
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
-    """Describe number of episodes and cost of a campaign in one line."""
+    """Describe the number of episodes and the cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
     concurrency = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
     cost = f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"

@@ -55,5 +55,5 @@ def _describe_symptom(view: EpisodeView, alarm_ns: int) -> str:
 
 
 def _summarise(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return share of failed requests and mean latency by endpoint."""
+    """Return the share of failed requests and the mean latency by endpoint."""
     return requests.groupby(requests["endpoint"].astype(str))[["failed", "latency_ns"]].mean()

@@ -54,7 +54,7 @@ class FNodeTests:
         self._cache: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
 
     def test(self, column: int, given: tuple[int, ...] = ()) -> tuple[float, float]:
-        """Test a column and the F-node for independence given other columns; return p-value and statistic."""
+        """Test a column and the F-node for independence given other columns; return the p-value and the statistic."""
         key = (column, tuple(sorted(given)))
         if key not in self._cache:
             others = [self._codes[:, other] for other in key[1]]
