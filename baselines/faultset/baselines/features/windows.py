@@ -275,7 +275,7 @@ def _is_constant(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.
     return constant
 
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, z: Matrix, *, per_service: int) -> list[int]:
@@ -291,7 +291,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, z: Matrix, *, per_ser
     list of int
         Columns in order, without series that never deviate.
     """
-    lasting = sustained(z, min(SUSTAINED, len(z))).max(axis=0)
+    lasting = sustained(z, min(SUSTAINED_STEPS, len(z))).max(axis=0)
     role = episode.catalogue.role_of
     roles_by_service: dict[str, set[str]] = {}
     chosen: list[int] = []

@@ -221,7 +221,7 @@ def counts_by(
 
 
 BEGINNINGS = (64, 40, 24, 16)
-PROBED = 4000
+PROBE_SIZE = 4000
 MAX_DISTINCT = 1000
 MAX_SHAPES = 2000
 
@@ -288,7 +288,7 @@ def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArr
 
     Masking every line separately would take too long.
     """
-    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBE_SIZE)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
         if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:
