@@ -206,7 +206,7 @@ def _choose_episode(dataset: Dataset, source: IncidentSource) -> Episode:
     if source.incident is not None:
         chosen = episode_id("telemetry", source.incident)
         if chosen not in dataset:
-            raise UsageError(f"there is no incident {quoted(source.incident)}; give a name of the incident file")
+            raise UsageError(f"there is no incident {quoted(source.incident)}; use a name from the incident file")
         return dataset[chosen]
     if len(dataset) == 1:
         return dataset[dataset.episodes[0]]

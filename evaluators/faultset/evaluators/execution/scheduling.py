@@ -37,7 +37,7 @@ def default_workers() -> int:
 
 
 def check_address_space(workers: int) -> None:
-    """Raise PlatformError if the address space limit (`ulimit -v`) is too low for that many workers."""
+    """Raise PlatformError if the address space limit (`ulimit -v`) is too low for `workers`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     needed = _ADDRESS_SPACE_BYTES + workers * _WORKER_ADDRESS_SPACE_BYTES
     if resource.RLIM_INFINITY != limit < needed:

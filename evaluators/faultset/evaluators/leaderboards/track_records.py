@@ -29,7 +29,7 @@ class TrackRecord:
     """Name of the metric."""
     value: float
     near_best: bool
-    """Whether the value lies in the 95 % interval of the best method; false in tables without a control."""
+    """Whether the value is in the 95 % interval of the best method; false in tables without a control."""
     beats_control: bool
     """Whether the paired test finds it significantly above the strongest control (Holm)."""
 
