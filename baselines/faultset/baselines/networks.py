@@ -91,9 +91,9 @@ def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Param
 
 
 def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return output and memory [B, H] after another input [B, D]."""
-    before, memory = state
-    gates = inputs @ cell["x"] + before @ cell["h"] + cell["b"]
+    """Return the output and the memory [B, H] after another input [B, D]."""
+    previous_output, memory = state
+    gates = inputs @ cell["x"] + previous_output @ cell["h"] + cell["b"]
     size = gates.shape[-1] // 4
     input_gate, forget_gate, candidate, output_gate = (gates[:, i * size : (i + 1) * size] for i in range(4))
     memory = sigmoid(xp, forget_gate) * memory + sigmoid(xp, input_gate) * xp.tanh(candidate)
@@ -101,7 +101,7 @@ def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, A
 
 
 def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, Any]:
-    """Return output and memory [B, H] after sequences [B, L, D]."""
+    """Return the output and the memory [B, H] after sequences [B, L, D]."""
     zeros = xp.zeros((sequences.shape[0], cell["h"].shape[0]))
     state = (zeros, zeros)
     for step in range(sequences.shape[1]):
@@ -145,7 +145,7 @@ def train(
     rate: float = 3e-3,
     decay: float = 0.0,
 ) -> Parameters:
-    """Return trained parameters; the initial ones stay unchanged.
+    """Return trained parameters; the initial ones are not changed.
 
     Parameters
     ----------
@@ -165,10 +165,12 @@ def train(
     jnp = jax.numpy
     data = tuple(jnp.asarray(array, jnp.float32 if array.dtype.kind == "f" else None) for array in rows)
     start = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), parameters)
-    begin, run = _compile_training(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
+    initialise, run = _compile_training(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
     order = jnp.asarray(_draw_batches(len(rows[0]), updates, batch, seed))
     shares = jnp.arange(updates, dtype=jnp.float32) / updates
-    return jax.tree.map(lambda value: np.asarray(value, dtype=float), run(start, begin(start), data, order, shares))
+    return jax.tree.map(
+        lambda value: np.asarray(value, dtype=float), run(start, initialise(start), data, order, shares)
+    )
 
 
 @functools.cache
@@ -178,28 +180,30 @@ def _compile_training(
     """Return functions that initialise the optimizers and run all updates, compiled once per shape."""
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=decay))
 
-    def begin(start: Parameters) -> tuple[Any, ...]:
+    def initialise(start: Parameters) -> tuple[Any, ...]:
         return tuple(optimizer.init({name: start[name] for name in names}) for _, names in losses)
 
     def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
         def update(carry: Any, batch: tuple[Any, Any]) -> tuple[Any, None]:
-            current, before = carry
-            chosen, done = batch
+            current, old_states = carry
+            chosen, progress = batch
             rows_of_batch = tuple(array[chosen] for array in data)
-            after = []
-            for (loss, names), state in zip(losses, before, strict=True):
+            new_states = []
+            for (loss, names), state in zip(losses, old_states, strict=True):
                 trained, fixed = {n: current[n] for n in names}, {n: v for n, v in current.items() if n not in names}
                 gradient = jax.grad(
-                    lambda changing, constant, loss=loss: loss(jax.numpy, {**constant, **changing}, rows_of_batch, done)
+                    lambda changing, constant, loss=loss: loss(
+                        jax.numpy, {**constant, **changing}, rows_of_batch, progress
+                    )
                 )
                 change, state = optimizer.update(gradient(trained, fixed), state, trained)
                 current = {**current, **optax.apply_updates(trained, change)}
-                after.append(state)
-            return (current, tuple(after)), None
+                new_states.append(state)
+            return (current, tuple(new_states)), None
 
         return jax.lax.scan(update, (start, states), (order, shares))[0][0]
 
-    return begin, jax.jit(run)
+    return initialise, jax.jit(run)
 
 
 def _draw_batches(count: int, updates: int, batch: int, seed: int) -> np.ndarray:

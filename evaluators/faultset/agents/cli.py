@@ -20,8 +20,8 @@ from faultset.core.printable import count_text
 @click.option(
     "--namespace", metavar="NAME", help="The application's namespace in the recording; removed from commands."
 )
-@click.option("--all", "reads", is_flag=True, help="Print read-only commands as commands, not as comments.")
-def commands(run: Path, namespace: str | None, reads: bool) -> None:
+@click.option("--all", "include_reads", is_flag=True, help="Print read-only commands as commands, not as comments.")
+def commands(run: Path, namespace: str | None, include_reads: bool) -> None:
     """Print the kubectl commands in the trajectory file RUN, one per line, for replay.
 
     Read-only commands and commands that need a shell are printed as comments. Pod names need no change:
@@ -40,7 +40,7 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
         if item.problem:
             skipped += item.changes or not item.words
             click.echo(f"# step {item.step}, cannot be replayed because {item.problem}: {item.line}")
-        elif item.changes or reads:
+        elif item.changes or include_reads:
             printed += 1
             click.echo(item.line)
         else:

@@ -25,7 +25,7 @@ from faultset.core.files import translate_resource_errors, translate_write_error
 from faultset.core.locks import new_folder
 from faultset.core.printable import count_text, printable
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def import_runs(
     Parameters
     ----------
     name
-        Format, a name in the entry-point group `faultset.agent_formats`.
+        Name of a format in the entry-point group `faultset.agent_formats`.
     path
         File or folder of the recorded runs; it is not modified.
     out
@@ -106,9 +106,9 @@ def import_runs(
                 _describe_unreadable_files(left_out, len(files)) + _suggest_format(root / next(iter(left_out)), name)
             )
         if not runs:
-            other = _suggest_format(root / next(iter(left_out)), name) if left_out else ""
+            hint = _suggest_format(root / next(iter(left_out)), name) if left_out else ""
             raise DataError(
-                f"{printable(path)} holds no readable {source.title} run; {_get_first_problem(left_out)}{other}"
+                f"{printable(path)} holds no readable {source.title} run; {_get_first_problem(left_out)}{hint}"
             )
         write_tables(folder, runs, truths)
     return ImportedRuns(folder=out, files=len(files), runs=runs, left_out=left_out)
@@ -181,14 +181,14 @@ def _get_first_problem(left_out: Mapping[str, str]) -> str:
 def _describe_unreadable_files(left_out: Mapping[str, str], files: int) -> str:
     if len(left_out) == 1:
         return _get_first_problem(left_out)
-    shown = "; ".join(list(left_out.values())[:_SHOWN])
+    shown = "; ".join(list(left_out.values())[:_MAX_SHOWN])
     return (
         f"cannot read {len(left_out)} of {count_text(files, 'file')}: {shown}; repair them, or skip them with "
         "--skip-bad"
     )
 
 
-_MISSES = ("harness_error", "cheated")
+_MISS_STATUSES = ("harness_error", "cheated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,13 +200,13 @@ class ScoredRun:
     truth: RunTruth
     """The source's label and result."""
     success: bool | None
-    """None if the source's labels cannot decide it."""
+    """None if the source's labels do not determine it."""
     value: float | None
     """Score from 0 to 1; None if `success` is None."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Name -> value of the parts of the score."""
     difference: str = ""
-    """Why the result differs from the recorded one; empty if it does not or the reason is unknown."""
+    """Why the result differs from the recorded one; empty if it does not differ or the reason is unknown."""
 
     @property
     def agrees(self) -> bool | None:
@@ -228,21 +228,21 @@ def score_runs(folder: Path | str) -> list[ScoredRun]:
     """
     truths = read_truths(folder)
     formats: dict[str, AgentFormat] = {}
-    scored = []
+    results = []
     for run in read_runs(folder):
         if run.run not in truths:
             raise DataError(f"{printable(folder)} has no label for the run {printable(run.run)}; import the runs again")
         if run.format not in formats:
             formats[run.format] = agent_format(run.format)
-        scored.append(_score_run(formats[run.format], run, truths[run.run]))
-    return scored
+        results.append(_score_run(formats[run.format], run, truths[run.run]))
+    return results
 
 
 def _score_run(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
     score = source.score(run, truth.truth) if truth.truth is not None else None
     if score is None:
         return ScoredRun(run=run, truth=truth, success=None, value=None)
-    missed = run.status in _MISSES or run.answer_json is None
+    missed = run.status in _MISS_STATUSES or run.answer_json is None
     success, value = (False, 0.0) if missed else (score.success, score.value)
     parts = {} if missed else score.parts
     difference = ""
@@ -252,6 +252,6 @@ def _score_run(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun
 
 
 def _explain_difference(source: AgentFormat, run: AgentRun, truth: RunTruth, success: bool) -> str:
-    if run.status in _MISSES:
+    if run.status in _MISS_STATUSES:
         return f"{run.status}: {run.status_reason}"
     return source.difference(run, truth, success)

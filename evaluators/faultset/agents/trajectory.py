@@ -220,7 +220,7 @@ class Trajectory(_Part):
 
 
 def text_of(content: Content | None) -> str:
-    """Return a message or a result as text, with an image as its path in brackets."""
+    """Return a message or a result as text; an image becomes its path in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = (part.text if part.source is None else f"[image: {part.source.path}]" for part in content)
@@ -276,7 +276,7 @@ def _with_current_version(document: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 
 
 class TrajectoryWriter:
@@ -376,7 +376,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         return value if abs(value) < 2**63 else str(value) if value.bit_length() < 10_000 else "a very large number"
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
-    if depth >= _DEEPEST:
+    if depth >= _MAX_DEPTH:
         return "..."
     if isinstance(value, Mapping):
         return {plain_text(str(key)): jsonable(item, depth + 1) for key, item in value.items()}

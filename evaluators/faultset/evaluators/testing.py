@@ -37,7 +37,7 @@ def check_scorer(scorer: Metric | str) -> None:
 
     1. the declaration is complete and valid;
     2. it returns a number for every answer: NaN leaves an episode out, shares are between 0 and 1;
-    3. equal answers get equal values, regardless of the order of services;
+    3. the same answers get the same values, regardless of the order of services;
     4. a failed method scores no better than the best answer;
     5. the value of guessing (`floor`) is a number in the same range;
     6. the metric appears in the leaderboard, in JSON and, if it is a headline, in Markdown.
@@ -61,10 +61,10 @@ def check_scorer(scorer: Metric | str) -> None:
         f"{metric.name} is NaN for every answer: fault and no-fault episodes, right and wrong ones"
     )
     for row in rows:
-        same = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
-        again = _compute_value(metric, same)
-        assert again == values[row.key] or (math.isnan(again) and math.isnan(values[row.key])), (
-            f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {again}"
+        reordered = dataclasses.replace(row, ranking=dict(reversed(list(row.ranking.items()))))
+        repeated = _compute_value(metric, reordered)
+        assert repeated == values[row.key] or (math.isnan(repeated) and math.isnan(values[row.key])), (
+            f"{metric.name} must not depend on the order of services, got {values[row.key]} and then {repeated}"
         )
     _check_failures(metric, rows, values)
     if metric.floor is not None:

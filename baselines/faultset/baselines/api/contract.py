@@ -3,8 +3,8 @@
 A *detector* decides whether and since when an episode is anomalous. A *localizer* ranks the services after an alarm.
 A *diagnoser* names the system level and the type of the fault. All of them receive an `EpisodeView`, which gives no
 access to the truth. They are built from parameters alone and keep no state between episodes. Detectors and localizers
-may learn from healthy episodes in `fit`. Methods that need `labels`, which all diagnosers do, learn from all training
-episodes and their answers.
+may learn from healthy episodes in `fit`. Methods that need `labels`, as all diagnosers do, learn from all training
+episodes and their labels.
 
 A detector receives the whole view but must not look ahead: an alarm at `t` depends only on samples up to `t`.
 Localizers and diagnosers may use the whole view. Their healthy data are `view.reference`, truncated at the alarm.
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Task = Literal["detection", "localization", "rca"]
 Need = Literal["labels", "sli", "alarm_location"]
-"""labels: `fit` receives all training episodes with their answers. sli: the method may read the clients' requests.
+"""labels: `fit` receives all training episodes with their labels. sli: the method may read the clients' requests.
 alarm_location: `EpisodeView.alarm_location` has the service and metric of the alarm, if known."""
 CONSECUTIVE = 2
-_SHOWN = 3
-"""Number of services in the repr of a ranking."""
+_MAX_SHOWN = 3
+"""Maximum number of services in the repr of a ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class Ranking:
         """
         if self.abstains:
             return "<Ranking that abstains>"
-        first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_SHOWN])
+        first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_MAX_SHOWN])
         return f"<Ranking of {count_text(len(self.scores), 'service')}: {first}>"
 
     @classmethod
@@ -231,7 +231,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """A training episode with its answer."""
+    """A training episode with its labels."""
 
     view: EpisodeView
     """Telemetry of the episode."""
@@ -291,7 +291,7 @@ class Diagnoser(Protocol):
     tables: tuple[str, ...]
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from episodes with their answers; without any, `diagnose` abstains."""
+        """Learn from episodes with their labels; if there are none, `diagnose` abstains."""
         ...
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:

@@ -52,9 +52,9 @@ class BaselineSpec:
     method, or its variant of a published one; rule: simple condition on telemetry; control: ignores the telemetry or
     uses one trivial signal."""
     tables: tuple[str, ...] = TELEMETRY_TABLES
-    """Tables that it reads. It must also answer when one of them is missing."""
+    """Tables that it reads. It must still answer when one of them is missing."""
     needs: frozenset[str] = frozenset()
-    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the location
+    """Inputs beyond telemetry: the clients' requests (`sli`), labels of training episodes (`labels`) or the location
     of the alarm (`alarm_location`); see `faultset.baselines.api.contract`."""
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
@@ -157,11 +157,11 @@ def baseline(
             developed_on=None if developed_on is None else tuple(developed_on),
         )
         _check_spec(spec)
-        for name_of_method in ("fit", METHOD_OF_TASK[task]):
-            method = getattr(cls, name_of_method, None)  # checked when the class is loaded
+        for method_name in ("fit", METHOD_OF_TASK[task]):
+            method = getattr(cls, method_name, None)  # checked when the class is loaded
             # The evaluation skips training if the method is TrainingFreeBaseline.fit itself.
             if method is not None and method is not TrainingFreeBaseline.fit:
-                setattr(cls, name_of_method, _check_calls(method))
+                setattr(cls, method_name, _check_calls(method))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
         cls.spec = spec  # type: ignore[attr-defined]

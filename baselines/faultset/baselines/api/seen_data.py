@@ -1,6 +1,6 @@
 """Names of the data on which methods were developed.
 
-Data count as seen if the authors inspected episodes, or scores of the method on them, before the last change that
+Data count as seen if the authors inspected their episodes, or the method's scores on them, before the last change that
 affects its answers.
 """
 

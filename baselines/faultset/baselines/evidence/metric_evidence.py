@@ -30,7 +30,7 @@ BLOCKS = 5
 """Minimum number of blocks in the reference, if it has enough samples."""
 MAX_DEGREES_OF_FREEDOM = 4
 """Maximum degrees of freedom, because real metrics have heavy tails."""
-STOPPED = 0.8
+STOPPED_SHARE = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
 """Strength of the evidence against a stopped service, multiplied by the share of services that did not stop."""
@@ -61,27 +61,27 @@ def metric_evidence(
     Parameters
     ----------
     rollouts
-        Service -> its rollout. Samples during a rollout are ignored, because they mix old and new pods.
+        Rollout of each service. Samples during a rollout are ignored, because they mix old and new pods.
     """
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
-    since = windows.times_ns > alarm_ns
-    if windows.empty or len(windows.reference) < 2 or not since.any():
+    is_recent = windows.times_ns > alarm_ns
+    if windows.empty or len(windows.reference) < 2 or not is_recent.any():
         return []
     owners = np.array(windows.services)
     windows = _remove_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
-    z, freedom, blocks = _compute_block_deviations(windows, since)
+    z, freedom, blocks = _compute_block_deviations(windows, is_recent)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
-    gone = windows.absent[since].mean(axis=0) > 0.5
-    evidence = _weigh_stopped_series(owners, gone)
+    is_gone = windows.absent[is_recent].mean(axis=0) > 0.5
+    evidence = _weigh_stopped_series(owners, is_gone)
     # Ignore constant series, so that their number does not matter.
-    usable = _find_varying_series(windows) & ~gone
+    is_usable = _find_varying_series(windows) & ~is_gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
-            columns = np.flatnonzero((owners == service) & (roles == role) & usable)
+            columns = np.flatnonzero((owners == service) & (roles == role) & is_usable)
             if len(columns):
                 column = int(columns[np.argmax(surprise[columns])])
                 best[str(service)] = (float(surprise[column] - np.log10(len(columns))), column)
@@ -117,26 +117,26 @@ def _remove_rollouts(
     healthy_ns = start_ns + windows.step_ns * np.arange(1, len(reference) + 1)
     for service, rollout in rollouts.items():
         for matrix, times_ns in ((reference, healthy_ns), (values, windows.times_ns)):
-            rows = (times_ns > rollout.begin_ns) & (times_ns <= rollout.end_ns + 2 * windows.step_ns)
+            rows = (times_ns > rollout.start_ns) & (times_ns <= rollout.end_ns + 2 * windows.step_ns)
             matrix[np.ix_(rows, owners == service)] = np.nan
     return replace(windows, reference=reference, values=values)
 
 
-def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
+def _compute_block_deviations(windows: Windows, is_recent: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
     A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
     the reference and from the level right after it. The smaller deviation counts, because the reference may be from a
     different day. If the two have different signs, the deviation is 0.
     """
-    values = windows.values[since]
+    values = windows.values[is_recent]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
     healthy, blocks = _compute_block_medians(windows.reference, length), _compute_block_medians(values, length)
     mean, sd = mean_and_sd(healthy, ddof=1)
     scale = with_metric_floor(sd, windows.series) * np.sqrt(1 + 1 / len(healthy))
     never_absent = np.zeros(blocks.shape, dtype=bool)
     z = deviations(blocks, mean, scale, never_absent)
-    between = windows.values[~since]
+    between = windows.values[~is_recent]
     if len(between):
         # The half next to the reference is healthy even if the alarm is late.
         level = np.median(np.where(np.isfinite(between), between, mean)[: math.ceil(len(between) / 2)], axis=0)
@@ -155,10 +155,10 @@ def _compute_block_medians(rows: Matrix, length: int) -> Matrix:
     return np.where(measured, middle, np.nan)
 
 
-def _weigh_stopped_series(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
+def _weigh_stopped_series(owners: npt.NDArray[np.str_], is_gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
     """Return evidence against services whose series stopped; the more services stopped, the weaker it is."""
     services = np.unique(owners)
-    silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]
+    silent = [str(name) for name in services if is_gone[owners == name].mean() >= STOPPED_SHARE]
     strength = SILENCE * (1 - len(silent) / len(services))
     return [
         ServiceEvidence(service=name, subject="metrics", strength=strength, local=True, detail="series stopped")

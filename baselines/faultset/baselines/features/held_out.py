@@ -83,8 +83,8 @@ def remove_spikes(z: Matrix) -> Matrix:
     >>> remove_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
     [0.0, 1.0, -3.0, -0.5]
     """
-    before = np.vstack([np.zeros((1, z.shape[1])), z[:-1]])
-    return np.sign(z) * np.minimum(np.abs(before), np.abs(z))
+    previous = np.vstack([np.zeros((1, z.shape[1])), z[:-1]])
+    return np.sign(z) * np.minimum(np.abs(previous), np.abs(z))
 
 
 @dataclass(frozen=True, kw_only=True)

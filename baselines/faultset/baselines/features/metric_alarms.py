@@ -21,7 +21,7 @@ CLIP = 100.0
 
 
 def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
-    """Return reference and test window as z-scores of the reference, clipped at 100.
+    """Return the reference and the test window as z-scores of the reference, clipped at 100.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matr
     never_absent = np.zeros(windows.reference.shape, dtype=bool)
     absent = windows.absent if stopped else np.zeros_like(windows.absent)
     healthy = deviations(windows.reference, mean, scale, never_absent)
-    since = deviations(windows.values, mean, scale, absent)
-    return np.clip(healthy, -CLIP, CLIP), np.clip(since, -CLIP, CLIP)
+    recent = deviations(windows.values, mean, scale, absent)
+    return np.clip(healthy, -CLIP, CLIP), np.clip(recent, -CLIP, CLIP)
 
 
 _MAX_EVIDENCE = 5
@@ -63,7 +63,7 @@ def rank_by_series(
     *,
     breadth: float = 0.0,
     detail: str,
-    reported: int = 10,
+    max_evidence: int = 10,
 ) -> Ranking:
     """Rank services by the score of their highest series plus `breadth` times the mean of their series."""
     columns: dict[str, list[int]] = {}
@@ -74,7 +74,7 @@ def rank_by_series(
         if service in columns:
             values = score[columns[service]]
             scores[service] = float(values.max() + breadth * values.mean())
-    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:reported]
+    order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:max_evidence]
     evidence = [
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
         for column in order
@@ -105,7 +105,7 @@ def find_metric_alarms(
     """Return resource metrics that left their range, farthest first; at most one per service and role.
 
     The standard deviation of a series is at least the spread of the metric's level over services, because a few
-    reference samples do not show how much a single series varies.
+    reference samples do not show how much an individual series varies.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
@@ -159,13 +159,13 @@ def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) ->
     sd = sd if series is None else with_metric_floor(sd, series)
     # For a series that was always 0, any other value has probability 0.
     bandwidth = np.maximum(sd * samples ** (-1 / 5), np.finfo(float).tiny)
-    below = np.empty(values.shape)
+    lower_tail = np.empty(values.shape)
     rows = max(1, _BLOCK_FLOATS // max(1, reference.size))
     for start in range(0, len(values), rows):
         piece = slice(start, start + rows)
         with np.errstate(over="ignore"):
-            below[piece] = ndtr((values[piece, None, :] - reference[None]) / bandwidth).mean(axis=1)
-    return np.where(np.isfinite(below), 2 * np.minimum(below, 1 - below), 1.0)
+            lower_tail[piece] = ndtr((values[piece, None, :] - reference[None]) / bandwidth).mean(axis=1)
+    return np.where(np.isfinite(lower_tail), 2 * np.minimum(lower_tail, 1 - lower_tail), 1.0)
 
 
 def wma_residuals(series: Matrix, window: int) -> Matrix:
@@ -209,10 +209,10 @@ def kpi_flags(
     p0: float = P0,
     series: Series | None = None,
 ) -> Flags:
-    """Flag values that are implausible by the density or the moving average of their series.
+    """Flag values that are implausible given the density or the moving average of their series.
 
     `values` must follow the reference in time, so that the moving average can start within it. The density flags a
-    level shift for its whole length. The moving average also flags jumps within the normal range. If `combine` is
+    level shift for its whole duration. The moving average also flags jumps within the normal range. If `combine` is
     "and", both must flag a value. Values of stopped series (`absent`) are always flagged.
     """
     unlikely = kde_tail(reference, values, series) < p0

@@ -30,7 +30,7 @@ def read_object_states(episode: EpisodeView) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectHistory:
-    """Observed states of one object in order of time."""
+    """Observed states of one object in time order."""
 
     kind: str
     name: str
@@ -102,8 +102,8 @@ def find_signs(kind: str, state: State, healthy_fields: frozenset[str] = frozens
         Fields that the object had when it was healthy. Kubernetes omits counts that are zero, so a missing field of
         this set counts as zero.
     """
-    reader = _READERS.get(kind)
-    return reader(state, healthy_fields) if reader else set()
+    find = _SIGN_FINDERS.get(kind)
+    return find(state, healthy_fields) if find else set()
 
 
 def count_restarts(state: State) -> int:
@@ -151,7 +151,7 @@ def _find_volume_signs(state: State, healthy_fields: frozenset[str]) -> set[str]
     return {f"volume {phase}"} if phase in ("Released", "Failed") else set()
 
 
-_READERS = {
+_SIGN_FINDERS = {
     "Pod": _find_pod_signs,
     "Deployment": _find_deployment_signs,
     "Endpoints": _find_endpoint_signs,
@@ -175,7 +175,7 @@ def _to_integer(value: object) -> int | None:
 
 
 _GONE_AFTER_NS = 2.5 * SAMPLING_NS
-"""A pod that was not observed for this long is gone."""
+"""A pod that has not been observed for this long is gone."""
 _PROGRESS_DEADLINE_NS = 600 * SECOND_NS
 """Kubernetes' default: a rollout whose new pods are not ready by then has failed."""
 _STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
@@ -188,7 +188,7 @@ class Rollout:
     If a new pod is not ready at the end of the view, the rollout lasts until then.
     """
 
-    begin_ns: int
+    start_ns: int
     end_ns: int
 
 
@@ -251,7 +251,7 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
             if last_ns > healthy_end_ns:
-                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in new_pods), end_ns=last_ns)
+                rollouts[service] = Rollout(start_ns=min(pod.times_ns[0] for pod in new_pods), end_ns=last_ns)
     return rollouts
 
 

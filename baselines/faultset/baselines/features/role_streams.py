@@ -48,13 +48,13 @@ class Streams:
 
     @property
     def both(self) -> Matrix:
-        """Return reference and test window [n + T, p] in order of time."""
+        """Return the reference and the test window [n + T, p] in time order."""
         return np.vstack([self.normal, self.values])
 
 
 def stream_service_roles(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per service and role."""
-    role = _cache_roles(episode)
+    role = _cache_role_lookup(episode)
     return _build_streams(held_out, lambda service, metric: (service, role(metric)))
 
 
@@ -65,11 +65,11 @@ def stream_services(held_out: HeldOut) -> Streams:
 
 def stream_signals(episode: EpisodeView, held_out: HeldOut) -> Streams:
     """Return a stream per signal over all services."""
-    role = _cache_roles(episode)
+    role = _cache_role_lookup(episode)
     return _build_streams(held_out, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
 
 
-def _cache_roles(episode: EpisodeView) -> Callable[[str], str]:
+def _cache_role_lookup(episode: EpisodeView) -> Callable[[str], str]:
     catalogue = episode.catalogue
     roles: dict[str, str] = {}
 
@@ -101,7 +101,7 @@ class RoleVectors:
     windows: Windows
     services: tuple[str, ...]
     vectors: Matrix
-    """[n + T, S, R] in order of time: the held-out reference, then the test window."""
+    """[n + T, S, R] in time order: the held-out reference, then the test window."""
 
     @property
     def healthy(self) -> int:
@@ -144,7 +144,7 @@ def healthy_sequences(episodes: Sequence[EpisodeView]) -> list[Matrix]:
 
 
 Ints = npt.NDArray[np.int64]
-_IMPOSSIBLE = 1e-300
+_MIN_PROBABILITY = 1e-300
 RECENT = 5
 """Number of steps whose rows are counted together, because rows are rarer than samples."""
 
@@ -246,4 +246,4 @@ def excess_surprise(hits: Ints, trials: Ints, share: Matrix) -> Matrix:
     has_hits = hits > 0
     number = np.where(has_hits, hits, 1)
     tail = betainc(number, trials - number + 1.0, share)
-    return np.where(has_hits, -np.log10(np.maximum(tail, _IMPOSSIBLE)), 0.0)
+    return np.where(has_hits, -np.log10(np.maximum(tail, _MIN_PROBABILITY)), 0.0)

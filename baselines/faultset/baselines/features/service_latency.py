@@ -18,9 +18,9 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-_ROUNDING = 1e-12
+_ROUNDING_ERROR = 1e-12
 CLIP = 100.0
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 SIGMAS = 3.0
 FROM_SPANS = (
     "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
@@ -61,7 +61,7 @@ class ServiceLatency:
 
     @property
     def all(self) -> Matrix:
-        """Return reference and test window [n + T, S]."""
+        """Return the reference and the test window [n + T, S]."""
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
@@ -75,8 +75,8 @@ class ServiceLatency:
 def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
-    A call counts for the called service. Client spans that name that service are used, because they include the
-    network and calls without an answer. If no client span in the reference names the service, its own spans are used.
+    A call counts towards the called service. Client spans that name that service are used, because they include the
+    network and calls without a response. If no client span in the reference names the service, its own spans are used.
     """
     return episode.once("call series", lambda: _build_call_series(episode))
 
@@ -92,12 +92,12 @@ def _build_call_series(episode: EpisodeView) -> CallSeries:
     peer = name_codes(table["peer_service"], services)
     owner = name_codes(table["service"], services)
     inside = (time >= start_ns) & (time < end_ns)
-    by_client = inside & (kind == 0) & (peer >= 0)
-    by_server = inside & (kind == 1) & (owner >= 0)
+    is_client_call = inside & (kind == 0) & (peer >= 0)
+    is_server_call = inside & (kind == 1) & (owner >= 0)
     healthy = time < episode.reference[1]
-    has_client_spans = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
-    target = np.where(by_client, peer, np.where(by_server, owner, -1))
-    rows = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(owner, 0)]))
+    has_client_spans = np.bincount(peer[is_client_call & healthy], minlength=len(services)) > 0
+    target = np.where(is_client_call, peer, np.where(is_server_call, owner, -1))
+    rows = np.flatnonzero(is_client_call | (is_server_call & ~has_client_spans[np.maximum(owner, 0)]))
     cell = (time[rows] - start_ns) // step_ns * len(services) + target[rows]
     size = steps * len(services)
     count = np.bincount(cell, minlength=size)
@@ -106,7 +106,7 @@ def _build_call_series(episode: EpisodeView) -> CallSeries:
     errors = np.bincount(cell[failed[rows].astype(bool)], minlength=size)
     seconds = np.where(count > 0, total / np.maximum(count, 1) / SECOND_NS, np.nan)
     called = count.reshape(steps, -1).sum(axis=0) > 0
-    linked = np.unique(np.stack([owner, peer])[:, by_client & healthy & (owner >= 0) & (owner != peer)], axis=1)
+    edges = np.unique(np.stack([owner, peer])[:, is_client_call & healthy & (owner >= 0) & (owner != peer)], axis=1)
     return CallSeries(
         services=tuple(name for name, keep in zip(services, called, strict=True) if keep),
         starts_ns=start_ns + step_ns * np.arange(steps),
@@ -114,7 +114,7 @@ def _build_call_series(episode: EpisodeView) -> CallSeries:
         seconds=seconds.reshape(steps, -1)[:, called],
         calls=count.reshape(steps, -1)[:, called].astype(float),
         errors=errors.reshape(steps, -1)[:, called].astype(float),
-        pairs=tuple((services[caller], services[callee]) for caller, callee in linked.T.tolist()),
+        pairs=tuple((services[caller], services[callee]) for caller, callee in edges.T.tolist()),
     )
 
 
@@ -136,8 +136,8 @@ def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
         in_test_window = ends > alarm_ns - 2 * calls.step_ns
-        enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= MIN_FILLED_SHARE if healthy.any() else [False]
-        chosen = np.flatnonzero(enough)
+        is_frequent = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= MIN_FILLED_SHARE if healthy.any() else [False]
+        chosen = np.flatnonzero(is_frequent)
         services = [calls.services[column] for column in chosen]
         reference, values = calls.seconds[healthy][:, chosen], calls.seconds[in_test_window][:, chosen]
     else:
@@ -172,7 +172,7 @@ def _centre(columns: Matrix) -> tuple[Matrix, Matrix]:
     """Return centred columns and their norms; 0 for a column that varies only by rounding errors."""
     centred = columns - columns.mean(axis=0)
     size = np.sqrt((centred**2).sum(axis=0))
-    return centred, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
+    return centred, np.where(size > _ROUNDING_ERROR * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
@@ -185,10 +185,10 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return service -> |z| that its latency reaches for three steps in a row, if above `sigmas`."""
+    """Return the |z| that each service's latency reaches for three steps in a row, if above `sigmas`."""
     if not latency.services:
         return {}
-    lasting = sustained(latency.values, SUSTAINED).max(axis=0)
+    lasting = sustained(latency.values, SUSTAINED_STEPS).max(axis=0)
     return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
 
 

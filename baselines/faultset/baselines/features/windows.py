@@ -49,7 +49,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Metrics of one episode on a regular grid, split into reference and test window."""
+    """Metrics of one episode on a regular grid, split into a reference and a test window."""
 
     series: tuple[tuple[str, str], ...]
     """(service, metric) of each column."""
@@ -62,7 +62,7 @@ class Windows:
     """[T, d] whether the series has stopped.
 
     Its gap is then at least three steps long, longer than every gap in the reference, and longer than random loss of
-    samples explains.
+    samples would explain.
     """
     left_out: tuple[tuple[str, str], ...] = ()
     """(service, metric) of the omitted series, which are constant or have too few samples in the reference."""
@@ -76,7 +76,7 @@ class Windows:
 
     @property
     def empty(self) -> bool:
-        """Return whether reference or test window is empty."""
+        """Return whether the reference or the test window is empty."""
         return not self.series or len(self.reference) == 0 or len(self.values) == 0
 
 
@@ -108,15 +108,15 @@ def cut_window_after(
 ) -> TimeWindow:
     """Return the window from `before` steps before the alarm to `steps` after it, or to the end of the view."""
     start_ns, reference_end_ns = episode.reference
-    begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
+    window_start_ns = alarm_ns - round(before * step_s * SECOND_NS)
     end_ns = episode.window[1]
     if steps is not None:
         end_ns = min(end_ns, alarm_ns + round(steps * step_s * SECOND_NS))
     return TimeWindow(
-        start_ns=begin_ns,
+        start_ns=window_start_ns,
         end_ns=end_ns,
         healthy_start_ns=start_ns,
-        healthy_end_ns=min(reference_end_ns, begin_ns),
+        healthy_end_ns=min(reference_end_ns, window_start_ns),
     )
 
 
@@ -197,7 +197,7 @@ def cut_windows(
     max_missing_share: float = MAX_MISSING_SHARE,
     keep_constant: bool = True,
 ) -> Windows:
-    """Split a wide frame, indexed by the start of each step, into reference and test window.
+    """Split a wide frame, indexed by the start of each step, into a reference and a test window.
 
     Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `max_missing_share` of their
     reference is missing, or if they are constant and `keep_constant` is false. One missing sample is tolerated if two
@@ -256,7 +256,7 @@ def _is_complete(present: npt.NDArray[np.bool_], max_missing_share: float) -> np
 
 
 def _compute_longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
-    """Return the longest gap that random loss of samples explains, at the median loss of all series.
+    """Return the longest gap that random loss of samples would explain, at the median loss of all series.
 
     At a given step, any of the series has a longer gap with probability `LEVEL`.
     """
@@ -275,15 +275,15 @@ def _is_constant(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.
     return constant
 
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 
 
-def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
+def most_deviating(episode: EpisodeView, windows: Windows, z: Matrix, *, per_service: int) -> list[int]:
     """Return up to `per_service` series of each service with the largest lasting deviations, at most one per role.
 
     Parameters
     ----------
-    since
+    z
         [T, d] test window as z-scores of the reference.
 
     Returns
@@ -291,7 +291,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     list of int
         Columns in order, without series that never deviate.
     """
-    lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
+    lasting = sustained(z, min(SUSTAINED_STEPS, len(z))).max(axis=0)
     role = episode.catalogue.role_of
     roles_by_service: dict[str, set[str]] = {}
     chosen: list[int] = []

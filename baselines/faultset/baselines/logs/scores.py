@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class NextTemplate:
-    """Predict the next log template from the last few; an unseen context falls back to a shorter context.
+    """Predict the next log template from the last few; for an unseen context, use a shorter one.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class NextTemplate:
         counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         for length in range(1, self.order + 1):
             windows = zip(*(sequence[shift:] for shift in range(length + 1)), strict=False)
-            for window, times in Counter(windows).items():
-                counts[window[:-1]][window[-1]] += times
+            for window, count in Counter(windows).items():
+                counts[window[:-1]][window[-1]] += count
         top = min(self.top, max(1, len(set(sequence)) // 2)) if self.halve else self.top
         self.likely_ = {
             context: frozenset(sorted(follow, key=lambda template: (-follow[template], template))[:top])
@@ -59,21 +59,21 @@ class NextTemplate:
         return self
 
     def misses(self, templates: Sequence[int], after: Sequence[int] | None = None) -> npt.NDArray[np.bool_]:
-        """Return which templates were unexpected; they follow the templates `after`, by default the training sequence.
+        """Return which templates were unexpected after the templates `after`, by default the training sequence.
 
         Lines after an unseen context are unexpected.
         """
-        before = tuple(self.last_ if after is None else after)
-        sequence = [*before, *templates]
+        previous = tuple(self.last_ if after is None else after)
+        sequence = [*previous, *templates]
         verdicts = np.ones(len(templates), dtype=bool)
         cache: dict[tuple[int, ...], frozenset[int] | None] = {}
-        for position in range(len(before), len(sequence)):
+        for position in range(len(previous), len(sequence)):
             context = tuple(sequence[max(0, position - self.order) : position])
             if context not in cache:
                 suffixes = (context[cut:] for cut in range(len(context)))
                 cache[context] = next((self.likely_[c] for c in suffixes if c in self.likely_), None)
             likely = cache[context]
-            verdicts[position - len(before)] = likely is None or sequence[position] not in likely
+            verdicts[position - len(previous)] = likely is None or sequence[position] not in likely
         return verdicts
 
 
@@ -86,7 +86,7 @@ def parameter_anomalies(
     *,
     sigmas: float = 3.0,
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return which lines have a parameter, or a pause before them, unlike the healthy lines of their template.
+    """Return which lines have a parameter, or a pause before them, that is unusual for healthy lines of their template.
 
     Also return whether any line has a numeric parameter.
     """
@@ -145,7 +145,7 @@ def log_lines(table: pa.Table, services: tuple[str, ...], start_ns: int, end_ns:
     owner = pc.index_in(table["service"].cast("string"), value_set=_strings(names))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)
     chosen = np.flatnonzero((times >= start_ns) & (times < end_ns) & (code >= 0))
-    # Lines with equal times keep their order in the table, per service.
+    # Lines with the same time keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     return LogLines(
         names=names,
@@ -202,13 +202,15 @@ def score_logs(
             weight,
         )
 
-    worst = Counter(zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True))
+    unexpected = Counter(
+        zip(lines.services[missed & ~healthy].tolist(), templates[missed & ~healthy].tolist(), strict=True)
+    )
     return LogScores(
         system=share(np.ones(len(templates), dtype=bool)),
         by_service={lines.names[code]: share(lines.services == code) for code in np.unique(lines.services)},
         unexpected_lines=tuple(
             (lines.names[service], drain.templates[template].text, count)
-            for (service, template), count in sorted(worst.items(), key=lambda item: (-item[1], item[0]))
+            for (service, template), count in sorted(unexpected.items(), key=lambda item: (-item[1], item[0]))
         ),
     )
 

@@ -77,11 +77,11 @@ class Drain:
     ----------
     depth
         Levels of the tree, including the root, the message length and the leaves. With 4, messages of equal length
-        split by their first word.
+        are split by their first word.
     similarity
-        Share of words that must equal the template's words; wildcards equal no word.
+        Share of words that must match the template's words; wildcards match no word.
     max_children
-        Largest number of branches per node; further words share one branch.
+        Maximum number of branches per node; further words share one branch.
     """
 
     def __init__(self, *, depth: int = 4, similarity: float = 0.4, max_children: int = 100) -> None:
@@ -120,7 +120,7 @@ class Drain:
         return template.id
 
     def add_all(self, messages: Iterable[str]) -> tuple[list[int], list[list[float]]]:
-        """Return template id and numeric parameters of each message, in order."""
+        """Return the template id and the numeric parameters of each message, in order."""
         ids, parameters = [], []
         for message in messages:
             masked, numbers = split_variables(message)
@@ -142,8 +142,8 @@ class Drain:
     def _find_best(self, templates: list[Template], words: list[str]) -> Template | None:
         best, best_match = (self.similarity, -1), None
         for template in templates:
-            same = sum(old == new != WILDCARD for old, new in zip(template.words, words, strict=True))
-            rank = (same / len(words) if words else 1.0, template.words.count(WILDCARD))
+            matches = sum(old == new != WILDCARD for old, new in zip(template.words, words, strict=True))
+            rank = (matches / len(words) if words else 1.0, template.words.count(WILDCARD))
             if rank > best:
                 best, best_match = rank, template
         return best_match
@@ -198,8 +198,8 @@ def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, flo
 
 def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[str, float], dict[str, float]]:
     """Count error lines per service in a time window and in its healthy window."""
-    since, healthy = counts_by(lines, time_window, ("service",))
-    return {service: count for (service,), count in since.items()}, {
+    recent, healthy = counts_by(lines, time_window, ("service",))
+    return {service: count for (service,), count in recent.items()}, {
         service: count for (service,), count in healthy.items()
     }
 
@@ -207,7 +207,7 @@ def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[st
 def counts_by(
     lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]
 ) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
-    """Count lines in a time window and in its healthy window by the columns `owner`; skip lines with a null there."""
+    """Count lines in a time window and in its healthy window by the columns `owner`; skip lines with nulls in them."""
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []
@@ -221,7 +221,7 @@ def counts_by(
 
 
 BEGINNINGS = (64, 40, 24, 16)
-PROBED = 4000
+PROBE_SIZE = 4000
 MAX_DISTINCT = 1000
 MAX_SHAPES = 2000
 
@@ -284,11 +284,11 @@ def _count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
 
 
 def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-    """Shorten lines until they repeat, and return them with their length.
+    """Shorten lines until they repeat, and return them with the maximum length.
 
     Masking every line separately would take too long.
     """
-    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBE_SIZE)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
         if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:
@@ -298,8 +298,8 @@ def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArr
 
 
 def _encode_texts(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
-    begun = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
-    coded = begun.combine_chunks().dictionary_encode()
+    beginnings = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
+    coded = beginnings.combine_chunks().dictionary_encode()
     return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
 
 
@@ -336,7 +336,7 @@ def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
     times = table["time"].cast(pa.int64()).to_numpy()
     encoded = mask_column(table["message"]).combine_chunks().dictionary_encode()
     chosen = np.flatnonzero(code >= 0)
-    # Lines with equal times keep their order in the table, per service.
+    # Lines with the same time keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     texts = encoded.indices.to_numpy()[chosen].astype(np.int64)
     text_codes, first, index = distinct(texts)

@@ -232,10 +232,10 @@ class SeriesStopped(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        gone = windows.absent.mean(axis=0)
-        reported = rank_by_series(gone, windows.series, episode.services, detail="share of steps without a sample")
+        absent = windows.absent.mean(axis=0)
+        reported = rank_by_series(absent, windows.series, episode.services, detail="share of steps without a sample")
         owner = np.array(windows.services)
-        share = {service: float(gone[owner == service].mean()) for service in set(windows.services)}
+        share = {service: float(absent[owner == service].mean()) for service in set(windows.services)}
         return Ranking.of(share, episode.services, [item for item in reported.evidence if item.score > 0])
 
 
@@ -280,7 +280,7 @@ RootCausePair = tuple[str | None, str | None]
 
 
 def fault_pair(item: Labelled) -> RootCausePair | None:
-    """Return level and type of a training fault; None without a fault, or if both are unknown."""
+    """Return the level and the type of a training fault; None without a fault, or if both are unknown."""
     if item.fault_type is None and item.system_level is None:
         return None
     return item.system_level, item.fault_type

@@ -93,17 +93,17 @@ def _describe_metrics(episode: EpisodeView, late_ns: int, weights: dict[str, flo
     center, spread = median_and_mad(windows.reference)
     scale = with_metric_floor(spread, windows.series)
     z = deviations(windows.values, center, scale, np.zeros_like(windows.absent))
-    late = windows.times_ns > late_ns
-    level = np.median(z[late], axis=0) if late.any() else np.zeros(z.shape[1])
-    gone = windows.absent[late].mean(axis=0) > 0.5 if late.any() else np.zeros(z.shape[1], dtype=bool)
-    level = np.clip(np.where(gone, 0.0, level), -MAX_Z, MAX_Z)
+    is_late = windows.times_ns > late_ns
+    level = np.median(z[is_late], axis=0) if is_late.any() else np.zeros(z.shape[1])
+    is_gone = windows.absent[is_late].mean(axis=0) > 0.5 if is_late.any() else np.zeros(z.shape[1], dtype=bool)
+    level = np.clip(np.where(is_gone, 0.0, level), -MAX_Z, MAX_Z)
     names, owner = np.unique(windows.services, return_inverse=True)
     roles, role = np.unique([catalogue.role_of(metric) for _, metric in windows.series], return_inverse=True)
     table = np.zeros((len(names), len(roles)))
     order = np.argsort(np.abs(level), kind="stable")
     table[owner[order], role[order]] = level[order]
     strength = np.minimum(np.abs(table) / FAR, 3.0).sum(axis=1)
-    missing = np.bincount(owner, weights=gone, minlength=len(names)) / np.bincount(owner, minlength=len(names))
+    missing = np.bincount(owner, weights=is_gone, minlength=len(names)) / np.bincount(owner, minlength=len(names))
     for name, value in zip(names.tolist(), (strength + ABSENT_Z * missing).tolist(), strict=True):
         weights[name] += value
     suspect = min(range(len(names)), key=lambda code: (-weights[names[code]], names[code]))
@@ -128,10 +128,10 @@ def _describe_objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[s
         features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
     for history in object_histories(frame):
-        before, after = (read_specification(history.kind, parse_state(history.texts[index])) for index in (0, -1))
-        if before is not None and after is not None:
-            for field in before.keys() | after.keys():
-                if before.get(field) != after.get(field):
+        old, new = (read_specification(history.kind, parse_state(history.texts[index])) for index in (0, -1))
+        if old is not None and new is not None:
+            for field in old.keys() | new.keys():
+                if old.get(field) != new.get(field):
                     features[f"changed: {history.kind} {field}"] = 1.0
         if history.times_ns[0] > healthy_end_ns and history.kind != "Pod":
             features[f"made: {history.kind}"] = 1.0
@@ -139,61 +139,61 @@ def _describe_objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[s
 
 
 def _describe_calls(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
-    """Return failed, unanswered and slow calls, overall and for the worst called service."""
+    """Return features of failed, unanswered and slow calls, overall and for the worst called service."""
     spans = read_spans(episode)
     calls = spans.calls
-    before = spans.end_ns[calls.row] < healthy_end_ns
-    since = spans.start_ns[calls.row] >= late_ns
-    if not before.any() or not since.any():
+    is_healthy = spans.end_ns[calls.row] < healthy_end_ns
+    is_late = spans.start_ns[calls.row] >= late_ns
+    if not is_healthy.any() or not is_late.any():
         return None
-    size = len(spans.names)
+    count = len(spans.names)
     failed = spans.error[calls.row]
-    lost = spans.service[calls.row] != calls.callee
-    rise = {}
-    for word, hits in (("failed", failed), ("unanswered", lost)):
-        by_service = np.zeros(size)
-        for code in np.unique(calls.callee[since]):
+    unanswered = spans.service[calls.row] != calls.callee
+    features = {}
+    for word, hits in (("failed", failed), ("unanswered", unanswered)):
+        by_service = np.zeros(count)
+        for code in np.unique(calls.callee[is_late]):
             called = calls.callee == code
-            healthy_share = hits[called & before].mean() if (called & before).any() else 0.0
-            by_service[code] = hits[called & since].mean() - healthy_share
-        rise[f"calls {word}"] = float(hits[since].mean() - hits[before].mean())
-        rise[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
-        rise[f"calls {word}, share of services"] = float(
+            healthy_share = hits[called & is_healthy].mean() if (called & is_healthy).any() else 0.0
+            by_service[code] = hits[called & is_late].mean() - healthy_share
+        features[f"calls {word}"] = float(hits[is_late].mean() - hits[is_healthy].mean())
+        features[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
+        features[f"calls {word}, share of services"] = float(
             (by_service > 0.1).sum() / max(1, len(np.unique(calls.callee)))
         )
     times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
     ratio = np.array(
         [
-            np.median(times[(calls.kind == kind) & since]) - np.median(times[(calls.kind == kind) & before])
-            for kind in np.intersect1d(calls.kind[since], calls.kind[before])
+            np.median(times[(calls.kind == kind) & is_late]) - np.median(times[(calls.kind == kind) & is_healthy])
+            for kind in np.intersect1d(calls.kind[is_late], calls.kind[is_healthy])
         ]
     )
-    rise["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
-    rise["calls slower, worst"] = float(ratio.max(initial=0.0))
-    rise["calls faster, worst"] = float(ratio.min(initial=0.0))
-    healthy_rate = before.sum() / max(1, healthy_end_ns - episode.window[0])
-    rise["calls more"] = float(np.log(since.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
-    return rise
+    features["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
+    features["calls slower, worst"] = float(ratio.max(initial=0.0))
+    features["calls faster, worst"] = float(ratio.min(initial=0.0))
+    healthy_rate = is_healthy.sum() / max(1, healthy_end_ns - episode.window[0])
+    features["calls more"] = float(np.log(is_late.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
+    return features
 
 
 def _describe_logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
-    """Return the increase of lines and error lines, their topics, and the number of services that write them."""
+    """Return the increase of lines and error lines, their topics, and the share of services that write them."""
     times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
-    since, before = _select_rows(times, time_window)
-    if not since.any() and not before.any():
+    is_recent, is_healthy = _select_rows(times, time_window)
+    if not is_recent.any() and not is_healthy.any():
         return None
-    expected = before.sum() * time_window.length_ratio
-    features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
+    expected = is_healthy.sum() * time_window.length_ratio
+    features = {"lines more": float(np.log((is_recent.sum() + 1) / (expected + 1)))}
     bad = select_error_lines(episode)
-    bad_since, bad_before = _select_rows(bad["time"].cast("int64").to_numpy(), time_window)
-    excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
+    is_bad_recent, is_bad_healthy = _select_rows(bad["time"].cast("int64").to_numpy(), time_window)
+    excess = is_bad_recent.sum() - is_bad_healthy.sum() * time_window.length_ratio
     features["error lines"] = float(np.log1p(max(0.0, excess)))
     for topic, words in TOPICS.items():
         hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
         hits = hit.fill_null(False).to_numpy()
-        more = hits[bad_since].sum() - hits[bad_before].sum() * time_window.length_ratio
-        features[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
-    writers = bad["service"].filter(pa.array(bad_since)).drop_null()
+        increase = hits[is_bad_recent].sum() - hits[is_bad_healthy].sum() * time_window.length_ratio
+        features[f"error lines of {topic}"] = float(max(0.0, increase) / max(1.0, excess))
+    writers = bad["service"].filter(pa.array(is_bad_recent)).drop_null()
     features["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
     return features
 
@@ -203,9 +203,9 @@ def _describe_events(episode: EpisodeView, time_window: TimeWindow) -> dict[str,
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
-    since, before = _select_rows(frame["time"].to_numpy(), time_window)
-    healthy_counts = frame.loc[before, "reason"].astype(str).value_counts()
-    counts = frame.loc[since, "reason"].astype(str).value_counts()
+    is_recent, is_healthy = _select_rows(frame["time"].to_numpy(), time_window)
+    healthy_counts = frame.loc[is_healthy, "reason"].astype(str).value_counts()
+    counts = frame.loc[is_recent, "reason"].astype(str).value_counts()
     return {
         f"event: {reason}": float(np.log1p(max(0.0, count - healthy_counts.get(reason, 0) * time_window.length_ratio)))
         for reason, count in counts.items()
@@ -214,9 +214,9 @@ def _describe_events(episode: EpisodeView, time_window: TimeWindow) -> dict[str,
 
 def _select_rows(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows are in the time window, and which are in its healthy window."""
-    since = (times >= time_window.start_ns) & (times < time_window.end_ns)
-    before = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
-    return since, before
+    is_recent = (times >= time_window.start_ns) & (times < time_window.end_ns)
+    is_healthy = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
+    return is_recent, is_healthy
 
 
 _COMPLEXITY = "O(S·T + N + L + O), and the same for each training episode"
@@ -224,7 +224,7 @@ _OWN = "None; signatures of deviations by role, as in runbooks"
 
 
 class _SignatureDiagnoser(RegisteredBaseline):
-    """Base class of diagnosers on signatures of training faults with a common scale."""
+    """Base class of diagnosers that compare signatures with training faults on a common scale."""
 
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Learn from signatures of training faults; episodes without a fault only contribute to the scale."""
@@ -325,22 +325,22 @@ class _Trees(_SignatureDiagnoser):
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
 
-    def _model(self) -> Any:
+    def _build_model(self) -> Any:
         raise NotImplementedError
 
     def _learn(self) -> None:
-        self.model_ = self._model()
+        self.model_ = self._build_model()
         if self.pairs_:
             self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
             # A forest recomputes its importances on every access.
             self.importances_ = self.model_.feature_importances_
 
-    def _shares(self, row: Matrix) -> Matrix:
+    def _predict_probabilities(self, row: Matrix) -> Matrix:
         """Return class probabilities."""
         return self.model_.predict_proba(row[None])[0]
 
     def _answer(self, row: Matrix) -> tuple[RootCausePair, float, list[tuple[str, str]]]:
-        shares = self._shares(row)
+        shares = self._predict_probabilities(row)
         best = int(shares.argmax())
         weight = self.importances_ * np.abs(row)
         reported = [
@@ -378,7 +378,7 @@ class RCATree(_Trees):
     Breiman, Friedman, Olshen, Stone, Classification and regression trees, 1984.
     """
 
-    def _model(self) -> Any:
+    def _build_model(self) -> Any:
         from sklearn.tree import DecisionTreeClassifier
 
         return DecisionTreeClassifier(max_depth=6, class_weight="balanced", random_state=self.seed)
@@ -411,13 +411,13 @@ class RCAForest(_Trees):
     Geurts, Ernst, Wehenkel, Extremely randomized trees, Machine Learning 2006.
     """
 
-    def _model(self) -> Any:
+    def _build_model(self) -> Any:
         from sklearn.ensemble import ExtraTreesClassifier
 
         return ExtraTreesClassifier(n_estimators=100, class_weight="balanced", random_state=self.seed)
 
-    def _shares(self, row: Matrix) -> Matrix:
+    def _predict_probabilities(self, row: Matrix) -> Matrix:
         # Equals `predict_proba`, without its overhead per tree.
-        single = row[None].astype(np.float32)
+        sample = row[None].astype(np.float32)
         trees = self.model_.estimators_
-        return np.sum([tree.tree_.predict(single)[0] for tree in trees], axis=0) / len(trees)
+        return np.sum([tree.tree_.predict(sample)[0] for tree in trees], axis=0) / len(trees)

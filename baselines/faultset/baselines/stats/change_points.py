@@ -180,9 +180,9 @@ class Spot:
         self.samples += len(ordinary)
         excesses = ordinary[ordinary > self.tail_begins] - self.tail_begins
         self._excesses = np.concatenate([self._excesses, excesses])
-        if len(self._excesses) > (1 + self.growth) * self._fitted:
+        if len(self._excesses) > (1 + self.growth) * self._fitted_count:
             self._refit()
 
     def _refit(self) -> None:
         self.gamma, self.sigma = fit_pareto(self._excesses)
-        self._fitted = len(self._excesses)
+        self._fitted_count = len(self._excesses)

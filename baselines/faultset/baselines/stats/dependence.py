@@ -40,7 +40,7 @@ def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
     order = np.argsort(pooled, axis=0, kind="stable")
     gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
     n, m = len(first), len(second)
-    distances = 2 * (_compute_balance(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
+    distances = 2 * (_compute_cdf_difference(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
     return RankedSamples(first=n, second=m, gaps=gaps, distances=distances)
 
 
@@ -53,13 +53,13 @@ def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.ra
     distances are one matrix product.
     """
     n, m = samples.first, samples.second
-    drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
-    permuted = 2 * (_compute_balance(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
+    labels = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
+    permuted = 2 * (_compute_cdf_difference(labels.T, n, m)[:-1].T ** 2 @ samples.gaps)
     reached = (permuted >= samples.distances * (1 - 1e-12)).sum(axis=0)
     return (1 + reached) / (draws + 1)
 
 
-def _compute_balance(labels: np.ndarray, n: int, m: int) -> Matrix:
+def _compute_cdf_difference(labels: np.ndarray, n: int, m: int) -> Matrix:
     """Return the difference of the two distribution functions after each rank (row of labels)."""
     return np.cumsum(np.where(labels, 1 / n, -1 / m), axis=0)
 
@@ -98,7 +98,7 @@ def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, 
     Returns
     -------
     p, statistic
-        Degrees of freedom count values that occur within a combination; p is 1 if there are none.
+        Only values that occur within a combination count as degrees of freedom; p is 1 if there are none.
     """
     stratum = np.zeros(len(x), dtype=np.int64)
     for code in given:
@@ -111,8 +111,8 @@ def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, 
     expected = by_x[:, :, None] * by_y[:, None, :] / np.maximum(size, 1)[:, None, None]
     is_expected = expected > 0
     statistic = float(((table[is_expected] - expected[is_expected]) ** 2 / expected[is_expected]).sum())
-    free = int((((by_x > 0).sum(axis=1) - 1) * ((by_y > 0).sum(axis=1) - 1))[size > 0].sum())
-    return (float(chdtrc(free, statistic)), statistic) if free > 0 else (1.0, 0.0)
+    freedom = int((((by_x > 0).sum(axis=1) - 1) * ((by_y > 0).sum(axis=1) - 1))[size > 0].sum())
+    return (float(chdtrc(freedom, statistic)), statistic) if freedom > 0 else (1.0, 0.0)
 
 
 def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
@@ -125,15 +125,15 @@ def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
     given
         [n, p]
     """
-    both = np.column_stack([x, y])
-    before = np.column_stack([np.ones(len(both)), given])
-    rest = both - before @ np.linalg.lstsq(before, both, rcond=None)[0]
-    squares = (rest**2).sum(axis=0)
+    pair = np.column_stack([x, y])
+    design = np.column_stack([np.ones(len(pair)), given])
+    residuals = pair - design @ np.linalg.lstsq(design, pair, rcond=None)[0]
+    squares = (residuals**2).sum(axis=0)
     # Residuals of a constant are not exactly zero, because of rounding errors.
-    negligible = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
+    negligible = 1e-10 * ((pair - pair.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (pair**2).sum(axis=0)
     if (squares <= negligible).any():
         return 0.0
-    return float(np.clip(rest[:, 0] @ rest[:, 1] / np.sqrt(squares.prod()), -1.0, 1.0))
+    return float(np.clip(residuals[:, 0] @ residuals[:, 1] / np.sqrt(squares.prod()), -1.0, 1.0))
 
 
 def correlation_p_value(correlation: Matrix | float, samples: int, given: int = 0) -> Matrix:
@@ -142,10 +142,10 @@ def correlation_p_value(correlation: Matrix | float, samples: int, given: int = 
     >>> float(correlation_p_value(0.5, 28).round(4))
     0.006
     """
-    free = samples - given - 3
-    if free < 1:
+    freedom = samples - given - 3
+    if freedom < 1:
         return np.ones_like(np.asarray(correlation, dtype=float))
-    z = np.arctanh(np.clip(np.abs(correlation), 0.0, 1 - 1e-12)) * np.sqrt(free)
+    z = np.arctanh(np.clip(np.abs(correlation), 0.0, 1 - 1e-12)) * np.sqrt(freedom)
     return np.asarray(2 * ndtr(-z), dtype=float)
 
 
@@ -175,12 +175,12 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
     y = _scale_to_unit_spread(np.atleast_2d(target))
     result = np.empty(count)
     rows = max(1, _BLOCK_FLOATS // samples**2)
-    shared = len(y) == 1
-    near_y = _compute_distances(y) if shared else None
+    is_shared = len(y) == 1
+    shared_distances = _compute_distances(y) if is_shared else None
     for start in range(0, count, rows):
         piece = slice(start, start + rows)
         dx = _compute_distances(x[piece])
-        dy = _compute_distances(y[piece]) if near_y is None else near_y
+        dy = _compute_distances(y[piece]) if shared_distances is None else shared_distances
         joint = np.maximum(dx, dy)
         # Index 0 is the sample itself. The radius excludes the last neighbour.
         radius = np.partition(joint, neighbours, axis=2)[:, :, neighbours, None]
@@ -271,19 +271,19 @@ def _find_candidates(series: Matrix, target: int, lags: int, level: float) -> tu
     delayed = _shift_series(series, names, lags)
     y = series[lags:, target]
     strength = np.abs(_compute_correlations(delayed, y))
-    near = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
+    candidates = [int(index) for index in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
     for size in range(1, MAX_CAUSES + 1):
-        near.sort(key=lambda index: (-strength[index], names[index]))
+        candidates.sort(key=lambda index: (-strength[index], names[index]))
         dependent: list[int] = []
-        for index in near[: MAX_CAUSES * 4]:
-            conditions = [other for other in near if other != index][:size]
+        for index in candidates[: MAX_CAUSES * 4]:
+            conditions = [other for other in candidates if other != index][:size]
             correlation = abs(partial_correlation(delayed[:, index], y, delayed[:, conditions]))
             strength[index] = min(strength[index], correlation)
             if correlation_p_value(correlation, len(y), len(conditions)) <= level:
                 dependent.append(index)
-        near = dependent
-    near.sort(key=lambda index: (-strength[index], names[index]))
-    return tuple(names[index] for index in near[:MAX_CAUSES])
+        candidates = dependent
+    candidates.sort(key=lambda index: (-strength[index], names[index]))
+    return tuple(names[index] for index in candidates[:MAX_CAUSES])
 
 
 def _shift_series(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:

@@ -38,15 +38,15 @@ def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
     count = 1 + present.sum(axis=0)
     filled = np.where(present, normal, np.inf)
     ordered = np.sort(filled, axis=0)
-    below = np.zeros(points.shape)
-    above = np.zeros(points.shape)
+    count_below = np.zeros(points.shape)
+    count_above = np.zeros(points.shape)
     # One pass per normal row needs less memory than all comparisons at once.
     for row in ordered:
-        below += row <= points
-        above += (row >= points) & (row < np.inf)
+        count_below += row <= points
+        count_above += (row >= points) & (row < np.inf)
     unknown = np.isnan(points)
-    lower_tail = np.where(unknown, 0.0, -np.log((1 + below) / count))
-    upper_tail = np.where(unknown, 0.0, -np.log((1 + above) / count))
+    lower_tail = np.where(unknown, 0.0, -np.log((1 + count_below) / count))
+    upper_tail = np.where(unknown, 0.0, -np.log((1 + count_above) / count))
     by_skew = np.where(_compute_skewness(normal, present) < 0, lower_tail, upper_tail)
     return np.max([lower_tail.sum(axis=1), upper_tail.sum(axis=1), by_skew.sum(axis=1)], axis=0)
 
@@ -71,15 +71,15 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
     share = np.cumsum(sizes**2) / max(float((sizes**2).sum()), 1e-300)
     axis_count = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
     centred = points - center
-    along = centred @ axes[:axis_count].T
-    spe = np.maximum((centred**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
-    return spe, (along**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
+    projections = centred @ axes[:axis_count].T
+    spe = np.maximum((centred**2).sum(axis=1) - (projections**2).sum(axis=1), 0.0)
+    return spe, (projections**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
 
 
 def forest_scores(
     normal: Matrix, points: Matrix, *, trees: int = 100, share: float = 0.5, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Return the isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
+    """Return the isolation scores `2^(-E[h(x)] / c)` of the normal rows and of the test rows.
 
     Each tree is grown from a share of the normal rows. A normal row is scored by the trees that were grown without it,
     or by all trees if there are none.
@@ -90,8 +90,8 @@ def forest_scores(
     in_sample = np.zeros((trees, len(normal)), dtype=bool)
     with trusted_input():
         for number, (tree, sample) in enumerate(_grow_isolation_trees(rows[: len(normal)], trees, size, seed)):
-            ends = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
-            depths[number] = ends[tree.apply(rows)]
+            path_lengths = tree.compute_node_depths() - 1 + mean_path(tree.n_node_samples)
+            depths[number] = path_lengths[tree.apply(rows)]
             in_sample[number, sample] = True
     weight = np.where(in_sample.all(axis=0), 1.0, ~in_sample)
     mean_depths = (depths[:, : len(normal)] * weight).sum(axis=0) / weight.sum(axis=0)
@@ -220,7 +220,7 @@ CLIP = 20.0
 
 
 def random_directions(dimensions: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Return `count` random unit vectors, a row each."""
+    """Return `count` random unit vectors, one per row."""
     drawn = rng.standard_normal((count, dimensions))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
@@ -234,7 +234,7 @@ def shrinkage(samples: int, dimensions: int) -> float:
 class Projection:
     """Normal behaviour along the coordinate axes and some other directions.
 
-    The axes ensure that the score is never below the largest single |z|. In one dimension the score is K-sigma.
+    The axes ensure that the score is never below the largest |z| of a series. In one dimension the score is K-sigma.
     """
 
     center: Matrix
@@ -273,10 +273,10 @@ class Projection:
         return _standardise(values, self.center, self.scale, missing)
 
     def score(self, z: Matrix) -> tuple[Matrix, npt.NDArray[np.intp]]:
-        """Return each row's largest K-sigma, and the number of the axis or direction that reaches it."""
-        along = np.abs(np.hstack([z, z @ self.directions.T])) / self.spread
-        best = along.argmax(axis=1)
-        return along[np.arange(len(z)), best], best
+        """Return each row's largest K-sigma, and the index of the axis or direction that reaches it."""
+        projections = np.abs(np.hstack([z, z @ self.directions.T])) / self.spread
+        best = projections.argmax(axis=1)
+        return projections[np.arange(len(z)), best], best
 
     def split(self, z: Matrix, best: npt.NDArray[np.intp]) -> Matrix:
         """Return the share of each series in the deviation of each row along one axis or direction."""
@@ -303,8 +303,8 @@ class Projection:
         model = np.sqrt((1 - self.shrink) / samples) * self.normal
         mixed = (np.hstack([model, model @ self.directions.T]) / self.spread).astype(np.float32)
         noise = rng.standard_normal((draws, dimensions), dtype=np.float32)
-        along = rng.standard_normal((draws, samples), dtype=np.float32) @ mixed
-        along += np.hstack([noise, noise @ oblique]) * scale
+        projections = rng.standard_normal((draws, samples), dtype=np.float32) @ mixed
+        projections += np.hstack([noise, noise @ oblique]) * scale
         chosen = rng.integers(count, size=draws)
         weights = np.zeros((draws, dimensions), dtype=np.float32)
         on_axis = chosen < dimensions
@@ -313,11 +313,11 @@ class Projection:
         correlation = mixed[:, chosen].T @ mixed
         correlation += np.hstack([weights, weights @ oblique]) * scale * scale[chosen, None]
         sign, quantile = rng.choice([-1.0, 1.0], draws), rng.random(draws)
-        reached = along[np.arange(draws), chosen]
+        reached = projections[np.arange(draws), chosen]
         ratios = np.empty(len(_KNOTS))
         for number, knot in enumerate(_KNOTS):
-            beyond = sign * -ndtri_exp(np.log(quantile) + log_ndtr(-knot))
-            shifted = along + correlation * (beyond - reached).astype(np.float32)[:, None]
+            target = sign * -ndtri_exp(np.log(quantile) + log_ndtr(-knot))
+            shifted = projections + correlation * (target - reached).astype(np.float32)[:, None]
             hits = np.count_nonzero(np.abs(shifted, out=shifted) > knot, axis=1)
             ratios[number] = np.log((1 / np.maximum(hits, 1)).mean())
         return LargestScore(log_count=float(np.log(count)), log_ratios=ratios)

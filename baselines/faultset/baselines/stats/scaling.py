@@ -32,7 +32,7 @@ def with_floor(spread: Matrix, center: Matrix) -> Matrix:
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
-    """Return mean and floored standard deviation of each column, ignoring gaps."""
+    """Return the mean and the floored standard deviation of each column, ignoring gaps."""
     present = np.isfinite(reference)
     count = present.sum(axis=0)
     filled = np.where(present, reference, 0.0)
@@ -43,7 +43,7 @@ def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
 
 
 def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Return median and floored, normal-consistent median absolute deviation of each column, ignoring gaps."""
+    """Return the median and the floored, normal-consistent MAD of each column, ignoring gaps."""
     present = np.where(np.isfinite(reference), reference, np.nan)
     (median,) = np.nan_to_num(quantiles(present, (0.5,)))
     (mad,) = MAD_TO_SD * np.nan_to_num(quantiles(np.abs(present - median), (0.5,)))
@@ -51,7 +51,7 @@ def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Return median and floored interquartile range of each column; no column may be empty."""
+    """Return the median and the floored interquartile range of each column; no column may be empty."""
     low, median, high = quantiles(reference, (0.25, 0.5, 0.75))
     return median, with_floor(high - low, median)
 
@@ -71,10 +71,10 @@ def quantiles(values: Matrix, shares: Sequence[float]) -> Matrix:
     ordered = np.sort(values, axis=0)
     last = np.maximum((~np.isnan(values)).sum(axis=0) - 1, 0)
     rank = np.asarray(shares)[:, None] * last
-    below = np.floor(rank).astype(int)
-    above = np.minimum(below + 1, last)
-    low, high = np.take_along_axis(ordered, below, axis=0), np.take_along_axis(ordered, above, axis=0)
-    return low + (rank - below) * (high - low)
+    lower = np.floor(rank).astype(int)
+    upper = np.minimum(lower + 1, last)
+    low, high = np.take_along_axis(ordered, lower, axis=0), np.take_along_axis(ordered, upper, axis=0)
+    return low + (rank - lower) * (high - low)
 
 
 def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:

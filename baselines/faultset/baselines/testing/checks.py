@@ -20,9 +20,9 @@ _SHAPES: dict[str, type] = {"detection": Detector, "localization": Localizer, "r
 def check_registration(trial: BaselineTrial) -> None:
     """Check that the registration is complete and agrees with the instance."""
     spec = trial.spec
-    built = spec.build()
+    instance = spec.build()
     rules = {
-        f"an instance is a {_SHAPES[spec.task].__name__}": isinstance(built, _SHAPES[spec.task]),
+        f"an instance is a {_SHAPES[spec.task].__name__}": isinstance(instance, _SHAPES[spec.task]),
         "its class has a docstring": bool((spec.factory.__doc__ or "").strip()),
         "title and paper are not empty": bool(spec.title and spec.paper),
         "complexity is empty or begins with O(": not spec.complexity or spec.complexity.startswith("O("),
@@ -31,7 +31,7 @@ def check_registration(trial: BaselineTrial) -> None:
         'tables contains requests if and only if needs contains "sli"': ("sli" in spec.needs)
         == ("requests" in spec.tables),
         "departures are sentences": all(sentence.endswith(".") for sentence in spec.departures),
-        "an instance has the registered name, needs and tables": (built.name, built.needs, built.tables)
+        "an instance has the registered name, needs and tables": (instance.name, instance.needs, instance.tables)
         == (spec.name, spec.needs, spec.tables),
     }
     for rule, is_met in rules.items():
@@ -43,11 +43,11 @@ def check_seed(trial: BaselineTrial) -> None:
     instance = trial.spec.build(seed=7)
     if trial.spec.stochastic:
         seed = getattr(instance, "seed", None)
-        assert seed == 7, f'{trial.spec.name}: built with seed 7, the attribute "seed" is {seed}'
+        assert seed == 7, f'{trial.spec.name}: built with seed 7, but its attribute "seed" is {seed}'
 
 
 def check_repeatability(trial: BaselineTrial) -> None:
-    """Check that equal seeds give equal answers, independent of earlier episodes."""
+    """Check that the same seed gives the same answers, independent of earlier episodes."""
     view = trial.examples.faulty.view
     trial.assert_valid(trial.expected, view, "an episode with a fault")
     instance = trial.fitted()
@@ -61,7 +61,7 @@ def _choose_other_episode(trial: BaselineTrial) -> EpisodeView:
 
 
 def check_inputs(trial: BaselineTrial) -> None:
-    """Check that frames stay unchanged and that the order of columns does not matter."""
+    """Check that frames are not changed and that the order of columns does not matter."""
     path = trial.examples.path(trial.examples.faulty.view)
     view = ReorderedView(path, seed=3)
     trial.assert_same(trial.answer(view), "with reordered columns")
@@ -113,8 +113,8 @@ def check_unusual_data(trial: BaselineTrial) -> None:
 
 def check_single_candidate(trial: BaselineTrial) -> None:
     """Check the answer for an episode with one candidate."""
-    only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
-    view = trial.examples.alter("single candidate", {}, context=lambda content: content | only)
+    overrides = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
+    view = trial.examples.alter("single candidate", {}, context=lambda content: content | overrides)
     trial.assert_valid(trial.answer(view), view, "a single candidate")
 
 
@@ -169,21 +169,21 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
     -----
     registration
         The instance has `fit`, the method of its task, and the attributes `name`, `needs` and `tables` of its
-        registration. Title, paper and docstring are not empty. Tables exist. `requests` needs `sli`. `complexity` is
-        empty or begins with `O(`. Departures are sentences.
+        registration. Title, paper and docstring are not empty. Tables exist. The table `requests` requires the need
+        `sli`. `complexity` is empty or begins with `O(`. Departures are sentences.
     seed
         A stochastic baseline has the attribute `seed`.
     repeatability
-        Equal seeds give equal answers, independent of earlier episodes.
+        The same seed gives the same answers, independent of earlier episodes.
     inputs
-        Frames stay unchanged, and the order of columns does not matter.
+        Frames are not changed, and the order of columns does not matter.
     pickling
         The fitted baseline, its answers and its spec can be pickled.
     declared tables
         Only declared tables are read.
     missing tables, unusual data, single candidate
-        The answer has finite numbers and candidates only, for missing or empty tables, constant series, gaps, single
-        samples, unknown services, invalid object states and a single candidate.
+        The answer contains only finite numbers and candidates, for missing or empty tables, constant series, gaps,
+        single samples, unknown services, invalid object states and a single candidate.
     no evidence
         A baseline with tables abstains if all tables are empty.
     no look-ahead, coverage

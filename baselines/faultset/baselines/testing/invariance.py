@@ -92,8 +92,8 @@ def check_collector_gaps(trial: BaselineTrial) -> None:
         for name, edit in edits.items():
             answer = trial.answer(trial.examples.alter(f"{name} of {item.view.episode}", edit, source=item.view))
             assert isinstance(answer, Detection)
-            late = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
-            assert late, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
+            is_unaffected = answer.alarm_ns is None or answer.alarm_ns > end_ns + AFTER_S * SECOND_NS
+            assert is_unaffected, f"{trial.spec.name}: {name} raises an alarm in an episode without a fault"
 
 
 def _remove_interval(start_ns: int, end_ns: int) -> Edit:
@@ -177,13 +177,13 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
     assert isinstance(full, Detection)
     assert isinstance(short, Detection)
     count = int((full.times_ns <= cut_ns).sum())
-    same = (
+    is_same = (
         count > 10
         and np.array_equal(full.times_ns[:count], short.times_ns[:count])
         and np.allclose(full.scores[:count], short.scores[:count], rtol=1e-7, atol=0)
         and np.array_equal(full.flags[:count], short.flags[:count])
     )
-    assert same, f"{trial.spec.name}: later data change earlier scores"
+    assert is_same, f"{trial.spec.name}: later data change earlier scores"
 
 
 def _cut_before(name: str, cut_ns: int) -> Edit:
@@ -231,7 +231,7 @@ def check_detection_accuracy(trial: BaselineTrial) -> None:
         higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
-    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, no more than by guessing"
+    assert right > count / 2, f"{trial.spec.name}: only {right} of {count} answers are right, no better than guessing"
 
 
 def check_localization_accuracy(trial: BaselineTrial) -> None:
@@ -289,6 +289,6 @@ def check_service_names(trial: BaselineTrial) -> None:
     expected = trial.expected
     assert isinstance(answer, Diagnosis)
     assert isinstance(expected, Diagnosis)
-    same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
-    same &= abs(answer.confidence - expected.confidence) < 1e-6
-    assert same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"
+    is_same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
+    is_same &= abs(answer.confidence - expected.confidence) < 1e-6
+    assert is_same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"

@@ -39,7 +39,7 @@ class TraceHealth:
 
 
 def find_trace_starts(spans: Spans) -> Ints:
-    """Return [traces] the start of the first span of each trace."""
+    """Return the start [traces] of the first span of each trace."""
     began = np.full(spans.traces, np.iinfo(np.int64).max)
     np.minimum.at(began, spans.trace, spans.start_ns)
     return began
@@ -61,7 +61,7 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
     group = distinct(spans.service * len(spans.operations) + spans.operation).code
     own_ns = spans.own_ns
     limit = span_limits(group, own_ns, is_healthy, sigmas=sigmas)
-    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own_ns), minlength=count)
+    allowed_ns = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own_ns), minlength=count)
     # Gaps between the recorded spans, for instance of lost spans, do not count against a trace.
     duration_ns = np.minimum(ended - began, np.bincount(spans.trace, weights=own_ns, minlength=count))
     abnormal_error = spans.error & (healthy_share(group, spans.error, is_healthy) < HEALTHY_ERROR_LIMIT)
@@ -70,7 +70,7 @@ def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas:
     return TraceHealth(
         healthy=ended < healthy_end_ns,
         in_test_window=in_test_window,
-        abnormal=in_test_window & (failed | (duration_ns > allowed)),
+        abnormal=in_test_window & (failed | (duration_ns > allowed_ns)),
     )
 
 
@@ -153,9 +153,9 @@ def g_statistic(hits: Matrix, total: Matrix, other_hits: Matrix, other_total: Ma
     >>> g_statistic(np.array([0.0]), np.array([6.0]), np.array([9.0]), np.array([9.0])).round(2).tolist()
     [20.19]
     """
-    both, everything = hits + other_hits, total + other_total
-    cells = sum(map(_x_log_x, (hits, other_hits, total - hits, other_total - other_hits, everything)))
-    margins = sum(map(_x_log_x, (total, other_total, both, everything - both)))
+    all_hits, all_total = hits + other_hits, total + other_total
+    cells = sum(map(_x_log_x, (hits, other_hits, total - hits, other_total - other_hits, all_total)))
+    margins = sum(map(_x_log_x, (total, other_total, all_hits, all_total - all_hits)))
     return np.maximum(0.0, 2.0 * (cells - margins))
 
 
@@ -196,38 +196,43 @@ def compare_patterns(
     source = distinct(observations.source).code
     width = int(observations.target.max(initial=0)) + 1
     _, example, code = distinct(source * width + observations.target)
-    of_source = source[example]
-    before, before_all = _count_by_source(code, source, healthy, of_source)
-    most_frequent = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
-    order = np.argsort(before, kind="stable")
-    most_frequent[of_source[order]] = order
-    shrink = count_effective(before_all, similarity) / np.maximum(before_all, 1.0)
+    source_of_pattern = source[example]
+    healthy_counts, healthy_totals = _count_by_source(code, source, healthy, source_of_pattern)
+    most_frequent = np.zeros(int(source_of_pattern.max(initial=0)) + 1, dtype=np.int64)
+    order = np.argsort(healthy_counts, kind="stable")
+    most_frequent[source_of_pattern[order]] = order
+    healthy_factor = count_effective(healthy_totals, similarity) / np.maximum(healthy_totals, 1.0)
     best, surprise = np.zeros(len(example)), np.zeros(len(example))
     counts = np.zeros((len(example), 4))
     for window in windows:
-        after, after_all = _count_by_source(code, source, window, of_source)
-        shrink_after = count_effective(after_all, similarity) / np.maximum(after_all, 1.0)
-        cells = (before * shrink, before_all * shrink, after * shrink_after, after_all * shrink_after)
-        g = np.where((before_all >= min_support) & (after_all > 0), g_statistic(*cells), 0.0)
+        recent_counts, recent_totals = _count_by_source(code, source, window, source_of_pattern)
+        recent_factor = count_effective(recent_totals, similarity) / np.maximum(recent_totals, 1.0)
+        cells = (
+            healthy_counts * healthy_factor,
+            healthy_totals * healthy_factor,
+            recent_counts * recent_factor,
+            recent_totals * recent_factor,
+        )
+        g = np.where((healthy_totals >= min_support) & (recent_totals > 0), g_statistic(*cells), 0.0)
         rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
         better = (g > best) & (rise > 0)
         best = np.where(better, g, best)
         surprise = np.where(better & (g > min_g), rise, surprise)
-        counts[better] = np.stack([before, before_all, after, after_all], axis=1)[better]
+        counts[better] = np.stack([healthy_counts, healthy_totals, recent_counts, recent_totals], axis=1)[better]
     return PatternComparison(
         code=code,
         example=example,
-        expected_row=example[most_frequent[of_source]],
+        expected_row=example[most_frequent[source_of_pattern]],
         g=best,
         surprise=surprise,
         counts=counts,
     )
 
 
-def _count_by_source(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
-    patterns = np.bincount(code[chosen], minlength=len(of_source)).astype(float)
-    sources = np.bincount(source[chosen], minlength=int(of_source.max(initial=0)) + 1).astype(float)
-    return patterns, sources[of_source]
+def _count_by_source(code: Ints, source: Ints, chosen: Flags, source_of_pattern: Ints) -> tuple[Matrix, Matrix]:
+    patterns = np.bincount(code[chosen], minlength=len(source_of_pattern)).astype(float)
+    sources = np.bincount(source[chosen], minlength=int(source_of_pattern.max(initial=0)) + 1).astype(float)
+    return patterns, sources[source_of_pattern]
 
 
 def select_first_surprises(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5) -> Flags:
@@ -255,7 +260,7 @@ def select_first_surprises(surprise: Matrix, trace: Ints, known_ns: Ints, share:
 SLOW_FACTOR = 3.0
 SLOW_QUANTILE = 0.9
 MIN_SLOW_NS = 2_000_000
-AFTER_ANSWER = 0.5
+AFTER_RESPONSE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,32 +292,32 @@ def _observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -
     ]
 
 
-def _observe_successions(spans: Spans, events: Events, kept: Ints) -> ObservationKind:
+def _observe_successions(spans: Spans, events: Events, rows: Ints) -> ObservationKind:
     """Observe the next event after each event of a span, separately per operation of the parent span."""
-    source, target = kept[:-1], kept[1:]
-    joined = events.span[source] == events.span[target]
-    joined &= spans.service[events.span[source]] >= 0
-    source, target = source[joined], target[joined]
+    source, target = rows[:-1], rows[1:]
+    is_same_span = events.span[source] == events.span[target]
+    is_same_span &= spans.service[events.span[source]] >= 0
+    source, target = source[is_same_span], target[is_same_span]
     span = events.span[source]
     owner = spans.service[span]
-    above = spans.parent[span]
-    caller = np.where(above >= 0, spans.operation[above], -1) + 1
+    parent = spans.parent[span]
+    caller = np.where(parent >= 0, spans.operation[parent], -1) + 1
     key = events.key
     context = distinct(owner * (len(spans.operations) + 1) + caller).code
-    failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
-    # The next event after an answer depends on the answer.
-    after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
+    is_failed_response = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
+    # The next event after a response depends on the response.
+    follows_response = (events.kind[source] == RETURN) & (events.service[source] != owner)
     # Consecutive codes keep the product below from overflowing.
     kinds = distinct(key).code
     observations = Observations(
         source=context * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
-        blamed=np.where(failed_answer, events.service[target], owner),
-        pod=np.where(failed_answer, find_only_pods(spans)[events.service[target]], spans.pod[span]),
+        blamed=np.where(is_failed_response, events.service[target], owner),
+        pod=np.where(is_failed_response, find_only_pods(spans)[events.service[target]], spans.pod[span]),
         trace=spans.trace[span],
         began_ns=events.time_ns[source],
         known_ns=events.time_ns[target],
-        certainty=np.where(after_answer, AFTER_ANSWER, 1.0),
+        certainty=np.where(follows_response, AFTER_RESPONSE, 1.0),
     )
 
     def text(row: int, expected_row: int) -> str:
@@ -355,13 +360,13 @@ def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> 
             spans.service[calls],
             spans.pod[calls],
             healthy_end_ns,
-            "slow answer of the service",
+            "slow response of the service",
         ),
     ]
 
 
 def _observe_slowness(
-    spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, words: str
+    spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, label: str
 ) -> ObservationKind:
     is_healthy = spans.end_ns[rows] < healthy_end_ns
     slow = spent_ns > slow_limits(group, spent_ns, is_healthy)
@@ -377,7 +382,7 @@ def _observe_slowness(
             # Only slower spans are evidence; faster spans are not.
             certainty=slow.astype(float),
         ),
-        text=lambda row, expected_row: words,
+        text=lambda row, expected_row: label,
         is_chained=False,
     )
 
@@ -394,7 +399,7 @@ def slow_limits(group: Ints, spent_ns: Matrix, healthy_rows: Flags, *, min_rows:
     begin = np.searchsorted(sorted_groups, np.arange(size))
     count = np.bincount(sorted_groups, minlength=size)
     limit = np.full(size, np.inf)
-    enough = np.flatnonzero(count >= min_rows)
-    row = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
-    limit[enough] = np.maximum(SLOW_FACTOR * spent[row], MIN_SLOW_NS)
+    groups = np.flatnonzero(count >= min_rows)
+    row = begin[groups] + np.ceil(SLOW_QUANTILE * count[groups]).astype(int) - 1
+    limit[groups] = np.maximum(SLOW_FACTOR * spent[row], MIN_SLOW_NS)
     return limit[group]

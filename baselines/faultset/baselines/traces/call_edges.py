@@ -15,7 +15,7 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 MIN_FILLED_SHARE = 0.5
 MEASURES = ("seconds", "errors", "calls")
 
@@ -50,7 +50,7 @@ class CallEdges:
     def measure_lasting_deviations(self, measure: str) -> Matrix:
         """Return the largest |deviation| [E] since the alarm that lasts for three steps."""
         recent = self.standardise(measure)[self.is_recent]
-        return sustained(recent, min(SUSTAINED, max(1, len(recent)))).max(axis=0, initial=0.0)
+        return sustained(recent, min(SUSTAINED_STEPS, max(1, len(recent)))).max(axis=0, initial=0.0)
 
 
 def read_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
@@ -65,8 +65,8 @@ def _build_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     step_ns = round(episode.context.resolution_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)
     began = spans.start_ns[calls.row]
-    between = (calls.caller >= 0) & (calls.callee >= 0) & (calls.caller != calls.callee)
-    rows = np.flatnonzero(between & (began >= start_ns) & (began < end_ns))
+    is_between_services = (calls.caller >= 0) & (calls.callee >= 0) & (calls.caller != calls.callee)
+    rows = np.flatnonzero(is_between_services & (began >= start_ns) & (began < end_ns))
     edges, _, code = distinct(calls.caller[rows] * len(spans.names) + calls.callee[rows])
     cell = (began[rows] - start_ns) // step_ns * len(edges) + code
     shape, size = (steps, len(edges)), steps * len(edges)
@@ -77,8 +77,8 @@ def _build_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:
     )
     ends_ns = start_ns + step_ns * np.arange(1, steps + 1)
     is_healthy = ends_ns <= min(episode.reference[1], alarm_ns)
-    busy = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))
-    chosen = np.flatnonzero(busy >= MIN_FILLED_SHARE)
+    busy_share = (count[is_healthy] > 0).mean(axis=0) if is_healthy.any() else np.zeros(len(edges))
+    chosen = np.flatnonzero(busy_share >= MIN_FILLED_SHARE)
     count, total_s, failed = count[:, chosen], total_s[:, chosen], failed[:, chosen]
     return CallEdges(
         pairs=tuple(

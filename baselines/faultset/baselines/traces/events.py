@@ -61,7 +61,7 @@ def _build_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
 
 
 def identify_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
-    """Return the statement of the program that wrote each message, based on its first line.
+    """Return the program statement that wrote each message, based on its first line.
 
     >>> lines = ["12:00:01 INFO a.Shop#31 sold 3", "server.go:7 > hi", "sold 12"]
     >>> code, names = identify_statements(pa.chunked_array([lines]))
@@ -113,7 +113,7 @@ class Events:
 
     @property
     def key(self) -> Ints:
-        """Return a number per event; equal events have equal numbers."""
+        """Return a number per event, the same for equal events."""
         width = max(len(self.statements), len(self.operations)) + 1
         return ((self.kind * 2 + self.failed) * (len(self.names) + 1) + self.service + 1) * width + self.detail + 1
 
@@ -145,18 +145,18 @@ def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
     logged = np.zeros(len(spans), dtype=bool)
     logged[logs.span] = True
     children = np.bincount(spans.parent[spans.parent >= 0], minlength=len(spans))
-    below = np.flatnonzero(spans.parent >= 0)
-    foreign = below[spans.service[spans.parent[below]] != spans.service[below]]
+    children_rows = np.flatnonzero(spans.parent >= 0)
+    foreign = children_rows[spans.service[spans.parent[children_rows]] != spans.service[children_rows]]
     answer = np.full(len(spans), -1)
     # The first response counts.
     answer[spans.parent[foreign[::-1]]] = foreign[::-1]
-    only = (children == 1) & (answer >= 0) & ~logged
-    silent = (children == 0) & ~logged
+    only_calls = (children == 1) & (answer >= 0) & ~logged
+    is_silent = (children == 0) & ~logged
     group = distinct(spans.service * (len(spans.operations) + 1) + spans.operation).code
-    not_silent = np.bincount(group, weights=~silent)
-    mostly_client = np.bincount(group, weights=only) > 0.5 * not_silent
-    named = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)
-    is_client = named | (mostly_client[group] & (only | silent))
+    not_silent = np.bincount(group, weights=~is_silent)
+    mostly_client = np.bincount(group, weights=only_calls) > 0.5 * not_silent
+    names_peer = (spans.peer >= 0) & (spans.peer != spans.service) & (children <= 1)
+    is_client = names_peer | (mostly_client[group] & (only_calls | is_silent))
     return Clients(
         is_client=is_client,
         answer=np.where(is_client, answer, -1),

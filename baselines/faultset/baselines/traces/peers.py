@@ -26,7 +26,7 @@ _PEER_ATTRIBUTES = (
     "db.system",
     "messaging.system",
 )
-"""Current and former OpenTelemetry attributes that name a called service, the most precise first."""
+"""Current and deprecated OpenTelemetry attributes that name a called service, the most precise first."""
 
 
 def find_named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:

@@ -1,6 +1,6 @@
 """Spans of an episode as arrays, and the calls between services.
 
-A service that is down sends no spans. So a call without an answer counts as an invocation of the called service.
+A service that is down sends no spans. So a call without a response counts as an invocation of the called service.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
     offset = family * (int(durations_ns.max()) + 1) - starts_ns[owner]
     begin, end = begin + offset, end + offset
     reached = np.maximum.accumulate(end)
-    before = np.concatenate([begin[:1], reached[:-1]])
-    covered = np.maximum(0, end - np.maximum(begin, before))
+    previous_end = np.concatenate([begin[:1], reached[:-1]])
+    covered = np.maximum(0, end - np.maximum(begin, previous_end))
     return np.asarray(exclusive - np.bincount(owner, weights=covered, minlength=len(exclusive)), dtype=float)
 
 
@@ -102,13 +102,13 @@ class Spans:
     names: tuple[str, ...]
     """Candidate services, sorted."""
     operations: tuple[str, ...]
-    """Span names, numbers masked, sorted."""
+    """Span names with masked numbers, sorted."""
     start_ns: Ints
     duration_ns: Ints
     trace: Ints
     """Number of the trace, from 0."""
     parent: Ints
-    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 without either."""
+    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 if both are missing."""
     orphan: Flags
     """Whether the parent was not recorded."""
     service: Ints
@@ -118,7 +118,7 @@ class Spans:
     pods: tuple[str, ...]
     """Names of pods, sorted."""
     peer: Ints
-    """Service that a client span calls, as index into `names`, or -1 if unknown."""
+    """Service that a client span calls, as an index into `names`, or -1 if unknown."""
     operation: Ints
     """Index into `operations`."""
     error: Flags
@@ -151,10 +151,10 @@ class Spans:
 
 @dataclass(frozen=True, kw_only=True)
 class Invocations:
-    """[m] calls of services by clients or other services, with or without an answer."""
+    """[m] calls of services by clients or other services, with or without a response."""
 
     row: Ints
-    """Span of the called service, or of the caller without a response."""
+    """Span of the called service, or of the caller if there is no response."""
     caller: Ints
     """Index of the calling service, or -1 for clients and missing callers."""
     callee: Ints
@@ -233,9 +233,9 @@ def _replace_missing_parents(
     if not orphan.any():
         return parent
     width = int(kind.max()) + 1
-    above = np.where(parent >= 0, parent[parent], -1)
-    complete = above >= 0
-    usual = distinct(kind[above[complete]] * width + kind[complete]).values
+    grandparent = np.where(parent >= 0, parent[parent], -1)
+    complete = grandparent >= 0
+    usual = distinct(kind[grandparent[complete]] * width + kind[complete]).values
     order = np.lexsort([start_ns, trace])
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -243,15 +243,15 @@ def _replace_missing_parents(
     parents = parent.copy()
     for _ in range(_LOOK_BACK):
         rows, cursor = rows[cursor >= 0], cursor[cursor >= 0]
-        before = order[cursor]
-        inside = trace[before] == trace[rows]
-        rows, cursor, before = rows[inside], cursor[inside], before[inside]
+        previous = order[cursor]
+        is_same_trace = trace[previous] == trace[rows]
+        rows, cursor, previous = rows[is_same_trace], cursor[is_same_trace], previous[is_same_trace]
         if not len(rows):
             break
-        around = start_ns[before] + duration_ns[before] >= start_ns[rows] + duration_ns[rows]
-        around &= np.isin(kind[before] * width + kind[rows], usual)
-        parents[rows[around]] = before[around]
-        rows, cursor = rows[~around], cursor[~around] - 1
+        encloses = start_ns[previous] + duration_ns[previous] >= start_ns[rows] + duration_ns[rows]
+        encloses &= np.isin(kind[previous] * width + kind[rows], usual)
+        parents[rows[encloses]] = previous[encloses]
+        rows, cursor = rows[~encloses], cursor[~encloses] - 1
     return parents
 
 
@@ -286,63 +286,63 @@ def _mask_labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
 def find_only_pods(spans: Spans) -> Ints:
     """Return the only pod that sends spans of each service, or -1 if there is none or more than one.
 
-    A call without an answer can be attributed to such a pod.
+    A call without a response can be attributed to such a pod.
     """
     rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
     owner, pod = np.divmod(distinct(spans.service[rows] * width + spans.pod[rows]).values, width)
-    only = np.full(len(spans.names), -1)
-    only[owner] = pod
-    only[np.bincount(owner, minlength=len(only)) > 1] = -1
-    return only
+    only_pods = np.full(len(spans.names), -1)
+    only_pods[owner] = pod
+    only_pods[np.bincount(owner, minlength=len(only_pods)) > 1] = -1
+    return only_pods
 
 
 def find_called_pods(spans: Spans, calls: Invocations) -> Ints:
-    """Return the called pod of each call as index into `pods`, or -1 if unknown."""
+    """Return the called pod of each call as an index into `pods`, or -1 if unknown."""
     return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], find_only_pods(spans)[calls.callee])
 
 
 def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
-    """Return the calling pod of each call as index into `pods`, or -1 for clients."""
-    above = spans.parent[calls.row]
-    row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
+    """Return the calling pod of each call as an index into `pods`, or -1 for clients."""
+    parent = spans.parent[calls.row]
+    row = np.where(spans.service[calls.row] == calls.callee, parent, calls.row)
     return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 
 def attribute_spans(spans: Spans) -> Ints:
     """Return the service that each span is evidence about.
 
-    It is the service of the span, or the called service if a call got no answer.
+    It is the service of the span, or the called service if a call got no response.
     """
     calls = spans.calls
-    lost = spans.service[calls.row] != calls.callee
+    is_unanswered = spans.service[calls.row] != calls.callee
     service = spans.service.copy()
-    service[calls.row[lost]] = calls.callee[lost]
+    service[calls.row[is_unanswered]] = calls.callee[is_unanswered]
     return service
 
 
 def _find_invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
-    entering = (spans.service >= 0) & (parent_service != spans.service)
-    entering &= ~spans.orphan | _is_usual_entry(entering, spans)
+    is_entering = (spans.service >= 0) & (parent_service != spans.service)
+    is_entering &= ~spans.orphan | _is_usual_entry(is_entering, spans)
     answered = np.zeros(len(spans), dtype=bool)
-    answered[spans.parent[entering & (spans.parent >= 0)]] = True
-    lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
-    row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
-    caller = np.concatenate([parent_service[entering], spans.service[lost]])
-    callee = np.concatenate([spans.service[entering], spans.peer[lost]])
-    client_operation = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
-    operation, _ = called_operations(caller, callee, client_operation, spans.operation[row], entering[row])
+    answered[spans.parent[is_entering & (spans.parent >= 0)]] = True
+    is_unanswered = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
+    row = np.concatenate([np.flatnonzero(is_entering), np.flatnonzero(is_unanswered)])
+    caller = np.concatenate([parent_service[is_entering], spans.service[is_unanswered]])
+    callee = np.concatenate([spans.service[is_entering], spans.peer[is_unanswered]])
+    client_operation = np.where(is_entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    operation, _ = called_operations(caller, callee, client_operation, spans.operation[row], is_entering[row])
     kind = distinct(callee * (len(spans.operations) + 1) + operation).code
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
 
-def _is_usual_entry(entering: Flags, spans: Spans) -> Flags:
+def _is_usual_entry(is_entering: Flags, spans: Spans) -> Flags:
     """Return which spans have an operation that is usually the entry to its service, judged by spans with a parent."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1
     complete = np.bincount(kind[~spans.orphan], minlength=size)
-    entered = np.bincount(kind[entering & ~spans.orphan], minlength=size)
+    entered = np.bincount(kind[is_entering & ~spans.orphan], minlength=size)
     return (2 * entered > complete)[kind]
 
 
@@ -351,7 +351,7 @@ def called_operations(
 ) -> tuple[Ints, Flags]:
     """Return the operation in the called service for each call, and whether such calls are ever answered.
 
-    Calls without an answer get the operation of similar calls. Calls of stores are never answered, because stores send
+    Calls without a response get the operation of similar calls. Calls of stores are never answered, because stores send
     no spans.
 
     Parameters
@@ -420,7 +420,7 @@ def read_calls(episode: EpisodeView) -> Calls:
 
 
 def select_ended_spans(spans: Spans) -> EndedSpans:
-    """Return the spans of candidates with coded operations."""
+    """Return the spans of candidates with encoded operations."""
     rows = np.flatnonzero(spans.service >= 0)
     width = max(1, len(spans.operations))
     kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
@@ -442,13 +442,19 @@ def find_calls(spans: Spans) -> Calls:
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0
-    above = np.where(has_parent, spans.service[spans.parent], -1)
-    named = np.where(has_parent, spans.peer[spans.parent], -1)
+    parent_service = np.where(has_parent, spans.service[spans.parent], -1)
+    parent_peer = np.where(has_parent, spans.peer[spans.parent], -1)
     names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
-    below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (named != spans.service)
+    is_nested_call = (
+        ~names_peer
+        & (spans.service >= 0)
+        & (parent_service >= 0)
+        & (parent_service != spans.service)
+        & (parent_peer != spans.service)
+    )
     ends = spans.end_ns
-    known_ns = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
-    caller = np.where(names_peer, spans.service, above)
+    known_ns = np.where(is_nested_call, np.maximum(ends, ends[spans.parent]), ends)
+    caller = np.where(names_peer, spans.service, parent_service)
     callee = np.where(names_peer, spans.peer, spans.service)
-    rows = np.flatnonzero(names_peer | below)
+    rows = np.flatnonzero(names_peer | is_nested_call)
     return Calls(known_ns=known_ns[rows], edges=caller[rows] * len(spans.names) + callee[rows])

@@ -84,8 +84,8 @@ class EpisodeOutcome(Message):
     needs_recovery: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
-    sli_fires: bool = False
-    latent_fires: bool = False
+    requests_changed: bool = False
+    target_changed: bool = False
     logs: Path | None = None
     source_failures: dict[str, str] = field(default_factory=dict)
     mitigations: tuple[MitigationResult, ...] = ()
@@ -102,11 +102,11 @@ class LogReport(Message):
 EpisodeMessage = PhaseReport | LogReport | EpisodeOutcome
 
 
-def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
+def encode_message(message: EpisodeAssignment | EpisodeMessage) -> str:
     """Encode a message as one line."""
     return encode(message).decode() + "\n"
 
 
-def read_message(line: str) -> EpisodeMessage:
+def decode_message(line: str) -> EpisodeMessage:
     """Decode a line from an episode's process; raise InvalidMessage if that fails."""
     return decode_value(EpisodeMessage, line)

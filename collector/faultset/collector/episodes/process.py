@@ -22,7 +22,7 @@ from faultset.collector.episodes.messages import (
     EpisodeOutcome,
     LogReport,
     PhaseReport,
-    write_message,
+    encode_message,
 )
 from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
@@ -193,14 +193,14 @@ def _open_sender() -> Callable[[EpisodeMessage], None]:
     def send(message: EpisodeMessage) -> None:
         # the campaign may be gone; the episode must still undo its changes
         with suppress(BrokenPipeError):
-            output.write(write_message(message))
+            output.write(encode_message(message))
             output.flush()
 
     return send
 
 
 def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Path | None:
-    """Copy logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
+    """Copy the logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
     failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
     try:

@@ -138,7 +138,7 @@ _STATISTIC = r"_(sum|count|bucket)$"
 
 
 class RCABenchExport(ExportLayout):
-    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the form of converted datapacks."""
+    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the format of converted datapacks."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         super().__init__(dataset, options, folder)
@@ -179,7 +179,7 @@ class RCABenchExport(ExportLayout):
         self._rows.append({"datapack": name, "label": label})
 
     def finish(self) -> None:
-        """Write index, labels and attributes."""
+        """Write the index, labels and attributes."""
         index = [{"dataset": self._name, "datapack": row["datapack"]} for row in self._rows]
         labels = [
             {"dataset": self._name, "datapack": row["datapack"], "gt.level": "service", "gt.name": service}

@@ -50,10 +50,10 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
         return SubmittedAnswer(extra["answer"], _WRITTEN)
     steps = trajectory.agent_steps
     stratus = (trajectory.extra or {}).get("stratus")
-    named = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
+    named_step = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
     for step in steps:
         calls = [call for call in step.tool_calls or () if call.function_name in _TOOLS]
-        if step.step_id == named and calls:
+        if step.step_id == named_step and calls:
             return SubmittedAnswer(_get_first_argument(calls[-1]), "the step named by Stratus")
     all_calls = [call for step in steps for call in step.tool_calls or ()]
     for tool in _TOOLS:
@@ -69,7 +69,7 @@ def find_submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
 
 
 def _get_first_argument(call: ToolCall) -> Any:
-    """Return the first argument of a call; tools differ in its name."""
+    """Return the first argument of a call, whose name differs between tools."""
     return next(iter(call.arguments.values()), "")
 
 

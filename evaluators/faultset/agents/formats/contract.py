@@ -48,7 +48,7 @@ class SourceScore:
     value: float
     """From 0 to 1; 1 for a success."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Further scores, for example of single fields."""
+    """Further scores, for example of individual fields."""
 
 
 class AgentFormat(Protocol):
@@ -68,7 +68,7 @@ class AgentFormat(Protocol):
         ...
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
-        """Score an answer by the label that `runs` returned; None if a recording cannot decide it.
+        """Score an answer by the label that `runs` returned; None if a recording cannot show it.
 
         Not called for a run without an answer, which is a miss.
         """
@@ -133,10 +133,12 @@ def agent_format(name: str) -> AgentFormat:
 
 def _build(name: str, loaded: Any) -> AgentFormat:
     require_class(loaded, "files", "runs", "score", "difference")
-    built: AgentFormat = loaded()
-    if built.name != name:
-        raise UsageError(f'the format must have the name "{name}" of its entry point, got "{built.name}"; rename one')
-    return _GuardedAgentFormat(built)
+    instance: AgentFormat = loaded()
+    if instance.name != name:
+        raise UsageError(
+            f'the format must have the name "{name}" of its entry point, got "{instance.name}"; rename one'
+        )
+    return _GuardedAgentFormat(instance)
 
 
 class _GuardedAgentFormat:

@@ -162,7 +162,7 @@ def _build_run(source: str, log: EvalLog, sample: EvalSample, origin: str, optio
         answer = ReadAnswer(status="ok", answer={"text": jsonable(text)}) if text and text.strip() else None
         stopped_by = _LIMITS.get(limit or "")
     else:
-        # a retried evaluation keeps its task id, so that its samples replace the first try's
+        # a retried evaluation keeps its task id, so that its samples replace those of the first attempt
         key = f"{log.eval.task_id}/{key}"
         report = sample.store.get(REPORT) or {}
         answer, stopped_by = _get_session_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))

@@ -26,7 +26,7 @@ from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_unpacked
 from faultset.datasets.imports.formats.openrca_rows import TASK_FIELDS
 
-_NEAR_S = 3600.0
+_MAX_DISTANCE_S = 3600.0
 _MAX_OTHERS = 2
 _NUMBERS = {"two": 2, "three": 3, "2": 2, "3": 3}
 _COUNT = re.compile(r"\b(two|three|2|3)\b[\w\s,-]{0,60}?\b(?:failures|root causes)\b", re.IGNORECASE)
@@ -60,7 +60,7 @@ def reconstruct_causes(row: Mapping[str, str], stated: Cause, pool: Sequence[Cau
     if criteria in (set(), {"N/A"}):
         return [stated]
     number = _read_number_of_causes(row["instruction"])
-    others = [cause for cause in pool if cause != stated and _measure_distance_s(cause, stated) <= _NEAR_S]
+    others = [cause for cause in pool if cause != stated and _measure_distance_s(cause, stated) <= _MAX_DISTANCE_S]
     others.sort(key=lambda cause: _measure_distance_s(cause, stated))
     for count in range(number - 1, _MAX_OTHERS + 1):
         for chosen in itertools.combinations(others, count):
@@ -216,9 +216,11 @@ def _parse_answer(text: str) -> ReadAnswer:
     causes = [item for item in objects if isinstance(item, dict)][: _MAX_CAUSES + 1]
     if not causes:
         return ReadAnswer(status="invalid", reason="the prediction names no cause")
-    other = any([*cause] != [key for key in _KEYS if key in cause] for cause in causes)
+    has_other_order = any([*cause] != [key for key in _KEYS if key in cause] for cause in causes)
     root_causes = [{_KEYS[key]: cause[key] for key in _KEYS if key in cause} for cause in causes]
-    return ReadAnswer(status="ok", answer={"root_causes": root_causes} | ({"other_layout": True} if other else {}))
+    return ReadAnswer(
+        status="ok", answer={"root_causes": root_causes} | ({"other_layout": True} if has_other_order else {})
+    )
 
 
 def _count_best_matches(predicted: Sequence[Any], causes: Sequence[Any], requested: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
 """Offer a recorded episode through AIOpsLab's interface: text actions, for agents with `init_context` and `get_action`.
 
-Names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are original. Exports write no
+Names, arguments and results of the actions follow AIOpsLab (MIT licence); the texts are original. Exports write no
 files: reading a path that an action returned queries the recording.
 """
 
@@ -27,7 +27,7 @@ _INSTRUCTIONS = """Act by calling functions, one per reply. Write the call in it
 name("text argument", 5)
 ```
 You may explain the call before the block. Only the listed functions exist."""
-_ANSWERS: dict[SessionTask, str] = {
+_SUBMISSIONS: dict[SessionTask, str] = {
     "detection": 'submit(has_anomaly: str): end with "Yes" if there is a fault, otherwise "No".',
     "localization": "submit(faulty_components: list[str]): end with the faulty services; [] if there is no fault.",
     "diagnosis": 'submit(analysis: dict): end with {"system_level": ..., "fault_type": ...}; levels are '
@@ -53,13 +53,13 @@ class AIOpsLabEnvironment:
     Attributes
     ----------
     steps
-        Messages of the agent so far, unreadable ones included.
+        Number of messages from the agent so far, including unreadable ones.
     """
 
     def __init__(self, session: AgentSession) -> None:
-        if session.task not in _ANSWERS:
+        if session.task not in _SUBMISSIONS:
             raise UsageError(
-                f'AIOpsLab needs one of the tasks {", ".join(_ANSWERS)}, got "{session.task}"; choose one of them'
+                f'AIOpsLab needs one of the tasks {", ".join(_SUBMISSIONS)}, got "{session.task}"; choose one of them'
             )
         self.session = session
         self.steps = 0
@@ -91,7 +91,7 @@ class AIOpsLabEnvironment:
 
     @property
     def apis(self) -> dict[str, str]:
-        """Return action -> description."""
+        """Return the description of each action."""
         return {
             "get_logs": "get_logs(namespace: str, service: str): the log lines of a service.",
             "get_metrics": "get_metrics(namespace: str, duration: int = 5): export the metrics of the last minutes.",
@@ -99,7 +99,7 @@ class AIOpsLabEnvironment:
             "get_traces": "get_traces(namespace: str, duration: int = 5): export the spans of the last minutes.",
             "read_traces": "read_traces(file_path: str): show exported spans.",
             "exec_shell": "exec_shell(command: str): run a read-only kubectl command; no other command exists.",
-            "submit": _ANSWERS[self.session.task],
+            "submit": _SUBMISSIONS[self.session.task],
         }
 
     async def run(self, agent: AIOpsLabAgent, most_steps: int = MAX_STEPS) -> dict[str, Any]:
@@ -124,14 +124,14 @@ class AIOpsLabEnvironment:
         except TypeError:
             return f"{call.name} was called with wrong arguments; expected {self.apis[call.name]}"
 
-    def _ask(self, name: str, **arguments: Any) -> str:
+    def _call_tool(self, name: str, **arguments: Any) -> str:
         return self.session.call(name, arguments).text.rpartition("\n[")[0]
 
     def _get_logs(self, namespace: str, service: str) -> str:
         recording = self.session.tools.recording
         if namespace != recording.namespace or service not in recording.services:
             return "Error: Your service/namespace does not exist. Use kubectl to check."
-        return self._ask("get_logs", service=service, limit=1000)
+        return self._call_tool("get_logs", service=service, limit=1000)
 
     def _get_metrics(self, namespace: str, duration: int = 5) -> str:
         folder = f"{_FOLDER}/metric_{self._export(duration)}"
@@ -156,21 +156,21 @@ class AIOpsLabEnvironment:
     def _read_traces(self, file_path: str) -> str:
         if not str(file_path).startswith(f"{_FOLDER}/traces_"):
             return f"error: Traces file '{str(file_path)[:200]}' not found."
-        return self._ask("get_spans", limit=_MAX_FILE_ROWS, since_s=self._duration_s(file_path))
+        return self._call_tool("get_spans", limit=_MAX_FILE_ROWS, since_s=self._duration_s(file_path))
 
     def _exec_shell(self, command: str, timeout: int = 30) -> str:
         answer = self.session.call("kubectl", {"command": str(command)})
         text = answer.text.rpartition("\n[")[0]
         return text if answer.status == "ok" else f"[ERROR] Command execution failed: {text}"
 
-    def _submit(self, *values: Any, **named: Any) -> str:
-        answers = [*values, *named.values()]
+    def _submit(self, *values: Any, **keywords: Any) -> str:
+        answers = [*values, *keywords.values()]
         if len(answers) != 1:
-            return f"submit takes one answer: {_ANSWERS[self.session.task]}"
-        read = interpret_answer(self.session.task, answers[0], self.session.candidates)
-        if read.answer is None:
-            return f"Invalid answer: {read.reason}. {_ANSWERS[self.session.task]}"
-        answer = self.session.call(self.session.submission, read.answer)
+            return f"submit takes one answer: {_SUBMISSIONS[self.session.task]}"
+        interpreted = interpret_answer(self.session.task, answers[0], self.session.candidates)
+        if interpreted.answer is None:
+            return f"Invalid answer: {interpreted.reason}. {_SUBMISSIONS[self.session.task]}"
+        answer = self.session.call(self.session.submission, interpreted.answer)
         return ACCEPTED if self.session.answer is not None else answer.text
 
     def _export(self, minutes: float) -> str:

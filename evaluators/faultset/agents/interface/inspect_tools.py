@@ -31,7 +31,7 @@ class ToolHost(Protocol):
 
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
-        """Return name, description and parameters (JSON Schema) of each tool."""
+        """Return the name, description and parameters (JSON Schema) of each tool."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolReply:
@@ -68,7 +68,7 @@ def _tool(host: ToolHost, schema: Mapping[str, Any]) -> Tool:
         return reply.text
 
     parameters = ToolParams.model_validate(schema["parameters"])
-    # the tools limit the size of their answers themselves
+    # the tools limit the size of their results themselves
     return ToolDef(execute, name, str(schema["description"]), parameters, max_output=0).as_tool()
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None) -> Server[Any]:
+def mcp_server(session: AgentSession, on_answer: Callable[[], None] | None = None) -> Server[Any]:
     """Return a server for a session's tools; requires the extra `mcp`.
 
     Parameters
     ----------
-    answered
+    on_answer
         Called after the submission and after any later call, before the client gets the reply, because the client may
         then kill the server.
     """
@@ -40,8 +40,8 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     async def call_tool(context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         async with lock:
             answer = session.call(parameters.name, parameters.arguments)
-            if session.answer is not None and answered is not None:
-                answered()
+            if session.answer is not None and on_answer is not None:
+                on_answer()
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=answer.text)],
             structured_content={"status": answer.status},
@@ -57,12 +57,12 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
     )
 
 
-def serve_on_standard_streams(session: AgentSession, answered: Callable[[], None] | None = None) -> None:
+def serve_on_standard_streams(session: AgentSession, on_answer: Callable[[], None] | None = None) -> None:
     """Serve until the client closes standard input; nothing else may write to standard output."""
     import anyio
     from mcp.server.stdio import stdio_server
 
-    server = mcp_server(session, answered)
+    server = mcp_server(session, on_answer)
 
     async def serve() -> None:
         async with stdio_server() as (received, sent):
@@ -71,16 +71,18 @@ def serve_on_standard_streams(session: AgentSession, answered: Callable[[], None
     anyio.run(serve)
 
 
-def serve_on_loopback(session: AgentSession, port: int, token: str, answered: Callable[[], None] | None = None) -> None:
+def serve_on_loopback(
+    session: AgentSession, port: int, token: str, on_answer: Callable[[], None] | None = None
+) -> None:
     """Serve HTTP on 127.0.0.1 at the path /mcp to clients with the token, until interrupted."""
     import uvicorn
 
-    uvicorn.run(loopback_app(session, token, answered), host=LOOPBACK, port=port, log_level="warning")
+    uvicorn.run(loopback_app(session, token, on_answer), host=LOOPBACK, port=port, log_level="warning")
 
 
-def loopback_app(session: AgentSession, token: str, answered: Callable[[], None] | None = None) -> Any:
+def loopback_app(session: AgentSession, token: str, on_answer: Callable[[], None] | None = None) -> Any:
     """Return the ASGI application for `serve_on_loopback`."""
-    app = mcp_server(session, answered).streamable_http_app(host=LOOPBACK)
+    app = mcp_server(session, on_answer).streamable_http_app(host=LOOPBACK)
     expected = f"Bearer {token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:

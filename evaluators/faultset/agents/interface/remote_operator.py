@@ -18,7 +18,7 @@ from faultset.agents.interface.session import MitigationSession
 from faultset.core.errors import PlatformError
 from faultset.datasets.tools.toolset import EpisodeTools
 
-_LONGEST_LINE = 1 << 22
+_MAX_LINE_LENGTH = 1 << 22
 
 
 class RemoteOperator:
@@ -37,7 +37,7 @@ class RemoteOperator:
             connection.connect(str(settings["socket"]))
             with connection.makefile("rw", encoding="utf-8", newline="\n") as lines:
                 _write(lines, {"candidates": session.candidates, "tools": tools.schemas()})
-                while session.answer is None and (line := lines.readline(_LONGEST_LINE)):
+                while session.answer is None and (line := lines.readline(_MAX_LINE_LENGTH)):
                     request = json.loads(line)
                     answer = session.call(str(request.get("name")), request.get("arguments"))
                     failed = answer.status == "invalid"
@@ -85,7 +85,7 @@ class OperatorConnection:
         return self._read()
 
     def _read(self) -> dict[str, Any]:
-        line = self._lines.readline(_LONGEST_LINE)
+        line = self._lines.readline(_MAX_LINE_LENGTH)
         if not line:
             raise PlatformError("the live episode has ended, perhaps at its time limit; raise --within for more time")
         return json.loads(line)

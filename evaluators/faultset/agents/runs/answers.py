@@ -99,7 +99,7 @@ def from_text(text: str, candidates: Sequence[str]) -> ReadAnswer:
 
 HARNESS_SHARE = 0.5
 """With at least this share of empty or failed messages, a run does not reflect its model."""
-_LONGEST_COMMAND = 8000
+_MAX_COMMAND_LENGTH = 8000
 """Characters of a command that are searched; the patterns take quadratic time."""
 _FAILED_CALL = re.compile(r"Error occurred while calling|Error code: [45]")
 _REPAIR_SCRIPT = re.compile(r"(?:^|[\s;&|\"'])(?:\.?/)?(?:[\w.-]+/)*scripts/[\w.-]*(?:mitigate|recover|undo)[\w.-]*")
@@ -132,13 +132,15 @@ def describe_cheating(trajectory: Trajectory) -> str:
     for step in trajectory.agent_steps:
         results = {r.source_call_id: text_of(r.content) for r in (step.observation.results if step.observation else ())}
         for call in step.tool_calls or ():
-            command = " ".join(value for value in call.arguments.values() if isinstance(value, str))[:_LONGEST_COMMAND]
+            command = " ".join(value for value in call.arguments.values() if isinstance(value, str))[
+                :_MAX_COMMAND_LENGTH
+            ]
             scripts = _REPAIR_SCRIPT.finditer(command)
             if any(not _ONLY_LOOKS.search(command[: script.start() + 1]) for script in scripts):
                 return f"step {step.step_id} runs the benchmark's own repair script"
             if _INJECTOR.search(command) and not _is_submission(call.function_name, command):
-                answered = results.get(call.tool_call_id, "")
-                if not _NOTHING_ACCESSED.search(answered):
+                output = results.get(call.tool_call_id, "")
+                if not _NOTHING_ACCESSED.search(output):
                     return f"step {step.step_id} accesses the objects of the fault injector"
     return ""
 
@@ -163,7 +165,7 @@ def decide_status(
     Parameters
     ----------
     submitted
-        The submitted answer; None without one.
+        The submitted answer; None if there is none.
     step_limits
         Numbers of steps at which the source's harness stops.
     stopped_by
@@ -188,7 +190,7 @@ def decide_status(
     return answer
 
 
-_LONGEST = 500
+_MAX_NAME_LENGTH = 500
 """Maximum characters of a name."""
 
 
@@ -208,9 +210,9 @@ def build_run(source: str, trajectory: Trajectory, answer: ReadAnswer, **fields:
     record = {
         "run": "unnamed",
         "format": source,
-        "agent": agent.name[:_LONGEST],
-        "agent_version": None if agent.version == "unknown" else agent.version[:_LONGEST],
-        "model": agent.model_name and agent.model_name[:_LONGEST],
+        "agent": agent.name[:_MAX_NAME_LENGTH],
+        "agent_version": None if agent.version == "unknown" else agent.version[:_MAX_NAME_LENGTH],
+        "model": agent.model_name and agent.model_name[:_MAX_NAME_LENGTH],
         "status": answer.status,
         "status_reason": answer.reason,
         "answer_json": None if answer.answer is None else canonical_json(jsonable(answer.answer)),

@@ -74,23 +74,23 @@ class AgentRun(_Row):
     status: Status
     """How the run ended; see `faultset.agents.runs.answers`."""
     status_reason: str = ""
-    """Reason of the status in one sentence; empty for "ok"."""
+    """Reason for the status in one sentence; empty for "ok"."""
     answer_json: str | None = None
     """The answer as canonical JSON; see `faultset.agents.runs.answers`."""
     steps: Count
-    """Messages of the agent."""
+    """Number of messages from the agent."""
     model_calls: Count | None = None
-    """Calls of the language model."""
+    """Number of calls of the language model."""
     tool_calls: Count
-    """Calls of tools."""
+    """Number of tool calls."""
     tool_errors: Count
-    """Calls of tools that ended in an error."""
+    """Number of tool calls that ended in an error."""
     not_recorded: Count | None = None
     """Requests that a recording could not answer; null if unknown."""
     refused: Count | None = None
     """Refused requests; null if unknown."""
     repeats: Count
-    """Messages of the agent that are identical to an earlier one."""
+    """Number of messages from the agent that are identical to an earlier one."""
     prompt_tokens: Count | None = None
     """Tokens sent to the model."""
     cached_tokens: Count | None = None
@@ -110,9 +110,9 @@ class AgentRun(_Row):
     started_ns: int | None = None
     """Start of the run, UTC nanoseconds."""
     alarm_ns: int | None = None
-    """Alarm passed to the agent, UTC nanoseconds; null without one."""
+    """Alarm passed to the agent, UTC nanoseconds; null if there is none."""
     answered_ns: int | None = None
-    """Time of the recording at which it answered, UTC nanoseconds; null without an answer."""
+    """Time of the recording at which the agent answered, UTC nanoseconds; null without an answer."""
     stop_reason: Name | None = None
     """Why the run stopped, as stated by the source; in ATIF, the rule by which the import found the answer."""
     trajectory_path: Name = ""
@@ -191,7 +191,7 @@ RUNS, TRUTH = _build_schema(AgentRun), _build_schema(RunTruth)
 
 
 RUNS_FILE, TRUTH_FILE, TRAJECTORIES = "runs.parquet", "truth.parquet", "trajectories"
-_LARGEST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _MAX_ROWS = 5_000_000
 T = TypeVar("T", bound=BaseModel)
 
@@ -225,7 +225,7 @@ def read_runs(folder: Path | str) -> list[AgentRun]:
 
 
 def read_truths(folder: Path | str) -> dict[str, RunTruth]:
-    """Return run -> label and result of its source; see `read_runs`."""
+    """Return the label and result of each run's source; see `read_runs`."""
     path = Path(folder)
     if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
         raise DataError(
@@ -242,14 +242,14 @@ def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
 def _read_table(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
     if not path.parent.is_dir():
         raise DataError(f"{printable(path.parent)} is not a folder; give one written by faultset agents import")
-    stat_regular_file(path, limit_bytes=_LARGEST_BYTES)
+    stat_regular_file(path, limit_bytes=_MAX_BYTES)
     with translate_damage(path):
         file = pq.ParquetFile(parquet_path(path))
         with file:
             if file.metadata.num_rows > _MAX_ROWS:
                 raise DataError(
-                    f"{printable(path)} has {file.metadata.num_rows:,} rows, the limit is {_MAX_ROWS:,}; import the "
-                    "runs again"
+                    f"{printable(path)} has {file.metadata.num_rows:,} rows, but the limit is {_MAX_ROWS:,}; import "
+                    "the runs again"
                 )
             layout = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
             if layout != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:

@@ -82,7 +82,7 @@ def _find_submission(state: TaskState) -> str:
 
 
 async def _submit(state: TaskState, services: list[str], level: str | None, fault_type: str | None) -> TaskState:
-    """Submit the answer in the form of the task."""
+    """Submit the answer in the format of the task."""
     answers: dict[str, dict[str, Any]] = {
         "submit_detection": {"fault": bool(services)},
         "submit_localization": {"services": services},
@@ -102,8 +102,8 @@ async def _repair(state: TaskState, services: list[str]) -> None:
         question = f"kubectl get deployment {name} -o jsonpath='{{.spec.replicas}}'"
         lines = (await call_tool(state, "kubectl", {"command": question})).splitlines()
         stopped = bool(lines) and lines[0].strip() == "0"
-        words = f"scale deployment/{name} --replicas 1" if stopped else f"rollout restart deployment/{name}"
-        await call_tool(state, "kubectl", {"command": f"kubectl {words}"})
+        action = f"scale deployment/{name} --replicas 1" if stopped else f"rollout restart deployment/{name}"
+        await call_tool(state, "kubectl", {"command": f"kubectl {action}"})
 
 
 def _parse_states(table: str) -> list[tuple[str, dict[str, Any]]]:
@@ -115,7 +115,7 @@ def _parse_states(table: str) -> list[tuple[str, dict[str, Any]]]:
             try:
                 states.append((parts[1], json.loads(parts[2])))
             except ValueError:
-                # a truncated answer ends within a state
+                # a truncated result ends within a state
                 continue
     return states
 
@@ -136,12 +136,12 @@ def _find_failing_services(graph: str) -> dict[str, float]:
         callers.setdefault(callee, set()).add(caller)
         shares[callee] = max(shares.get(callee, 0.0), float(share))
     failing = {name for name, share in shares.items() if share >= _MIN_ERROR_SHARE}
-    passing_on = {caller for callee in failing for caller in callers[callee]}
-    return {name: shares[name] for name in failing - passing_on}
+    affected_callers = {caller for callee in failing for caller in callers[callee]}
+    return {name: shares[name] for name in failing - affected_callers}
 
 
 def _guess_kind(logs: str, warnings: str, suspicion: Mapping[str, float]) -> tuple[str | None, str | None]:
-    """Guess level and type from words in logs and events."""
+    """Guess the level and the type from words in logs and events."""
     if not suspicion:
         return None, None
     if re.search(r"not authorized|authentication|no permissions|password", logs, re.IGNORECASE):

@@ -23,12 +23,12 @@ _STRATUS_STEPS = 20
 _STRATUS_TOOLS = (
     "describe_system", "kubectl", "list_metrics", "get_metric", "get_spans", "get_trace", "service_graph", "wait",
 )  # fmt: skip
-_TRIMS = 5
+_MAX_TRIMS = 5
 _NO_CALL = "Your reply has no tool call. Continue with a call; when you know the answer, call {submission}."
 _LAST = "This is your last reply. Answer now with a call of {submission}."
 _HINT_MESSAGES, _MESSAGE_CHARACTERS, _NEWEST_CHARACTERS = 5, 300, 1000
 AfterStep = Callable[[TaskState, str], Awaitable[str]]
-"""Takes the state and the newest tool result, and returns a message for the model; empty for none."""
+"""Takes the state and the newest tool result, and returns a message for the model, or an empty text."""
 
 
 @solver
@@ -90,15 +90,15 @@ def _tool_loop(
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": name, "version": "3", "kind": "agent"})
-        named = {ToolDef(tool).name: tool for tool in state.tools}
-        submission = next(tool for tool in named if tool.startswith("submit_"))
+        tools_by_name = {ToolDef(tool).name: tool for tool in state.tools}
+        submission = next(tool for tool in tools_by_name if tool.startswith("submit_"))
         system = live_prompt if live_prompt and submission == "submit_mitigation" else prompt
         state.messages.insert(0, ChatMessageSystem(content=_prompt(system)))
-        usable = [tool for key, tool in named.items() if tools is None or key in {*tools, submission}]
+        usable = [tool for key, tool in tools_by_name.items() if tools is None or key in {*tools, submission}]
         for step in range(max_steps):
             if step == max_steps - 1:
                 state.messages.append(ChatMessageUser(content=_LAST.format(submission=submission)))
-                usable = [named[submission]]
+                usable = [tools_by_name[submission]]
             observation = await _take_step(state, usable, one_call)
             if is_answered(state):
                 return state
@@ -129,7 +129,7 @@ async def _take_step(state: TaskState, tools: Sequence[Tool], one_call: bool) ->
 async def _generate(state: TaskState, tools: Sequence[Tool]) -> ModelOutput:
     """Ask the model; if the conversation exceeds its context, drop the oldest messages and ask again."""
     output = await get_model().generate(state.messages, list(tools))
-    for _ in range(_TRIMS):
+    for _ in range(_MAX_TRIMS):
         if output.stop_reason != "model_length":
             break
         trimmed = await trim_messages(state.messages)
@@ -164,7 +164,7 @@ _CONTROLS = {"random-agent": controls.random_agent, "scripted": controls.scripte
 
 
 def agent_records() -> list[dict[str, Any]]:
-    """Return name, kind, whether a model is needed, and title of each solver."""
+    """Return the name, kind, need for a model, and title of each solver."""
     return [
         {"name": name, "kind": kind, "model": model, "title": (inspect.getdoc(solver) or "").partition("\n")[0]}
         for kind, model, solvers in (("agent", "needed", _AGENTS), ("control", "none", _CONTROLS))

@@ -108,7 +108,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
             import_runs(name, copy, out)
         except FaultsetError as error:
             if not str(error).isprintable():
-                raise AssertionError(f"{name} reports mutation {seed} with more than a sentence: {error}") from error
+                raise AssertionError(f"{name} reports mutation {seed} with more than one sentence: {error}") from error
             leftovers = [path.name for path in folder.iterdir() if "from-mutated" in path.name]
             assert not leftovers, f"{name} leaves {leftovers} behind after mutation {seed}"
         except Exception as error:

@@ -85,11 +85,11 @@ def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     return numbered
 
 
-def check_agent_names(runs: Iterable[RecordedRun], taken: Collection[str]) -> None:
+def check_agent_names(runs: Iterable[RecordedRun], method_names: Collection[str]) -> None:
     """Raise UsageError if an agent and a method of the evaluation have the same name."""
-    clash = next((recorded.label for recorded in runs if recorded.label in taken), None)
-    if clash is not None:
-        raise UsageError(f'an agent and a method are both called "{clash}"; leave one of them out')
+    name = next((recorded.label for recorded in runs if recorded.label in method_names), None)
+    if name is not None:
+        raise UsageError(f'an agent and a method are both called "{name}"; leave one of them out')
 
 
 def _read_path(path: Path) -> Sequence[RecordedRun]:
@@ -145,7 +145,7 @@ class AgentEvaluation:
     Raises
     ------
     DataError
-        A run is about an episode that is not in the dataset.
+        A run is on an episode that is not in the dataset.
     UsageError
         The split tests an episode more than once.
     """

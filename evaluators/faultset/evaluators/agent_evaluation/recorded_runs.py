@@ -11,7 +11,7 @@ from typing import Any
 from faultset.agents.imports import ScoredRun
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
-_HARNESS = "harness_error"
+_HARNESS_ERROR = "harness_error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class AgentRow:
     value: Estimate
     """Mean of the partial scores."""
     control: str
-    """Control that ignores telemetry: `always-yes` or `constant-pair`; empty for none."""
+    """Control that ignores telemetry: `always-yes` or `constant-pair`; empty if there is none."""
     control_success: Estimate
     """Success rate of the control on the same runs."""
     detected: Estimate
@@ -91,7 +91,7 @@ def _estimate_share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], f
 def _build_row(results: Sequence[ScoredRun]) -> AgentRow:
     runs = [result.run for result in results]
     first = runs[0]
-    without_errors = [result for result in results if result.run.status != _HARNESS]
+    without_errors = [result for result in results if result.run.status != _HARNESS_ERROR]
     compared = [result for result in results if result.agrees is not None]
     tokens = [run.prompt_tokens for run in runs if run.prompt_tokens is not None]
     control, control_success = _score_control(first.task, results)

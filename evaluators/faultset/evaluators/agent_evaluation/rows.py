@@ -49,9 +49,9 @@ class AgentQuestion:
 def list_questions(
     truths: Iterable[Truth], tasks: Sequence[str], protocols: Sequence[str], alarms: Mapping[str, int | None]
 ) -> Iterator[AgentQuestion]:
-    """Yield the questions about tested episodes.
+    """Yield the questions on tested episodes.
 
-    Localization and diagnosis share a session if both are evaluated. About an episode without a fault, they are asked
+    Localization and diagnosis share a session if both are evaluated. For an episode without a fault, they are asked
     only after a false alarm, as for baselines.
 
     Parameters
@@ -77,7 +77,7 @@ def list_questions(
 
 
 def find_alarms(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
-    """Return episode -> alarm: the alarm passed to baselines, or the alarm of the episode's detector."""
+    """Return the alarm of each episode: the one passed to baselines, or that of the episode's detector."""
     alarms: dict[str, int | None] = {}
     for row in rows:
         if row.protocol == "detected" and row.alarm_source is not None:
@@ -170,9 +170,9 @@ def _check_answer(
     run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth
 ) -> tuple[Status, str, CheckedAnswer]:
     origin = {"agent_run": run.run}
-    nothing = CheckedAnswer(text=answer_text(origin))
+    no_answer = CheckedAnswer(text=answer_text(origin))
     if run.status != "ok":
-        return run.status, run.status_reason, nothing
+        return run.status, run.status_reason, no_answer
     try:
         if task == "detection":
             return "ok", "", _build_detection(run, answer, origin)
@@ -186,7 +186,7 @@ def _check_answer(
                 )
             )
     except InvalidAnswer as error:
-        return "invalid", str(error), nothing
+        return "invalid", str(error), no_answer
     return "ok", "", CheckedAnswer(text=_append_text(checked.text, origin), ranking=checked.ranking)
 
 
@@ -209,5 +209,5 @@ def _get_label_word(answer: Mapping[str, Any], key: str) -> str | None:
     return word.strip().title() if isinstance(word, str) else None
 
 
-def _append_text(text: str, more: Mapping[str, str]) -> str:
-    return answer_text({**StoredAnswer(text), **more})
+def _append_text(text: str, extra: Mapping[str, str]) -> str:
+    return answer_text({**StoredAnswer(text), **extra})

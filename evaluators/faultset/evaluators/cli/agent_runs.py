@@ -71,10 +71,10 @@ def score_agents(folder: Path, as_json: bool) -> None:
                 names = f"{', '.join(difference.runs[:3])}{_count_more(difference.runs)}"
                 runs = count_text(len(difference.runs), "run")
                 click.echo(f"Differs from the recorded result in {runs}: {difference.reason} ({names})")
-    broken = [result.run for result in scored if result.run.status == "harness_error"]
-    if broken:
+    failed_runs = [result.run for result in scored if result.run.status == "harness_error"]
+    if failed_runs:
         click.echo("Harness errors:")
-        for run in broken:
+        for run in failed_runs:
             click.echo(f"  {run.run}: {run.status_reason}")
 
 

@@ -133,7 +133,7 @@ def compare(
 
     parsed = [conditions.Condition.parse(text) for text in fail_on]
     comparison = compare_results(old, new, seed=seed)
-    met = conditions.find_violations(comparison, parsed, significance=significance)
+    violations = conditions.find_violations(comparison, parsed, significance=significance)
     folder = files.write(comparison, Path(comparison.new.folder) if out is None else out)
     if as_json:
         show_json(to_json(comparison))
@@ -142,7 +142,7 @@ def compare(
 
         show(comparison, text_console())
         click.echo(f"\nComparison: {folder / 'comparison.html'}, comparison.md, comparison.json")
-    for sentence in met:
+    for sentence in violations:
         click.echo(f"Condition met: {sentence}", err=True)
-    if met:
+    if violations:
         click.get_current_context().exit(CONDITION_MET)

@@ -196,10 +196,10 @@ class _Progress:
         if start.dashboard:
             click.echo(f"Dashboard: {start.dashboard}", err=True)
         if start.reused:
-            click.echo(f"Resuming after {count_text(start.reused, 'answer')}; --fresh runs all again", err=True)
+            click.echo(f"Resuming after {count_text(start.reused, 'answer')}; --fresh recomputes all", err=True)
         if start.changed:
             changed = " and ".join(start.changed)
-            text = f"Changed since the last evaluation into this folder: {changed}; dependent answers run again"
+            text = f"Changed since the last evaluation into this folder: {changed}; dependent answers are recomputed"
             click.echo(wrap(text), err=True)
         left_out = count_left_out(start.baselines) if self._default_choice else 0
         if left_out:
@@ -252,8 +252,8 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
     elif board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
-        again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
-        click.echo(f"Next:    faultset list baselines, or {again} for unseen faults")
+        command = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
+        click.echo(f"Next:    faultset list baselines, or {command} for unseen faults")
 
 
 MIN_MEMORY = 256 << 20

@@ -13,7 +13,7 @@ from faultset.evaluators.comparison.records import Comparison, PairedEntry, Pair
 
 GRAMMAR = "METRIC drops|rises [by X] [for METHOD]"
 _CONDITION = re.compile(r"(\S+)\s+(drops|rises)(?:\s+by\s+(\S+))?(?:\s+for\s+(\S+))?", re.IGNORECASE)
-_SMALLEST = 1e-9
+_ROUNDING_ERROR = 1e-9
 """Smaller differences are rounding errors."""
 
 
@@ -61,7 +61,7 @@ class Condition:
     def holds_for(self, difference: float) -> bool:
         """Return whether a difference, new minus old, meets the condition; an unknown difference does not."""
         change = -difference if self.direction == "drops" else difference
-        return change > _SMALLEST and change >= self.min_change - _SMALLEST
+        return change > _ROUNDING_ERROR and change >= self.min_change - _ROUNDING_ERROR
 
 
 def find_violations(
@@ -72,7 +72,7 @@ def find_violations(
     Parameters
     ----------
     significance
-        Consider only differences with a smaller p, corrected by Holm over the methods of a table. Only the first metric
+        Consider only differences with a smaller p, Holm-corrected over the methods of a table. Only the first metric
         of a table is tested.
 
     Raises

@@ -18,7 +18,7 @@ from faultset.evaluators.statistics.intervals import Estimate
 
 COMPARISON_VERSION = 1
 FILES = ("comparison.json", "comparison.md", "comparison.html")
-_EPISODES_NAMED = 4
+_MAX_EPISODES = 4
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
@@ -54,7 +54,7 @@ def markdown(comparison: Comparison) -> str:
         "- Differences are new minus old, over the episodes that the method answered in both runs. Faults that clients "
         "did not notice are left out.",
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
-        "- p is from a paired test that flips the signs of whole clusters, corrected by Holm over the methods of a "
+        "- p is from a paired test that flips the signs of whole clusters, Holm-corrected over the methods of a "
         "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and no answer is "
         "partly right.",
         "- Same answers: episodes in which all seeds answered exactly as before.",
@@ -69,10 +69,10 @@ def remarks(comparison: Comparison) -> list[str]:
     sentences = [f"compared on {count_text(comparison.episodes, 'episode')} present in both runs"]
     if old.digest and new.digest and old.digest != new.digest:
         sentences.append(
-            "the runs scored different versions of the data; episodes with equal labels are compared, but their "
+            "the runs scored different versions of the data; episodes with the same labels are compared, but their "
             "telemetry may differ"
         )
-    for what, names in (
+    for description, names in (
         ("methods only in old", comparison.only_old_methods),
         ("methods only in new", comparison.only_new_methods),
         ("episodes only in old", comparison.only_old_episodes),
@@ -80,22 +80,20 @@ def remarks(comparison: Comparison) -> list[str]:
         ("episodes left out because their labels differ", comparison.other_truth),
     ):
         if names:
-            sentences.append(f"{what}: {_shorten(names, 12)}")
+            sentences.append(f"{description}: {_shorten(names, 12)}")
     return sentences
 
 
 def summary(table: PairedTable) -> str:
     """Count better, worse and equal methods of a table."""
-    first = table.measures[0].name
-    up = sum(entry.differences[first].value > 0 for entry in table.entries)
-    down = sum(entry.differences[first].value < 0 for entry in table.entries)
+    first, methods = table.measures[0].name, len(table.entries)
+    better = sum(entry.differences[first].value > 0 for entry in table.entries)
+    worse = sum(entry.differences[first].value < 0 for entry in table.entries)
     significant = sum(entry.adjusted_p < 0.05 for entry in table.entries)
-    same = sum(entry.same_answers == entry.episodes for entry in table.entries)
-    text = (
-        f"{count_text(len(table.entries), 'method')}: {up} better, {down} worse, {len(table.entries) - up - down} equal"
-    )
-    text += f"; {same} gave the same answers"
-    return f"{text}; {count_text(significant, 'difference')} significant at 0.05 after Holm"
+    unchanged = sum(entry.same_answers == entry.episodes for entry in table.entries)
+    text = f"{count_text(methods, 'method')}: {better} better, {worse} worse, {methods - better - worse} equal"
+    text += f"; {unchanged} gave the same answers"
+    return f"{text}; {count_text(significant, 'difference')} significant at 0.05 after Holm correction"
 
 
 def difference(estimate: Estimate) -> TextCell:
@@ -108,7 +106,7 @@ def difference(estimate: Estimate) -> TextCell:
 
 
 def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison: Comparison) -> TextTable:
-    """Return methods of a table as text; the terminal shows only the first columns."""
+    """Return the methods of a table as text; the terminal shows only the first columns."""
     first, *others = table.measures
     columns = [
         TextColumn(title="method"),
@@ -116,9 +114,7 @@ def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison:
         TextColumn(title="better", justify="right", meaning="episodes with a better score"),
         TextColumn(title="worse", justify="right", meaning="episodes with a worse score"),
         TextColumn(title="CPU", justify="right"),
-        TextColumn(
-            title="after Holm", justify="right", meaning="p of the paired test over clusters, corrected by Holm"
-        ),
+        TextColumn(title="after Holm", justify="right", meaning="Holm-corrected p of the paired test over clusters"),
         *(TextColumn(title=f"{measure.title}: difference", meaning=measure.meaning) for measure in others),
         TextColumn(title="McNemar", meaning="p of the exact test if no problem is repeated, not corrected"),
         TextColumn(title="episodes"),
@@ -173,7 +169,7 @@ def _render_section(table: PairedTable, comparison: Comparison) -> list[str]:
     return [f"## {table.title}", "", summary(table) + ".", "", *rendered]
 
 
-def name_changed_episodes(entry: PairedEntry, comparison: Comparison, limit: int = _EPISODES_NAMED) -> str:
+def name_changed_episodes(entry: PairedEntry, comparison: Comparison, limit: int = _MAX_EPISODES) -> str:
     """List at most `limit` episodes with a better score and at most `limit` with a worse one."""
     texts = []
     for sign, episodes in (("+", entry.better), ("-", entry.worse)):

@@ -50,33 +50,33 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     old, new = load_run(old, "old"), load_run(new, "new")
     if old.folder.resolve() == new.folder.resolve():
         raise UsageError(f"the two runs must differ, but both are {old.folder}; name two folders with results")
-    truths, before = new.truths, old.truths
-    common = truths.keys() & before.keys()
+    truths, old_truths = new.truths, old.truths
+    common = truths.keys() & old_truths.keys()
     if not common:
         raise UsageError(
             f"{_describe(old)} and {_describe(new)} have no episode in common; compare runs on the same episodes"
         )
     if not {_get_setting(row) for row in old.rows} & {_get_setting(row) for row in new.rows}:
         raise UsageError("the two runs have no method with the same input in common; evaluate the same --baselines")
-    other = {e for e in common if _get_compared_fields(before[e]) != _get_compared_fields(truths[e])}
-    if other == common:
+    differing = {e for e in common if _get_compared_fields(old_truths[e]) != _get_compared_fields(truths[e])}
+    if differing == common:
         raise UsageError(
             f"the labels of all {len(common)} common episodes differ between the runs; compare runs on the same labels"
         )
-    tables = _build_tables(old, new, common - other, seed)
+    tables = _build_tables(old, new, common - differing, seed)
     methods = [{row.baseline for row in run.rows} for run in (old, new)]
     return Comparison(
         old=old.facts,
         new=new.facts,
         changes=find_changes(old, new),
         tables=tuple(tables),
-        episodes=len(common - other),
+        episodes=len(common - differing),
         only_old_methods=tuple(sorted(methods[0] - methods[1])),
         only_new_methods=tuple(sorted(methods[1] - methods[0])),
-        only_old_episodes=tuple(sorted(before.keys() - truths.keys())),
-        only_new_episodes=tuple(sorted(truths.keys() - before.keys())),
-        other_truth=tuple(sorted(other)),
-        labels={e: _describe_label(truth) for e, truth in sorted({**before, **truths}.items())},
+        only_old_episodes=tuple(sorted(old_truths.keys() - truths.keys())),
+        only_new_episodes=tuple(sorted(truths.keys() - old_truths.keys())),
+        other_truth=tuple(sorted(differing)),
+        labels={e: _describe_label(truth) for e, truth in sorted({**old_truths, **truths}.items())},
     )
 
 
@@ -151,7 +151,7 @@ def _build_entry(
         differences[metric.name] = paired_difference(pair[1], pair[0], clusters, seed, strata=kinds).difference
     keys = [truths[e].cluster for e in episodes]
     strata = [truths[e].faulty for e in episodes] if metrics[0].balanced else None
-    rise = {e: after[first][e] - before[first][e] for e in episodes}
+    changes = {e: after[first][e] - before[first][e] for e in episodes}
     rows = [{e: case.rows for e, case in side.cases[setting][name].items()} for side in scores]
     return PairedEntry(
         baseline=name,
@@ -165,8 +165,8 @@ def _build_entry(
             [after[first][e] for e in episodes], [before[first][e] for e in episodes], keys, seed, strata=strata
         ),
         adjusted_p=math.nan,
-        better=tuple(e for e in episodes if rise[e] > 1e-9),
-        worse=tuple(e for e in episodes if rise[e] < -1e-9),
+        better=tuple(e for e in episodes if changes[e] > 1e-9),
+        worse=tuple(e for e in episodes if changes[e] < -1e-9),
         same_answers=sum(_get_scored_content(rows[0][e]) == _get_scored_content(rows[1][e]) for e in episodes),
         old_seconds=_compute_median_seconds(rows[0], episodes),
         new_seconds=_compute_median_seconds(rows[1], episodes),
@@ -174,7 +174,7 @@ def _build_entry(
 
 
 def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
-    """Return the mean over kinds of episodes of the mean of each kind; NaN without values."""
+    """Average the means of the individual kinds of episodes; NaN without values."""
     groups = [[v for v, kind in zip(values, kinds, strict=True) if kind == other] for other in set(kinds)]
     return float(np.mean([np.mean(group) for group in groups])) if groups else math.nan
 

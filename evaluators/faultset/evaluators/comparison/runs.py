@@ -83,11 +83,13 @@ def read_run(folder: Path) -> Run:
     path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
     if not path.exists() and folder.is_dir():
         # by default `evaluate` writes into results/DATASET
-        below = sorted(folder.glob("*/results.parquet"))
-        if len(below) > 1:
-            names = ", ".join(results.parent.name for results in below[:5])
-            raise UsageError(f"{folder} must have one results.parquet, but has {len(below)} ({names}); name one folder")
-        path = below[0] if below else path
+        nested = sorted(folder.glob("*/results.parquet"))
+        if len(nested) > 1:
+            names = ", ".join(results.parent.name for results in nested[:5])
+            raise UsageError(
+                f"{folder} must have one results.parquet, but has {len(nested)} ({names}); name one folder"
+            )
+        path = nested[0] if nested else path
     if not path.is_file():
         raise UsageError(f"{folder} has no results ({path.name} is missing); name a folder that evaluate wrote")
     rows = _select_compared(read_rows(path))
@@ -177,7 +179,7 @@ def _compare_methods(old: Run, new: Run) -> Iterator[Change]:
 
 
 def _compare_codes(old: Run, new: Run) -> Iterator[Change]:
-    """Yield methods whose code differs or is recorded in one run only."""
+    """Yield methods whose code differs or is recorded in only one run."""
     before, after = ({row.baseline: row.method_code for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:

@@ -38,7 +38,7 @@ def diagnose(
         When the problem was noticed, UTC nanoseconds. By default detectors decide; without an alarm, everything after
         the healthy reference counts.
     methods
-        Localizers to ask instead of the default panel.
+        Localizers to run instead of the default panel.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def diagnose(
 
 
 def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
-    """Return services with their mean of 1/rank; the first suspect of the leading method is first.
+    """Return services with their mean of 1/rank; the first suspect of the leading method comes first.
 
     The leading method is the method of `answers[0]`. Methods without an answer do not count; a service that a method
     does not name gets 0 from it.
@@ -109,7 +109,7 @@ def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
 
 
 def measure_strength(answers: Sequence[PanelAnswer]) -> float:
-    """Return the leading method's score of its first suspect, in powers of ten; 0 without one."""
+    """Return the leading method's score of its first suspect, in powers of ten; 0 if it has none."""
     leading = answers[0]
     return round(max(leading.scores.values(), default=0.0), 2)
 

@@ -63,11 +63,11 @@ def _observe_new_signs(view: EpisodeView, history: ObjectHistory, healthy_end_ns
     states = [parse_state(text) for text in history.texts]
     healthy = [state for time, state in zip(history.times_ns, states, strict=True) if time < healthy_end_ns]
     fields = frozenset[str]().union(*(state.keys() for state in healthy))
-    usual = set[str]().union(*(find_signs(history.kind, state, fields) for state in healthy))
+    usual_signs = set[str]().union(*(find_signs(history.kind, state, fields) for state in healthy))
     begins_ns: dict[str, int] = {}
     counts: dict[str, int] = defaultdict(int)
     for time_ns, state in zip(history.times_ns, states, strict=True):
-        for sign in find_signs(history.kind, state, fields) - usual if time_ns >= healthy_end_ns else ():
+        for sign in find_signs(history.kind, state, fields) - usual_signs if time_ns >= healthy_end_ns else ():
             begins_ns.setdefault(sign, time_ns)
             counts[sign] += 1
     last_ns = history.times_ns[-1]
@@ -99,8 +99,8 @@ def _observe_warnings(view: EpisodeView, healthy_end_ns: int, services: Sequence
     frame = frame[(frame["type"].astype(str) == "Warning") & frame["service"].isin(services)]
     observations = []
     for service, rows in frame.groupby("service", observed=True):
-        usual = set(rows.loc[rows["time"] < healthy_end_ns, "reason"])
-        rows = rows[(rows["time"] >= healthy_end_ns) & ~rows["reason"].isin(usual)]
+        usual_reasons = set(rows.loc[rows["time"] < healthy_end_ns, "reason"])
+        rows = rows[(rows["time"] >= healthy_end_ns) & ~rows["reason"].isin(usual_reasons)]
         if rows.empty:
             continue
         reason = rows["reason"].astype(str).value_counts().index[0]

@@ -83,13 +83,13 @@ class Panel:
 
     def alarm(self, name: str) -> DetectorAlarm:
         """Return the alarm of a detector, which is fitted without training episodes."""
-        outcome = self._ask(get_baseline(name), "detect", 0)
+        outcome = self._run_method(get_baseline(name), "detect", 0)
         time_ns = None if outcome.answer is None else outcome.answer.alarm_ns
         return DetectorAlarm(detector=name, time_ns=time_ns, status=outcome.status, reason=outcome.reason)
 
     def answer(self, spec: BaselineSpec, moment_ns: int) -> PanelAnswer:
         """Return the answer of a localizer, which is fitted without training episodes."""
-        outcome = self._ask(spec, "localize", moment_ns)
+        outcome = self._run_method(spec, "localize", moment_ns)
         scores: dict[str, float] = {}
         evidence: list[dict[str, Any]] = []
         if outcome.answer is not None:
@@ -105,7 +105,7 @@ class Panel:
             seconds=round(outcome.seconds, 3),
         )
 
-    def _ask(self, spec: BaselineSpec, action: Action, moment_ns: int) -> RunnerOutcome:
+    def _run_method(self, spec: BaselineSpec, action: Action, moment_ns: int) -> RunnerOutcome:
         """Build the method, fit it without training episodes, and run it."""
         import cloudpickle
 

@@ -25,8 +25,8 @@ from faultset.evaluators.diagnosis.times import read_moment
 _MAX_LISTED = 3
 _MIN_BEFORE_NS = 10 * SECOND_NS
 _BEFORE_NS, _AFTER_NS = 300 * SECOND_NS, 120 * SECOND_NS
-"""Time before and after the incident that is cut out of a recording; short, because recordings have an incident every
-few minutes."""
+"""Time before and after the incident that is extracted from a recording; short, because recordings have an incident
+every few minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class IncidentSource:
 
 @contextmanager
 def open_incident(source: IncidentSource, progress: Progress | None = None) -> Iterator[tuple[Episode, int | None]]:
-    """Yield the episode of an incident, and when it began in UTC nanoseconds; None for detectors to decide.
+    """Yield the episode of an incident, and when it began in UTC nanoseconds; None lets detectors decide.
 
     Telemetry files are imported, and parts of recordings written, into a temporary folder.
 
@@ -75,11 +75,11 @@ def open_incident(source: IncidentSource, progress: Progress | None = None) -> I
         return
     folder = local_path(first)
     if is_single and is_episode(folder):
-        _refuse(source, "the folder of one episode", ("episode", "version", "incident", "incidents", "mapping"))
+        _reject_options(source, "the folder of one episode", ("episode", "version", "incident", "incidents", "mapping"))
         episode = Episode(id=folder.resolve().name, path=folder)
         yield episode, _choose_moment(episode, source)
     elif is_single and (not folder.exists() or (folder / VERSIONS).is_dir()):
-        _refuse(source, "a dataset", ("incidents", "mapping"))
+        _reject_options(source, "a dataset", ("incidents", "mapping"))
         if not dataset_folder(folder).exists():
             raise DataError(
                 f"{first} must be an existing file or folder, or the name of a published dataset; give files of "
@@ -94,7 +94,7 @@ def open_incident(source: IncidentSource, progress: Progress | None = None) -> I
         dataset.check_files(episodes=[episode.id])
         yield episode, _choose_moment(episode, source)
     else:
-        _refuse(source, "telemetry files", ("episode", "version"))
+        _reject_options(source, "telemetry files", ("episode", "version"))
         with scratch("incident") as temporary:
             episode = _import_telemetry(source, Path(temporary) / "dataset", progress)
             yield episode, _choose_moment(episode, source)
@@ -102,7 +102,7 @@ def open_incident(source: IncidentSource, progress: Progress | None = None) -> I
 
 @contextmanager
 def _open_remote(url: str, source: IncidentSource) -> Iterator[Episode]:
-    _refuse(source, "a dataset", ("incidents", "mapping"))
+    _reject_options(source, "a dataset", ("incidents", "mapping"))
     with open_labels(url, source.version) as dataset:
         episode = _choose_episode(dataset, source)
         names = [name for name in episode.files if name.startswith(f"{TELEMETRY}/")]
@@ -126,28 +126,28 @@ def _import_telemetry(source: IncidentSource, folder: Path, progress: Progress |
 def _cut_recording(dataset: Dataset, source: IncidentSource, folder: Path) -> tuple[Episode, int]:
     """Write the part of a recording around the time of the incident as an episode; return it and the time."""
     choices = _list_moments(dataset, source)
-    covering = [
+    matches = [
         (view, at_ns, segment)
         for view, at_ns in choices
         for segment in view.segments
         if segment.start_ns + _MIN_BEFORE_NS <= at_ns < segment.end_ns
     ]
-    if not covering:
-        texts = [
+    if not matches:
+        ranges = [
             f"{utc_text(s.start_ns)} to {utc_text(s.end_ns)}"
             for view, _ in choices[:_MAX_LISTED]
             for s in view.segments
         ]
         raise UsageError(
             f"--at must be at least {_MIN_BEFORE_NS // SECOND_NS} s after the start of telemetry without a gap, got "
-            f"{utc_text(choices[0][1])}; {source.paths[0]} has {', '.join(texts)} UTC"
+            f"{utc_text(choices[0][1])}; {source.paths[0]} has {', '.join(ranges)} UTC"
         )
-    if len(covering) > 1:
+    if len(matches) > 1:
         raise UsageError(
-            f"{source.paths[0]} has {count_text(len(covering), 'recording')} of that time; choose one with --episode: "
-            f"{', '.join(view.recording for view, _, _ in covering)}"
+            f"{source.paths[0]} has {count_text(len(matches), 'recording')} of that time; choose one with --episode: "
+            f"{', '.join(view.recording for view, _, _ in matches)}"
         )
-    ((view, at_ns, segment),) = covering
+    ((view, at_ns, segment),) = matches
     start_ns, end_ns = max(segment.start_ns, at_ns - _BEFORE_NS), min(segment.end_ns, at_ns + _AFTER_NS)
     healthy_ns = reference_end(start_ns, end_ns, at_ns, origin=view.recording)
     cut = cut_view(view, folder, start_ns=start_ns, end_ns=end_ns, reference_end_ns=healthy_ns)
@@ -166,7 +166,7 @@ def _list_moments(dataset: Dataset, source: IncidentSource) -> list[tuple[Record
         views = [recording.view for recording in recordings]
         return [(view, read_moment(source.at, view.window[0])) for view in views]
     if source.episode is not None or source.at is not None:
-        raise UsageError("--incident says which recording and time are meant; leave out --episode and --at")
+        raise UsageError("--incident determines the recording and the time; leave out --episode and --at")
     for recording in recordings:
         incidents = recording.incidents()
         if source.incident in incidents.index:
@@ -191,7 +191,7 @@ def _choose_moment(episode: Episode, source: IncidentSource) -> int | None:
     return parse_moment(str(chosen[0].start)) if len(chosen) == 1 else None
 
 
-def _refuse(source: IncidentSource, kind: str, options: Sequence[str]) -> None:
+def _reject_options(source: IncidentSource, kind: str, options: Sequence[str]) -> None:
     """Raise UsageError if an option is given that does not fit the kind of source."""
     for option in options:
         if getattr(source, option) is not None:
@@ -206,11 +206,11 @@ def _choose_episode(dataset: Dataset, source: IncidentSource) -> Episode:
     if source.incident is not None:
         chosen = episode_id("telemetry", source.incident)
         if chosen not in dataset:
-            raise UsageError(f"there is no incident {quoted(source.incident)}; give a name of the incident file")
+            raise UsageError(f"there is no incident {quoted(source.incident)}; use a name from the incident file")
         return dataset[chosen]
     if len(dataset) == 1:
         return dataset[dataset.episodes[0]]
     raise UsageError(
         f"{', '.join(source.paths)} has {count_text(len(dataset), 'episode')}; choose one with --episode or "
-        f'--incident, "faultset dataset episodes {source.paths[0]}" lists them'
+        f'--incident; "faultset dataset episodes {source.paths[0]}" lists them'
     )

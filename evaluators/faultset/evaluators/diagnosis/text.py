@@ -19,11 +19,11 @@ from faultset.evaluators.diagnosis.records import (
 from faultset.evaluators.diagnosis.times import clock_text
 
 WIDTH = 110
-_TWO_LINES = 2 * WIDTH - 20
+_TWO_LINE_LENGTH = 2 * WIDTH - 20
 """Characters that fit two indented lines."""
-_OBSERVATIONS = (4, 3, 3)
-"""Largest number of observations shown for the first, second and third suspect."""
-_SHOWN = 3
+_MAX_OBSERVATIONS = (4, 3, 3)
+"""Maximum number of observations shown for the first, second and third suspect."""
+_MAX_NAMES = 3
 
 
 def analysis_text(analysis: IncidentAnalysis) -> str:
@@ -61,8 +61,8 @@ def _list_paragraphs(analysis: IncidentAnalysis) -> Iterator[str]:
 def _describe_suspect(number: int, suspect: Suspect, analysis: IncidentAnalysis) -> Iterator[str]:
     count, total = len(suspect.named_first_by), _count_answered(analysis)
     yield f"{number}. {suspect.service}" + (f", first for {count} of {count_text(total, 'method')}" if count else "")
-    for observation in suspect.observations[: _OBSERVATIONS[number - 1]]:
-        yield f"   - {brief(observation.text, _TWO_LINES)}"
+    for observation in suspect.observations[: _MAX_OBSERVATIONS[number - 1]]:
+        yield f"   - {brief(observation.text, _TWO_LINE_LENGTH)}"
     if not suspect.observations:
         yield "   - nothing unusual in its own telemetry; it is suspected because of its callers"
 
@@ -100,7 +100,7 @@ def _alarm_text(alarm: DetectorAlarm, window: tuple[int, int]) -> str:
 def _answer_text(answer: PanelAnswer) -> str:
     if answer.status != "ok":
         return f"no answer ({brief(answer.reason)})"
-    return ", ".join(list(answer.scores)[:_SHOWN]) or "no suspect"
+    return ", ".join(list(answer.scores)[:_MAX_NAMES]) or "no suspect"
 
 
 def _describe_source(analysis: IncidentAnalysis) -> str:

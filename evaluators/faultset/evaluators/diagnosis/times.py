@@ -52,8 +52,8 @@ def read_moment(text: str, start_ns: int) -> int:
 
 def _to_nanoseconds(moment: datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
-    return since // timedelta(microseconds=1) * 1000
+    elapsed = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return elapsed // timedelta(microseconds=1) * 1000
 
 
 def check_moment(moment_ns: int, context: EpisodeContext) -> int:

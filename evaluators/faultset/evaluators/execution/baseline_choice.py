@@ -18,7 +18,7 @@ STRONGEST = frozenset({
     "nearest-signature", "rca-tree", "rca-forest",
 })  # fmt: skip
 """The best methods of each task on core-2 that need no extra, no client requests and no location of the alarm."""
-_KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
+_KINDS_BY_GROUP = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 
 def choose_baselines(
@@ -26,7 +26,7 @@ def choose_baselines(
 ) -> list[BaselineSpec]:
     """Look up methods by name or group; accept specs, registered classes and functions as they are.
 
-    An empty argument means the group "default": the named methods, the controls, `STRONGEST`, and methods of other
+    An empty argument means the group "default": the named methods, the controls, `STRONGEST`, and methods from other
     distributions. Groups leave out methods whose extra is not installed.
 
     Raises
@@ -88,4 +88,4 @@ def _belongs(spec: BaselineSpec, group: str) -> bool:
         built_in = spec.factory.__module__.startswith("faultset.")
         return not spec.extra and (spec.kind in ("named", "control") or spec.name in STRONGEST or not built_in)
     # a pre-trained model needs weights that the user has to fetch
-    return spec.extra != "forecasters" and (group == "all" or spec.kind in _KINDS[group])
+    return spec.extra != "forecasters" and (group == "all" or spec.kind in _KINDS_BY_GROUP[group])

@@ -85,7 +85,7 @@ class BaselineRun:
     own_detector: str | None = None
     """Detector that this localizer was designed for."""
     learns: bool = True
-    """Whether it reads training episodes in its fit."""
+    """Whether it reads training episodes when it is fitted."""
     learns_from_references: bool = False
     """Whether it is also fitted on the healthy references of training episodes with a fault."""
     own_threshold: bool = True
@@ -355,10 +355,10 @@ class EpisodeEvaluator:
 
     def _find_end(self, row: ResultRow) -> int | None:
         """Return the end of a truncated view, UTC nanoseconds; None for the whole view."""
-        since_ns = self._truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
-        if row.evidence_s is None or since_ns is None:
+        start_ns = self._truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
+        if row.evidence_s is None or start_ns is None:
             return None
-        end_ns = since_ns + round(row.evidence_s * SECOND_NS)
+        end_ns = start_ns + round(row.evidence_s * SECOND_NS)
         return end_ns if end_ns < self._truth.view_end_ns else None
 
     def _add_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
@@ -391,13 +391,13 @@ class EpisodeEvaluator:
         model = self._models[run.model(self._batch.fold, self._batch.inner)]
         if model.status != "ok":
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
-        whole = self._copies.episode
-        folder = whole if answer_input.end_ns is None else self._copies.until(answer_input.end_ns)
+        original = self._copies.episode
+        folder = original if answer_input.end_ns is None else self._copies.until(answer_input.end_ns)
         shared = self._neighbours if folder in self._neighbours else [folder]
         process = method_process(run, [folder], shared, self._context)
         request = AnswerRequest(
             number=next_number(),
-            process=process if folder == whole else hide_dataset(process, [whole]),
+            process=process if folder == original else hide_dataset(process, [original]),
             action=ACTIONS[run.task],
             spec=run.spec,
             seed=run.seed,
@@ -408,7 +408,7 @@ class EpisodeEvaluator:
         )
         outcome = self._runner.run(request, self._context.settings.limits)
         if outcome.status == "error":
-            check_undamaged(Path(whole))
+            check_undamaged(Path(original))
         return outcome
 
     def _empty_row(self, run: BaselineRun, expected: ExpectedAnswer) -> ResultRow:

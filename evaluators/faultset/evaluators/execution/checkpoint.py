@@ -25,7 +25,7 @@ from faultset.evaluators.results.truth import Truth
 _HEAD = struct.Struct("<QI")
 """Header of every record in the file: length and CRC-32."""
 _MAX_BYTES = 1 << 30
-_CHANGED = {
+_CONDITION_NAMES = {
     "digest": "the dataset",
     "code": "faultset itself",
     "split": "the split",
@@ -124,7 +124,7 @@ class Checkpoint:
             self._write(compress_rows(rows))
 
     def remove(self) -> None:
-        """Remove the file after the results were written."""
+        """Remove the file after the results have been written."""
         self._close()
         self.path.unlink(missing_ok=True)
 
@@ -147,7 +147,9 @@ class Checkpoint:
             return []
         if conditions != self._conditions:
             self.changed = tuple(
-                _CHANGED[name] for name in _CHANGED if conditions.get(name) != self._conditions.get(name)
+                _CONDITION_NAMES[name]
+                for name in _CONDITION_NAMES
+                if conditions.get(name) != self._conditions.get(name)
             )
             return []
         rows: dict[Any, ResultRow] = {}

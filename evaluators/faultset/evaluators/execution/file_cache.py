@@ -96,7 +96,7 @@ def _is_private(folder: Path) -> bool:
 
 BYTES_VARIABLE = "FAULTSET_LABELS_BYTES"
 T = TypeVar("T")
-_LIMIT_BYTES = 256 << 20
+_DEFAULT_LIMIT_BYTES = 256 << 20
 
 
 def labels_folder() -> Path:
@@ -105,7 +105,7 @@ def labels_folder() -> Path:
 
 
 def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
-    """Return a cached result about episodes; compute it if it is missing or a file has changed.
+    """Return a cached result for episodes; compute it if it is missing or a file has changed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], re
         Computes the result.
     """
     adapter: TypeAdapter[T] = TypeAdapter(kind)
-    limit_bytes = read_size_limit(BYTES_VARIABLE, _LIMIT_BYTES)
+    limit_bytes = read_size_limit(BYTES_VARIABLE, _DEFAULT_LIMIT_BYTES)
     cache = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
     key = _build_key(str(kind), folders, tuple(names)) if limit_bytes else None
     content = None if key is None else cache.find(key, limit_bytes)
@@ -127,7 +127,7 @@ def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], re
         try:
             return adapter.validate_json(content)
         except ValidationError:
-            pass  # damaged; compute it again
+            pass  # damaged; recompute it
     result = read()
     if key is not None:
         cache.store(key, adapter.dump_json(result))

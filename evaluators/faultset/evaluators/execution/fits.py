@@ -35,7 +35,7 @@ from faultset.evaluators.execution.truncated_episodes import copy_healthy_refere
 from faultset.evaluators.results.provenance import library_versions
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FAULTSET_FITS", "FAULTSET_FITS_BYTES"
-_LIMIT_BYTES = 2 << 30
+_DEFAULT_LIMIT_BYTES = 2 << 30
 _LAYOUT = 1
 _HEADER_BYTES = 1 << 12
 
@@ -57,7 +57,7 @@ def fits_folder() -> Path:
 
 def fits_limit() -> int:
     """Return the size limit of cached fits from `FAULTSET_FITS_BYTES`; see `read_size_limit`."""
-    return read_size_limit(BYTES_VARIABLE, _LIMIT_BYTES)
+    return read_size_limit(BYTES_VARIABLE, _DEFAULT_LIMIT_BYTES)
 
 
 class FitCache:

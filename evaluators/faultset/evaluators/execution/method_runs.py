@@ -57,7 +57,7 @@ class MethodRunContext:
     engine: MethodEngine
     """A running engine."""
     folder: Path | None = None
-    """Folder for the results and their checkpoint; None stores nothing."""
+    """Folder for the results and their checkpoint; if None, nothing is stored."""
     started: Callable[[EvaluationStart], None] | None = None
     """Called before the first method starts."""
     progress: Progress | None = None
@@ -76,7 +76,7 @@ class MethodAnswers:
     isolation: str
     """How methods were isolated."""
     reused_fits: str
-    """Number of fits from the cache, in all and by method; empty for none."""
+    """Number of fits from the cache, in total and by method; empty if there are none."""
     steps: StepCounter
     """Progress; one step remains for the leaderboards."""
 
@@ -174,7 +174,7 @@ def _describe_start(
 
 
 def _describe_fits(fits: Sequence[tuple[str, bool]]) -> str:
-    """Count the fits from the cache, in all and by method; empty for none."""
+    """Count the fits from the cache, in total and by method; empty if there are none."""
     cached = Counter(name for name, is_cached in fits if is_cached)
     by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
     return f"{cached.total()} of {len(fits)} ({by_method})" if cached else ""

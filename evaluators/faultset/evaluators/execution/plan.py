@@ -40,7 +40,7 @@ SEEDS_OF_STOCHASTIC = 5
 def build_runs(
     chosen: Sequence[BaselineSpec], settings: EvaluationSettings
 ) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
-    """Return all runs, the indices of the scored ones, and name -> index of the detectors that raise the alarms."""
+    """Return all runs, the indices of the scored ones, and the indices of the alarm detectors by name."""
     runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
@@ -96,12 +96,12 @@ def _build_runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[Bas
 
 def inputs_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
     """Return the inputs that rows list for a baseline: its needs, `references` and `threshold`."""
-    more = [("references", spec.learns_from_references), ("threshold", not spec.own_threshold)]
-    return tuple(sorted({*spec.needs, *(name for name, applies in more if applies)}))
+    extras = [("references", spec.learns_from_references), ("threshold", not spec.own_threshold)]
+    return tuple(sorted({*spec.needs, *(name for name, applies in extras if applies)}))
 
 
 def identify_codes(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
-    """Return baseline -> identity of its code, including the detectors that raise their alarms."""
+    """Return the identity of each baseline's code, including the detectors that raise their alarms."""
     chosen = {spec.name: spec for spec in specs}
     helpers = {spec.own_detector for spec in chosen.values() if spec.own_detector}
     if any(spec.task != "detection" for spec in chosen.values()):
@@ -111,7 +111,7 @@ def identify_codes(specs: Iterable[BaselineSpec], settings: EvaluationSettings) 
 
 
 def index_own_detectors(runs: Sequence[BaselineRun]) -> dict[str, int]:
-    """Return name -> index of the detectors that localizers were designed for."""
+    """Return the indices of the detectors that localizers were designed for, by name."""
     own_detectors = {run.own_detector for run in runs if run.own_detector}
     numbers: dict[str, int] = {}
     for number, run in enumerate(runs):
@@ -127,7 +127,7 @@ MAX_INNER_FOLDS = 5
 def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
     """Divide the training episodes of a fold, so that each episode without a fault is tested once.
 
-    Clusters stay together as in the outer folds. With fewer than two training episodes without a fault there are no
+    Clusters are kept together as in the outer folds. With fewer than two training episodes without a fault there are no
     inner folds.
 
     Parameters
@@ -162,13 +162,13 @@ def list_training_labels(truth: Truth) -> tuple[TrainingLabel, ...]:
 
 
 def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
-    """Return fold -> most frequent pair (system level, fault type) of its training labels."""
+    """Return the most frequent pair (system level, fault type) of each fold's training labels."""
     labels = {number: find_majority_label(truths) for number, truths in _training_truths(scope).items()}
     return {number: label for number, label in labels.items() if label is not None}
 
 
 def training_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
-    """Return fold -> all pairs (system level, fault type) among its training labels."""
+    """Return all pairs (system level, fault type) among each fold's training labels."""
     return {
         number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
         for number, truths in _training_truths(scope).items()
@@ -224,13 +224,13 @@ class EvaluationPlan:
     def expected_s(self, workers: int) -> float:
         """Estimate the seconds that all steps take with `workers` methods at a time."""
         slow = {spec.name for spec in self.specs if spec.speed == "slow"}
-        longer = 0.0
+        slow_s = 0.0
         for batch in self.batches:
             view_s = (batch.truth.view_end_ns - batch.truth.view_start_ns) / SECOND_NS
             for run in (self.context.runs[number] for number in batch.runs):
                 if run.name in slow:
-                    longer += len(batch.expected(run, self.context)) * view_s * _SLOW_SHARE
-        return (self.steps * _STEP_S + longer) / workers
+                    slow_s += len(batch.expected(run, self.context)) * view_s * _SLOW_SHARE
+        return (self.steps * _STEP_S + slow_s) / workers
 
     @property
     def expected_bytes(self) -> int:
@@ -266,11 +266,11 @@ def make_plan(
     batches, fits = [], []
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / sum(len(fold.test) for fold in scope.folds)))
     for fold in scope.folds:
-        inside = inner_folds(fold, truths)
+        subfolds = inner_folds(fold, truths)
         fold_batches = []
         for batch in (
             *_plan_tests(fold, scored, locations, scope, alarms, index_own_detectors(runs)),
-            *_plan_calibration(fold, inside, scored, context, locations, truths),
+            *_plan_calibration(fold, subfolds, scored, context, locations, truths),
         ):
             keys = {number: _list_keys(batch, runs[number], context) for number in batch.runs}
             done = {number for number in keys if all(key in answered for key in keys[number])}
@@ -278,7 +278,7 @@ def make_plan(
             missing = [number for number in keys if keys[number] and number not in done]
             fold_batches += [replace(batch, runs=group) for group in divide(missing, pieces)]
         batches += fold_batches
-        for fitted_fold in (fold, *inside):
+        for fitted_fold in (fold, *subfolds):
             dependent = [batch for batch in fold_batches if batch.inner == fitted_fold.inner]
             fits += _plan_fits(fitted_fold, dependent, context, locations, truths, workers)
     return EvaluationPlan(
@@ -330,20 +330,20 @@ def _plan_tests(
 
 def _plan_calibration(
     fold: Fold,
-    inside: Sequence[Fold],
+    subfolds: Sequence[Fold],
     scored: Sequence[int],
     context: RunContext,
     locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
 ) -> Iterator[EpisodeBatch]:
     """Yield the batches that run detectors on healthy training episodes, with models not fitted on these episodes."""
-    runs, every = context.runs, context.settings.calibrate
-    detectors = [n for n in scored if runs[n].task == "detection" and (every or not runs[n].own_threshold)]
+    runs, calibrates_all = context.runs, context.settings.calibrate
+    detectors = [n for n in scored if runs[n].task == "detection" and (calibrates_all or not runs[n].own_threshold)]
     unfitted = tuple(n for n in detectors if not runs[n].learns)
     learned = tuple(n for n in detectors if runs[n].learns)
     for inner, episodes, numbers in (
         (None, fold.healthy_train, unfitted),
-        *((inner.inner, inner.test, learned) for inner in inside),
+        *((inner.inner, inner.test, learned) for inner in subfolds),
     ):
         for episode in episodes if numbers else ():
             yield EpisodeBatch(

@@ -37,13 +37,13 @@ def default_workers() -> int:
 
 
 def check_address_space(workers: int) -> None:
-    """Raise PlatformError if the address space limit (`ulimit -v`) is too low for that many workers."""
+    """Raise PlatformError if the address space limit (`ulimit -v`) is too low for `workers`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     needed = _ADDRESS_SPACE_BYTES + workers * _WORKER_ADDRESS_SPACE_BYTES
     if resource.RLIM_INFINITY != limit < needed:
         raise PlatformError(
-            f"an evaluation with --workers {workers} reserves about {needed / 1e9:.1f} GB of address space, and the "
-            f"limit (ulimit -v) is {limit / 1e9:.1f} GB; raise it{', or give fewer workers' if workers > 1 else ''}"
+            f"an evaluation with --workers {workers} reserves about {needed / 1e9:.1f} GB of address space, but "
+            f"the limit (ulimit -v) is {limit / 1e9:.1f} GB; raise it{', or give fewer workers' if workers > 1 else ''}"
         )
 
 
@@ -147,7 +147,7 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
     folder
         Dataset folder, which workers must be able to access under the same path; None if they fetch it from a URL.
     """
-    with connect_client(address, folder, _has_faultset) as client:
+    with connect_client(address, folder, _import_faultset) as client:
         try:
             yield client
         finally:
@@ -189,13 +189,14 @@ def describe_isolation(client: Client) -> str:
     if isinstance(client.cluster, _local_cluster()):
         return describe_confinement()
     by_worker: Any = client.run(describe_confinement)
-    without = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
-    if not without:
+    not_isolated = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
+    if not not_isolated:
         return next(iter(by_worker.values()), describe_confinement())
-    return f"{by_worker[without[0]]} ({len(without)} of {count_text(len(by_worker), 'worker')}, first: {without[0]})"
+    first = not_isolated[0]
+    return f"{by_worker[first]} ({len(not_isolated)} of {count_text(len(by_worker), 'worker')}, first: {first})"
 
 
-def _has_faultset() -> str:
+def _import_faultset() -> str:
     from faultset.evaluators.execution import batches
 
     return batches.__name__
@@ -291,7 +292,7 @@ def _describe_loss(error: BaseException) -> str:
 
     if isinstance(error, KilledWorker):
         return (
-            f"dask workers died {error.allowed_failures + 1} times at the same episode; "
+            f"dask workers died {error.allowed_failures + 1} times on the same episode; "
             "check their logs and give them more memory"
         )
     return "the dask scheduler is gone"
@@ -304,26 +305,26 @@ def _return_context(context: RunContext) -> RunContext:
 def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:
     """Combine small batches, because a dask task costs as much as several cheap answers.
 
-    Consecutive batches of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups stay small, so that no
+    Consecutive batches of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups are kept small, so that no
     worker idles for long at the end.
     """
     max_batches = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
     groups: list[tuple[EpisodeBatch, ...]] = []
     answers = 0
     for batch in batches:
-        more = batch.count_answers(context)
+        new_answers = batch.count_answers(context)
         last = groups[-1] if groups else ()
         if (
             last
             and (last[0].fold, last[0].inner) == (batch.fold, batch.inner)
             and len(last) < max_batches
-            and answers + more <= _ANSWERS_PER_TASK
+            and answers + new_answers <= _ANSWERS_PER_TASK
         ):
             groups[-1] = (*last, batch)
-            answers += more
+            answers += new_answers
         else:
             groups.append((batch,))
-            answers = more
+            answers = new_answers
     return groups
 
 

@@ -88,20 +88,20 @@ def build_training_data(train: DatasetSource, test: DatasetSource) -> TrainingDa
 
 def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
     names = {truth.episode for truth in test.truths}
-    both = [(truth.episode, truth.episode) for truth in train.truths if truth.episode in names]
+    shared = [(truth.episode, truth.episode) for truth in train.truths if truth.episode in names]
     by_time: dict[Hashable, list[Truth]] = defaultdict(list)
     for truth in test.truths:
         by_time[_get_times(truth)].append(truth)
     for truth in train.truths:
-        both += [
+        shared += [
             (truth.episode, other.episode)
             for other in by_time[_get_times(truth)]
             if truth.episode != other.episode and _have_same_content(train, truth.episode, test, other.episode)
         ]
-    if both:
-        first, second = both[0]
+    if shared:
+        first, second = shared[0]
         raise DataError(
-            f"{train.name} and {test.name} share {count_text(len(both), 'episode')} (first: {first}"
+            f"{train.name} and {test.name} share {count_text(len(shared), 'episode')} (first: {first}"
             f"{'' if first == second else f', there called {second}'}), so methods would be tested on their training "
             "data; train on a dataset that shares no episode"
         )
@@ -112,7 +112,7 @@ def _get_times(truth: Truth) -> Hashable:
 
 
 def _have_same_content(train: DatasetSource, train_episode: str, test: DatasetSource, test_episode: str) -> bool:
-    """Return whether two episodes have the same telemetry; behind a URL, equal times are enough."""
+    """Return whether two episodes have the same telemetry; at a URL, equal times are enough."""
     if train.url is not None or test.url is not None:
         return True
     return _hash_content(train, train_episode) == _hash_content(test, test_episode)
@@ -189,7 +189,7 @@ class EvaluationOptions(TypedDict, total=False):
     memory_limit_bytes: int
     """Memory limit per answer."""
     fresh: bool
-    """Run and fit everything again, even if an earlier evaluation into the same folder has finished it."""
+    """Run and fit everything again, even if it was finished by an earlier evaluation into the same folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class EvaluationSettings:
     split: str | None = None
     """Published split or scheme, see `folds_of_split`; None for two folds."""
     train: str = ""
-    """Name, version and digest of a separate training dataset; empty without one."""
+    """Name, version and digest of a separate training dataset; empty if there is none."""
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR_WITHOUT_SPANS
@@ -297,7 +297,7 @@ class EvaluationScope:
     chosen_folds: tuple[Fold, ...] = ()
     """The folds, if they do not follow from `settings`."""
     online_alarms: Mapping[str, int | None] = field(default_factory=dict)
-    """Episode cut out of a recording -> time of the detector's online alarm; None without an alarm."""
+    """Episode extracted from a recording -> time of the detector's online alarm; None without an alarm."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
@@ -310,7 +310,7 @@ class EvaluationScope:
 
     @cached_property
     def truths(self) -> Mapping[str, Truth]:
-        """Return episode -> truth, training episodes included."""
+        """Return the truth of each episode, including training episodes."""
         return {truth.episode: truth for source in self.sources for truth in source.truths}
 
     @property
@@ -327,12 +327,12 @@ class EvaluationScope:
     def alarm_description(self) -> str:
         """Return which detectors raise the alarms, for reports."""
         other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
-        rest = (
+        suffix = (
             f"; {other} in the {count} of {count_text(len(self.source.truths), 'episode')} without spans"
             if other
             else ""
         )
-        return f"{self.settings.alarm_detector}{rest}"
+        return f"{self.settings.alarm_detector}{suffix}"
 
     def choose_alarm_detector(self, episode: str) -> str:
         """Return the detector that raises the alarm in an episode."""

@@ -21,8 +21,8 @@ from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
 from faultset.evaluators.statistics.comparison import paired_difference
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, median_or_nan, unknown
 
-_RIGHT = 1.0 - 1e-9
-_OFTEN = 0.5
+_MIN_CORRECT_SCORE = 1.0 - 1e-9
+_MIN_MEAN_SCORE = 0.5
 _SOLVED = {
     (True, True): "both",
     (True, False): "agent alone",
@@ -64,19 +64,19 @@ def _is_agent(episodes: ByEpisode) -> bool:
     return any("agent_run" in row.answer for rows in episodes.values() for row in rows)
 
 
-def _select_counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
-    """Return the episodes that count: with a headline fault and, for detection, without a fault."""
-    return {e: rows for e, rows in sorted(episodes.items()) if _is_counted(rows[0].truth, task)}
+def _select_scored(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
+    """Return the scored episodes: with a headline fault and, for detection, also without a fault."""
+    return {e: rows for e, rows in sorted(episodes.items()) if _is_scored_truth(rows[0].truth, task)}
 
 
-def _is_counted(truth: Truth, task: str) -> bool:
+def _is_scored_truth(truth: Truth, task: str) -> bool:
     if task == "detection":
         return not truth.faulty or is_headline(truth)
     return is_headline(truth) and TASK_METRICS[task].is_scorable(truth)
 
 
 def _compute_means(episodes: ByEpisode, task: str) -> dict[str, float]:
-    return {e: _compute_mean_right(rows) for e, rows in _select_counted(episodes, task).items()}
+    return {e: _compute_mean_right(rows) for e, rows in _select_scored(episodes, task).items()}
 
 
 def _compute_mean_right(rows: Sequence[ResultRow]) -> float:
@@ -97,8 +97,8 @@ def _build_line(
     inspected: Mapping[str, InspectedServices],
     scores: EpisodeScores,
 ) -> AgentLine:
-    counted = _select_counted(episodes, setting.task)
-    rows = [row for attempts in counted.values() for row in attempts]
+    scored = _select_scored(episodes, setting.task)
+    rows = [row for attempts in scored.values() for row in attempts]
     keys = [str(row.answer.get("agent_run")) for row in rows]
     attempts = [runs[key] for key in keys if key in runs]
     inspections = [(inspected[key], row.truth) for key, row in zip(keys, rows, strict=True) if key in inspected]
@@ -112,15 +112,15 @@ def _build_line(
         kind=scores.kinds[name],
         task=setting.task,
         protocol=setting.protocol,
-        episodes=len(counted),
-        trials=max(map(len, counted.values()), default=0),
+        episodes=len(scored),
+        trials=max(map(len, scored.values()), default=0),
         runs=len(attempts),
-        pass_1=_estimate_share(counted, _compute_mean_right),
+        pass_1=_estimate_share(scored, _compute_mean_right),
         pass_all=_estimate_share(
-            counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))
+            scored, lambda trials: float(all(score_correctness(row) >= _MIN_CORRECT_SCORE for row in trials))
         ),
-        without_harness_errors=_estimate_share_of(counted, lambda row: row.status != "harness_error"),
-        fully_recorded=_estimate_share_of(counted, lambda row: _is_fully_recorded(row, runs)),
+        without_harness_errors=_estimate_share_of(scored, lambda row: row.status != "harness_error"),
+        fully_recorded=_estimate_share_of(scored, lambda row: _is_fully_recorded(row, runs)),
         seconds=median_or_nan(run.seconds for run in attempts if run.status == "ok"),
         steps=median_or_nan(run.steps for run in attempts),
         prompt_tokens=median_or_nan(run.prompt_tokens for run in attempts),
@@ -146,7 +146,7 @@ def _add_comparison(
     control: str | None,
     seed: int,
 ) -> AgentLine:
-    """Add the best algorithm, the difference to it, and the strongest control."""
+    """Add the best algorithm, the difference from it, and the strongest control."""
     first = _compute_means(answers[line.agent], setting.task)
     second = _compute_means(answers[best], setting.task) if best is not None else {}
     common = sorted(first.keys() & second.keys())
@@ -158,7 +158,7 @@ def _add_comparison(
         best_algorithm=best,
         best_value=float(np.mean([second[e] for e in common])) if common else math.nan,
         difference=None if pair is None else pair.difference,
-        solved=dict(Counter(_SOLVED[first[e] > _OFTEN, second[e] > _OFTEN] for e in common)),
+        solved=dict(Counter(_SOLVED[first[e] > _MIN_MEAN_SCORE, second[e] > _MIN_MEAN_SCORE] for e in common)),
         strongest_control=control,
         control_value=float(np.mean(control_values)) if control_values else math.nan,
     )
@@ -170,7 +170,7 @@ def _estimate_share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], 
 
 
 def _estimate_share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
-    """Return the share of right answers among the chosen rows; every episode has the same weight."""
+    """Return the share of correct answers among the chosen rows; every episode has the same weight."""
     chosen = {e: choice for e, rows in episodes.items() if (choice := [row for row in rows if is_chosen(row)])}
     if not chosen:
         return unknown("no such run")
@@ -190,8 +190,8 @@ def _share_with_cause(
     return float(np.mean([bool(names & causes) for names, causes in faulty])) if faulty else math.nan
 
 
-def _divide(count: int, whole: int) -> float:
-    return count / whole if whole else math.nan
+def _divide(count: int, total: int) -> float:
+    return count / total if total else math.nan
 
 
 TASKS = {"detection": "detection", "localization": "localization", "rca": "root cause"}
@@ -200,7 +200,7 @@ COLUMNS = (
     ("agent", "name, with the model"),
     ("pass@1", "score of one attempt: mean over trials, then over episodes, with a 95 % interval"),
     ("all trials", "share of episodes in which every trial is right; with three trials pass^3"),
-    ("best algorithm or control", "best method on the same episodes, and the difference to it"),
+    ("best algorithm or control", "best method on the same episodes, and the difference from it"),
     ("time", "TTD, TTL or TTA as defined by AIOpsLab: median seconds of model and tools until the answer"),
     ("steps", "median number of messages with an action"),
     ("tokens", "medians of prompt and completion tokens of a run; ≈ if the server did not report them"),

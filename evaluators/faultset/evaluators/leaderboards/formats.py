@@ -173,10 +173,10 @@ def _format_curves(board: Leaderboard) -> list[str]:
     """Return a table for each kind of curve, without methods that are ranked apart."""
     lines: list[str] = []
     shown = [curve for curve in board.curves if curve.group == TELEMETRY]
-    for title, since in dict.fromkeys((curve.title, curve.since) for curve in shown):
-        curves = [curve for curve in shown if (curve.title, curve.since) == (title, since)]
+    for title, origin in dict.fromkeys((curve.title, curve.since) for curve in shown):
+        curves = [curve for curve in shown if (curve.title, curve.since) == (title, origin)]
         seconds = sorted({point.at_s for curve in curves for point in curve.points})
-        lines += [f"## {title}", "", f"Seconds after {since}; in brackets the number of episodes.", ""]
+        lines += [f"## {title}", "", f"Seconds after {origin}; in brackets the number of episodes.", ""]
         rows = []
         for curve in curves:
             cells = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}

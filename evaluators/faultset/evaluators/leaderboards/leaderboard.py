@@ -45,10 +45,10 @@ MEANINGS = {
 def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
     """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
     oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
-    right = scores.compute_ranked_correctness(oracle) or scores.compute_ranked_correctness(detected)
+    correctness = scores.compute_ranked_correctness(oracle) or scores.compute_ranked_correctness(detected)
     ac1 = {
         name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
-        for name, values in right.items()
+        for name, values in correctness.items()
     }
     if not any(ac1.values()):
         return ()
@@ -111,7 +111,7 @@ def build_leaderboard(
     policies
         Threshold policies in addition to `reference`; by default, from `choose_policies`.
     scorers
-        Metrics of other distributions; by default all that are installed.
+        Metrics from other distributions; by default all that are installed.
     agent_runs, inspected_services
         Runs of agents whose answers are among the rows, and the services that they inspected.
     reconstructions

@@ -68,7 +68,7 @@ class Entry:
     seed_spread: float | None = None
     """Standard deviation of the first metric over seeds, for methods that draw random numbers."""
     against: PairedDifference | None = None
-    """Difference to the strongest control on the same episodes."""
+    """Difference from the strongest control on the same episodes."""
     adjusted_p: float | None = None
     """Holm-corrected over the comparisons of the table."""
     across: Estimate | None = None
@@ -81,7 +81,7 @@ class Entry:
 
     @property
     def difference_text(self) -> str:
-        """Difference to the strongest control, without its interval; empty without a control."""
+        """Difference from the strongest control, without its interval; empty without a control."""
         if self.against is None:
             return ""
         difference = self.against.difference
@@ -154,7 +154,7 @@ class Table:
     targets: Mapping[str, int] = field(default_factory=dict)
     """Service -> fault episodes in which it is a cause, most frequent first, if the table is about one application."""
     watched_s: float = 0.0
-    """Seconds of recordings in which alarms count; 0 for tables about episodes."""
+    """Seconds of recordings in which alarms count; 0 for tables of episodes."""
 
     @property
     def key(self) -> tuple[str, str, str, str, str, Loudness]:
@@ -248,7 +248,7 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The share of right answers if the alarm, or the end of the view, comes some seconds after the onset."""
+    """The share of correct answers if the alarm, or the end of the view, comes some seconds after the onset."""
 
     at_s: float
     """Seconds after the onset, or after the alarm for evidence that begins with an alarm."""
@@ -332,7 +332,7 @@ class AgentLine:
     without_harness_errors: Estimate
     """`pass_1` of the attempts without an error of the harness."""
     fully_recorded: Estimate
-    """`pass_1` of the attempts whose requests the recording could all answer."""
+    """`pass_1` of the attempts whose requests could all be answered from the recording."""
     seconds: float
     """Median time of model and tools in an answered attempt."""
     steps: float
@@ -353,14 +353,14 @@ class AgentLine:
     calls: Mapping[str, int]
     """Tool -> calls in all attempts, most frequent first."""
     cause_requested: float
-    """Share of attempts about a fault in which a call named a root cause."""
+    """Share of attempts on a fault in which a call named a root cause."""
     cause_observed: float
-    """Share of attempts about a fault in which an observation named a root cause."""
+    """Share of attempts on a fault in which an observation named a root cause."""
     best_algorithm: str | None = None
     best_value: float = math.nan
     """Score of the best algorithm on the same episodes."""
     difference: Estimate | None = None
-    """Difference to the best algorithm."""
+    """Difference from the best algorithm."""
     solved: Mapping[str, int] = field(default_factory=dict)
     """Episodes that "both", the "agent alone", the "algorithm alone" or "neither" gets right more often than not."""
     strongest_control: str | None = None

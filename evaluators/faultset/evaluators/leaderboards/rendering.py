@@ -29,7 +29,7 @@ _PAGE_COLUMNS = (
 )
 
 
-_COUNTED = ("share", "per hour", "per day")
+_COUNT_UNITS = ("share", "per hour", "per day")
 """Units of metrics that are computed from counts."""
 
 
@@ -69,7 +69,7 @@ def render_table(
         Whether there are columns for the costs of learning, memory, and the spread over seeds.
     """
     metrics = choose_columns(table) if metrics is None else metrics
-    against = TextColumn(
+    control_column = TextColumn(
         title=f"vs {table.strongest_control or 'control'}",
         justify="right",
         meaning="difference from the strongest control in the ranking metric on the same episodes, with the "
@@ -81,7 +81,7 @@ def render_table(
     first, *others = [
         _build_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics
     ]
-    columns += [first, against, *others, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
+    columns += [first, control_column, *others, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
     rows = [_render_entry(entry, metrics, kinds=kinds, costs=costs) for entry in table.entries]
     if table.floor:
         first_floor, *floors = (_format_floor(table, metric) for metric in metrics)
@@ -93,7 +93,7 @@ def render_table(
         rows=tuple(map(tuple, rows)),
         kinds=(*(entry.kind for entry in table.entries), *(["floor"] if table.floor else [])),
     )
-    optional = {n for n, column in enumerate(columns) if column in (against, _FAILED, _CANNOT)}
+    optional = {n for n, column in enumerate(columns) if column in (control_column, _FAILED, _CANNOT)}
     return text.select([n for n in range(len(columns)) if n not in optional or any(row[n].text for row in rows)])
 
 
@@ -108,7 +108,7 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
     cells = [TextCell(text=str(entry.rank)), TextCell(text=entry.baseline)]
     cells += [TextCell(text=entry.kind_text)] if kinds else []
     first, *others = (_render_value(entry, metric) for metric in metrics)
-    against = TextCell(
+    difference = TextCell(
         text=entry.difference_text,
         detail=entry.interval_text,
         counts="beats it" if entry.beats_control else "",
@@ -116,7 +116,7 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
     )
     cells += [
         first,
-        against,
+        difference,
         *others,
         TextCell(
             text=str(sum(failed.values()) or ""),
@@ -143,7 +143,7 @@ def _render_value(entry: Entry, metric: Metric) -> TextCell:
     return TextCell(
         text=number_formats.value(estimate, metric) + episodes,
         detail=number_formats.interval(estimate, metric),
-        counts=number_formats.counts(estimate, metric) if metric.unit in _COUNTED and not episodes else "",
+        counts=number_formats.counts(estimate, metric) if metric.unit in _COUNT_UNITS and not episodes else "",
         tip="" if estimate.interval_known else estimate.reason,
     )
 
@@ -154,7 +154,7 @@ def _format_floor(table: Table, metric: Metric) -> str:
 
 
 def policy_tables(table: Table) -> dict[str, TextTable]:
-    """Return policy -> table of the metrics that are computed with its thresholds."""
+    """Return a table for each policy, with the metrics that are computed with its thresholds."""
     by_policy: dict[str, list[Metric]] = {}
     for metric in list_policy_metrics(table):
         by_policy.setdefault(metric.policy, []).append(metric)

@@ -1,4 +1,4 @@
-"""Scored cases: the answers of each method to each question about each episode.
+"""Scored cases: the answers of each method to each question on each episode.
 
 Leaderboards, curves, heat maps, difficulties and comparisons group these cases and read the values of metrics.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "metric", "value")
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 GROUPS = (TELEMETRY, "sli", "alarm_location")
-_RIGHT = 0.5
+_MIN_CORRECT_SCORE = 0.5
 """Score above which an answer counts as right; scores can be fractions because of ties or several seeds."""
 
 
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     task: str
     protocol: str
     at_s: float = -1.0
-    """Delay of the alarm or length of the evidence in seconds; -1 without either."""
+    """Delay of the alarm or length of the evidence in seconds; -1 if neither applies."""
 
 
 Cases = Mapping[str, Mapping[str, ScoredCase]]
@@ -71,7 +71,7 @@ _AXES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeScores:
-    """The answers of all methods about all tested episodes."""
+    """The answers of all methods to all tested episodes."""
 
     truths: Mapping[str, Truth]
     kinds: Mapping[str, str]
@@ -90,7 +90,7 @@ class EpisodeScores:
     policies: tuple[str, ...]
     """Further threshold policies by which detections are scored."""
     scorers: tuple[Metric, ...] = ()
-    """Installed metrics of other distributions."""
+    """Installed metrics from other distributions."""
 
     def list_scored(self, setting: Setting) -> Cases:
         """Return the cases of a setting on which its task can be scored."""
@@ -103,7 +103,7 @@ class EpisodeScores:
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def compute_correctness(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> correctness, the metric by which methods are compared."""
+        """Return the correctness of each baseline on each episode, by which methods are compared."""
         metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
@@ -185,7 +185,7 @@ def is_scored(case: ScoredCase) -> bool:
 
 
 def is_learnable(case: ScoredCase) -> bool:
-    """Return whether the training labels have the right diagnosis; true for methods that do not use labels."""
+    """Return whether the training labels contain the right diagnosis; true for methods that do not use labels."""
     row = case.rows[0]
     return "labels" not in row.needs or row.class_trained is not False
 
@@ -201,7 +201,7 @@ def score_episodes(
     *,
     one_rule: bool = True,
 ) -> EpisodeScores:
-    """Group the answers about tested episodes; metrics are computed when they are read.
+    """Group the answers to tested episodes; metrics are computed when they are read.
 
     Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
     known; if they learn from labels, they also need training labels. In no-fault episodes an empty answer is right.
@@ -211,7 +211,7 @@ def score_episodes(
     policies
         Threshold policies in addition to `reference`.
     scorers
-        Metrics of other distributions; by default all that are installed.
+        Metrics from other distributions; by default all that are installed.
     one_rule
         Whether one rule sets the thresholds of all detectors, see `apply_one_rule`. Otherwise each keeps its own.
     """
@@ -225,7 +225,7 @@ def score_episodes(
         cases[Setting(task, protocol, at_s)][baseline][episode] = case
     variants = _separate_variants(cases)
     thresholds = compute_thresholds(rows, policies)
-    shown = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, own_rows)
+    linked = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, own_rows)
     for baseline, own in cases.get(Setting("localization", "own"), {}).items():
         for episode, case in cases.get(Setting("localization", "detected"), {}).get(baseline, {}).items():
             case.at_own_alarm = own.get(episode)
@@ -238,7 +238,7 @@ def score_episodes(
         judged=rows,
         threshold_rule=rule,
         thresholds=thresholds,
-        policies=shown,
+        policies=linked,
         scorers=guard(load_scorers() if scorers is None else scorers),
     )
     _link_budgets(scores)
@@ -295,7 +295,7 @@ def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: 
 
 
 def _select_headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
-    """Return baseline -> seconds -> headline episode on which the task can be scored -> case."""
+    """Return the cases of scorable headline episodes by baseline, seconds and episode."""
     by_name: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
     for setting in sorted(setting for setting in scores.cases if setting[:2] == (task, protocol)):
         for name, cases in sorted(scores.cases[setting].items()):
@@ -321,13 +321,13 @@ def _link_budgets(scores: EpisodeScores) -> None:
 
 
 def _find_shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
-    """Return the end of the shortest view for which this and every longer view give right answers.
+    """Return the end of the shortest view for which this and every longer view give correct answers.
 
     The end is in seconds after the onset, delay of the alarm included; infinite if there is no such view.
     """
     shortest_s = math.inf
     for budget_s in sorted(by_budget, reverse=True):
-        if by_budget[budget_s].value(right) <= _RIGHT:
+        if by_budget[budget_s].value(right) <= _MIN_CORRECT_SCORE:
             break
         shortest_s = _measure_seen_s(by_budget[budget_s].rows[0])
     return shortest_s
@@ -338,8 +338,8 @@ def _measure_seen_s(row: ResultRow) -> float:
     truth = row.truth
     assert truth.onset_ns is not None
     assert row.evidence_s is not None
-    since_ns = truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
-    end_ns = min(since_ns + round(row.evidence_s * SECOND_NS), truth.view_end_ns)
+    start_ns = truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
+    end_ns = min(start_ns + round(row.evidence_s * SECOND_NS), truth.view_end_ns)
     return max(0.0, (end_ns - truth.onset_ns) / SECOND_NS)
 
 

@@ -20,12 +20,12 @@ from faultset.evaluators.scoring.metrics import Metric
 if TYPE_CHECKING:
     from rich.console import Console
 
-_AGENT_COLUMNS = 8
-"""Number of columns of agents; leaderboard.md has all."""
+_MAX_AGENT_COLUMNS = 8
+"""Maximum number of columns of agents; leaderboard.md has all."""
 _ROWS = ((120, 7), (100, 5), (0, 4))
-"""Minimum width of a terminal -> largest number of lines of a table; sentences take more lines if it is narrow."""
-_FAILURES = 3
-"""Number of failures that are named."""
+"""Minimum width of a terminal -> maximum number of lines of a table; sentences take more lines if it is narrow."""
+_MAX_FAILURES = 3
+"""Maximum number of failures that are named."""
 _USER_KINDS = ("external", "agent")
 
 
@@ -50,7 +50,7 @@ def show(board: Leaderboard, console: Console) -> None:
     console.print(f"leaderboard.md has {', '.join(['all methods', *more])}.", style="dim", markup=False)
     for agents in build_agent_tables(board.agents):
         console.print()
-        fitting = agents.select(range(min(_AGENT_COLUMNS, len(agents.columns))))
+        fitting = agents.select(range(min(_MAX_AGENT_COLUMNS, len(agents.columns))))
         console.print(replace(fitting, title=f"agents · {agents.title}").rich())
     if board.failures:
         console.print(_describe_failures(board.failures), style="red", markup=False)
@@ -61,14 +61,14 @@ def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     entries = _choose_entries(table, next(rows for width, rows in _ROWS if console.width >= width))
     metrics = choose_columns(table)
     text = render_table(replace(table, entries=tuple(entries)), metrics, kinds=False).fit(console.width)
-    first = (
+    suffix = (
         f", the first {len(entries)} of {count_text(len(table.entries), 'method')}"
         if len(entries) < len(table.entries)
         else ""
     )
     console.print()
     console.print(table.title, style="bold", markup=False)
-    console.print(f"{table.header}{first}", style="dim", markup=False)
+    console.print(f"{table.header}{suffix}", style="dim", markup=False)
     console.print(text.rich())
     closing = [f"{table.standing}." if table.standing else "", table.note]
     console.print(" ".join(filter(None, closing)), style="bold", markup=False)
@@ -144,6 +144,6 @@ def _choose_entries(table: Table, rows: int) -> list[Entry]:
 
 def _describe_failures(failures: Sequence[Failure]) -> str:
     counts = Counter((failure.baseline, failure.status) for failure in failures)
-    names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_FAILURES]]
-    more = [f"{len(counts) - _FAILURES} more"] if len(counts) > _FAILURES else []
+    names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_MAX_FAILURES]]
+    more = [f"{len(counts) - _MAX_FAILURES} more"] if len(counts) > _MAX_FAILURES else []
     return f"{count_text(len(failures), 'failed row')} counted as misses ({', '.join([*names, *more])})"

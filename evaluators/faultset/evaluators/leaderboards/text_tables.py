@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 KIND_STYLES = {"control": "dim", "named": "bold", "floor": "dim italic"}
 """Styles of rows on the terminal."""
-_SPACE = 2
-_NARROWEST_TITLE = 6
+_COLUMN_GAP = 2
+_MIN_TITLE_WIDTH = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +114,12 @@ class TextTable:
 
     def _measure_width(self, number: int) -> int:
         cells = self._measure_cell_width(number)
-        return _SPACE + max(cells, *map(len, _wrap_title(self.columns[number].title, cells)))
+        return _COLUMN_GAP + max(cells, *map(len, _wrap_title(self.columns[number].title, cells)))
 
 
 def _wrap_title(title: str, width: int) -> list[str]:
     longest_word = max(map(len, re.findall(r"[^\s-]+-?", title)), default=0)
-    return textwrap.wrap(title, max(width, longest_word, _NARROWEST_TITLE)) or [""]
+    return textwrap.wrap(title, max(width, longest_word, _MIN_TITLE_WIDTH)) or [""]
 
 
 def _terminal_text(cell: TextCell, column: TextColumn) -> str:

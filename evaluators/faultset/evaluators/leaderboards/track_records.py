@@ -29,7 +29,7 @@ class TrackRecord:
     """Name of the metric."""
     value: float
     near_best: bool
-    """Whether the value lies in the 95 % interval of the best method; false in tables without a control."""
+    """Whether the value is in the 95 % interval of the best method; false in tables without a control."""
     beats_control: bool
     """Whether the paired test finds it significantly above the strongest control (Holm)."""
 
@@ -41,7 +41,7 @@ class TrackRecord:
 
 @functools.cache
 def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
-    """Return baseline -> its records, one per dataset."""
+    """Return the records of each baseline, one per dataset."""
     records: dict[str, list[TrackRecord]] = {}
     text = (files("faultset.evaluators.leaderboards") / _FILE).read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):

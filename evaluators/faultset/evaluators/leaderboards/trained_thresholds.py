@@ -23,7 +23,7 @@ ModelKey = tuple[str, int, int]
 def compute_thresholds(
     rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> Mapping[str, Mapping[ModelKey, float]]:
-    """Return policy -> detector -> threshold, for policies that read training episodes."""
+    """Return the thresholds of detectors by policy, for policies that read training episodes."""
     training: dict[ModelKey, list[HealthyScores]] = defaultdict(list)
     for row in rows:
         if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
@@ -99,7 +99,7 @@ def apply_training_thresholds(
 
 
 def apply_policies(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]) -> dict[str, list[ResultRow]]:
-    """Return policy -> answers of detectors with its thresholds; detectors without such a threshold are left out."""
+    """Return the answers of detectors with each policy's thresholds, if the detectors have such a threshold."""
     calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
     detected = [row for row in rows if row.baseline in calibrated]
     by_policy = {}
@@ -107,7 +107,7 @@ def apply_policies(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy
         changed = [row for row in apply_training_thresholds(detected, calibrated, policy) if row.protocol == "detected"]
         undecided = {row.baseline for row in changed if row.reason == TOO_FEW}
         by_policy[policy.name] = [row for row in changed if row.baseline not in undecided]
-    return {policy: of_policy for policy, of_policy in by_policy.items() if of_policy}
+    return {policy: answers for policy, answers in by_policy.items() if answers}
 
 
 def _apply_threshold(row: ResultRow, threshold: float) -> ResultRow:

@@ -190,12 +190,12 @@ def _read_parquet(content: bytes, origin: str) -> pa.Table:
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as head:
             find_layout(head.schema_arrow.names, origin)
-            facts = head.metadata
-            unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
-            if facts.num_rows > MAX_ROWS or unpacked > _MAX_UNPACKED:
+            metadata = head.metadata
+            unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+            if metadata.num_rows > MAX_ROWS or unpacked > _MAX_UNPACKED:
                 raise DataError(
-                    f"{origin} has {facts.num_rows:,} rows of {unpacked:,} bytes, the limits are {MAX_ROWS:,} and "
-                    f"{_MAX_UNPACKED:,}; keep only the episodes that are scored"
+                    f"{origin} has {metadata.num_rows:,} rows of {unpacked:,} bytes, but the limits are {MAX_ROWS:,} "
+                    f"and {_MAX_UNPACKED:,}; keep only the episodes that are scored"
                 )
             texts = [field.name for field in head.schema_arrow if field.name in TEXTS and _is_text(field.type)]
         # dictionaries store a repeated text once
@@ -222,7 +222,7 @@ def _read_csv(content: bytes, origin: str) -> pa.Table:
         raise _explain_damage(origin, "CSV", error) from error
     if len(table) > MAX_ROWS:
         raise DataError(
-            f"{origin} has {len(table):,} rows, the limit is {MAX_ROWS:,}; keep only the episodes that are scored"
+            f"{origin} has {len(table):,} rows, but the limit is {MAX_ROWS:,}; keep only the episodes that are scored"
         )
     return table
 
@@ -330,7 +330,7 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     unknown = sorted(set(frame["episode"].unique()) - set(truths))
     if unknown:
         raise DataError(
-            f"{origin} has answers about {count_text(len(unknown), 'episode')} missing from {dataset} (first: "
+            f"{origin} has answers for {count_text(len(unknown), 'episode')} missing from {dataset} (first: "
             f"{quoted(unknown[0])}); predict this version, or choose the predicted one with --version"
         )
     _check_repeats(file, origin)

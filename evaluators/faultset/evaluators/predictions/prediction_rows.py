@@ -109,7 +109,7 @@ class _FileRows:
         return TrainQuantile().threshold([HealthyScores(scores=values, hours=0.0) for values in scores])
 
     def _sort_samples(self, rows: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return sorted times and their scores after the reference, the time in which detectors are scored."""
+        """Return the sorted times after the reference, where detectors are scored, and their scores."""
         times, scores = rows["time"].to_numpy(dtype=np.int64), rows["score"].to_numpy(dtype=float)
         order = np.argsort(times, kind="stable")
         order = order[times[order] > self._truths[episode].reference_end_ns]

@@ -97,7 +97,7 @@ def list_online_alarms(
     Returns
     -------
     dict
-        Episode -> alarm in UTC nanoseconds, None without one; episodes outside of watched time are left out.
+        Alarm of each episode in UTC nanoseconds, or None; episodes outside of watched time are left out.
     """
     alarms: dict[str, int | None] = {}
     for episode, (recording, cut) in cuts.cuts.items():
@@ -133,7 +133,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     Returns
     -------
     CutEpisodes or None
-        None if no recording has several services and an incident with a root cause and enough time around it.
+        None if no recording has several services and an incident with a root cause and enough telemetry around it.
     """
     recordings = [recording for recording in dataset.recordings() if len(recording.context.services) > 1]
     if not recordings:
@@ -142,20 +142,20 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     faults = [list(plan_fault_cuts(recording.truth, lengths)) for recording in recordings]
     if not any(cut.incident is not None and cut.incident.root_causes for cuts in faults for cut in cuts):
         return None
-    healthy = max(map(len, faults))
+    healthy_count = max(map(len, faults))
     windows = {
         cut.episode_id(recording.id): (recording.id, cut)
         for recording, cuts in zip(recordings, faults, strict=True)
-        for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, healthy))
+        for cut in (*cuts, *plan_healthy_cuts(recording.truth, lengths, healthy_count))
     }
     pairs = [(recording.view, recording.truth) for recording in recordings]
-    folder = write_cuts(pairs, lengths, healthy=healthy, hashes=dataset.recording_hashes)
+    folder = write_cuts(pairs, lengths, healthy=healthy_count, hashes=dataset.recording_hashes)
     return CutEpisodes(dataset=open_dataset(folder), origin=dataset, cuts=windows)
 
 
 def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
     """Return the times before and after an onset that nine tenths of the incidents have, within limits."""
-    before, after = [], []
+    before_s, after_s = [], []
     for recording in recordings:
         truth = recording.truth
         ends = [stretch.end_ns for stretch in truth.healthy_stretches]
@@ -163,10 +163,12 @@ def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
         for incident in truth.incidents:
             first_ns = incident.inject_start_ns or incident.start_ns
             if first_ns in ends:
-                before.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
-            after.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
+                before_s.append((first_ns - starts[ends.index(first_ns)]) / SECOND_NS)
+            after_s.append(((incident.recover_start_ns or truth.bounds(incident)[1]) - incident.start_ns) / SECOND_NS)
     scale = max(1.0, *(recording.context.sampling_step_s / STEP_S for recording in recordings))
-    return CutLengths(before_s=_choose_length(before, BEFORE_S, scale), after_s=_choose_length(after, AFTER_S, scale))
+    return CutLengths(
+        before_s=_choose_length(before_s, BEFORE_S, scale), after_s=_choose_length(after_s, AFTER_S, scale)
+    )
 
 
 def _choose_length(values: Iterable[float], limits: tuple[float, float], scale: float) -> float:

@@ -93,9 +93,9 @@ class DetectionPlan:
 
         tested = {fold.number: plan(plan_detection_windows, fold.test) for fold in folds}
         if any(fold.test for fold in folds) and not any(tested.values()):
-            least_s = min(map(choose_reference_ns, recordings.values())) / 1e9
+            min_reference_s = min(map(choose_reference_ns, recordings.values())) / 1e9
             raise DataError(
-                f"the tested recordings of {dataset.root} are never healthy for {least_s:g} s, the length of a "
+                f"the tested recordings of {dataset.root} are never healthy for {min_reference_s:g} s, the length of a "
                 "reference, so no detector can watch them; choose another --split, or record longer gaps between "
                 "incidents"
             )
@@ -122,7 +122,7 @@ class DetectionPlan:
         )
 
     def load_source(self, progress: Progress | None = None) -> DatasetSource:
-        """Write the windows into the cache of the dataset, unless they are there, and read them as a dataset.
+        """Write the windows into the cache of the dataset, unless they are already there, and read them as a dataset.
 
         Parameters
         ----------

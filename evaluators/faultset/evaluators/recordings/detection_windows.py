@@ -18,7 +18,7 @@ from faultset.datasets.recordings.cuts import Cut
 from faultset.datasets.recordings.recording import Recording
 
 MIN_REFERENCE_S, MIN_REFERENCE_STEPS = 120.0, 24
-"""Minimum length of a reference, in seconds and in sampling steps; both hold."""
+"""Minimum length of a reference, in seconds and in sampling steps; both must hold."""
 WINDOW_REFERENCES = 5
 """A window of a healthy system lasts this many lengths of its reference."""
 
@@ -52,7 +52,7 @@ class DetectionWindow:
 
 
 def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
-    """Yield the windows of tested stretches of a recording in order of time.
+    """Yield the windows of tested stretches of a recording in time order.
 
     The time before the first reference of a segment is not watched.
     """
@@ -87,19 +87,19 @@ def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch
             inside = healthy.within(training.start_ns, training.end_ns)
             if inside is None:
                 continue
-            for begin_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WINDOW_REFERENCES * length_ns):
-                end_ns = min(begin_ns + (WINDOW_REFERENCES + 1) * length_ns, inside.end_ns)
+            for view_start_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WINDOW_REFERENCES * length_ns):
+                end_ns = min(view_start_ns + (WINDOW_REFERENCES + 1) * length_ns, inside.end_ns)
                 yield DetectionWindow(
                     recording=recording.id,
-                    reference_start_ns=begin_ns,
-                    start_ns=begin_ns + min(length_ns, (end_ns - begin_ns) // 2),
+                    reference_start_ns=view_start_ns,
+                    start_ns=view_start_ns + min(length_ns, (end_ns - view_start_ns) // 2),
                     end_ns=end_ns,
                     healthy=True,
                 )
 
 
 def _divide_at_gaps(recording: Recording[Any], stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the parts of stretches of a recording that have telemetry without a gap, in order of time."""
+    """Return the parts of stretches of a recording that have telemetry without a gap, in time order."""
     pieces = [
         segment.within(stretch.start_ns, stretch.end_ns)
         for stretch in sorted(stretches)

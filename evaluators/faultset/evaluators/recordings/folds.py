@@ -73,9 +73,9 @@ def _divide_recording(recording: Recording[Dataset]) -> RecordingFold:
     for incident in recording.truth.incidents:
         start_ns, end_ns = recording.truth.bounds(incident)
         incidents.append((min(start_ns, incident.inject_start_ns or start_ns), end_ns))
-    point_ns = skip_intervals(find_time_at(FIRST_SHARE, recording.view.segments), incidents)
+    boundary_ns = skip_intervals(find_time_at(FIRST_SHARE, recording.view.segments), incidents)
     return RecordingFold(
         number=0,
-        train=(Stretch(recording.id, recording.start_ns, point_ns),),
-        test=(Stretch(recording.id, point_ns, recording.end_ns),),
+        train=(Stretch(recording.id, recording.start_ns, boundary_ns),),
+        test=(Stretch(recording.id, boundary_ns, recording.end_ns),),
     )

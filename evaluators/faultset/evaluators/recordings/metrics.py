@@ -25,7 +25,7 @@ from faultset.evaluators.statistics.intervals import (
 )
 
 BLOCK_S = 1800
-"""Length of the blocks of time that count as independent in intervals."""
+"""Length of the blocks of time that count as independent in confidence intervals."""
 _DAY_NS = 86_400 * SECOND_NS
 _declare = functools.partial(Metric, task="detection")
 
@@ -40,7 +40,7 @@ class DetectorRuns:
     def incidents(self) -> dict[str, ScoredIncident]:
         """Id -> incident that is scored."""
         recordings = {run.facts.recording: run.facts for run in self.runs}.values()
-        return {item.incident: item for facts in recordings for item in facts.incidents if item.counts}
+        return {item.incident: item for facts in recordings for item in facts.incidents if item.scored}
 
     @functools.cached_property
     def headline(self) -> list[ScoredIncident]:
@@ -94,12 +94,12 @@ def _recall(detector: DetectorRuns, *, headline: bool = True) -> Estimate:
 def _time_to_detect(detector: DetectorRuns) -> Estimate:
     items = detector.headline
     delays = [sorted(detector.delays_s[item.incident]) for item in items]
-    middles = [values[len(values) // 2] for values in delays]
-    return clustered_median(middles, [item.cluster for item in items])
+    medians = [values[len(values) // 2] for values in delays]
+    return clustered_median(medians, [item.cluster for item in items])
 
 
-def _blocks(detector: DetectorRuns, *outcomes: Outcome) -> dict[Hashable, float]:
-    """Return block of time -> alarms with these outcomes, as a mean over seeds."""
+def _count_alarms_per_block(detector: DetectorRuns, *outcomes: Outcome) -> dict[Hashable, float]:
+    """Return the number of alarms with these outcomes in each block of time, as a mean over seeds."""
     seeds = len({run.seed for run in detector.runs})
     counts: defaultdict[Hashable, float] = defaultdict(float)
     for run in detector.runs:
@@ -110,22 +110,24 @@ def _blocks(detector: DetectorRuns, *outcomes: Outcome) -> dict[Hashable, float]
 
 
 def _precision(detector: DetectorRuns) -> Estimate:
-    every = _blocks(detector, "true", "repeated", "other", "decoy", "false")
-    right = _blocks(detector, "true", "repeated", "other")
-    if not every:
+    all_alarms = _count_alarms_per_block(detector, "true", "repeated", "other", "decoy", "false")
+    correct_alarms = _count_alarms_per_block(detector, "true", "repeated", "other")
+    if not all_alarms:
         return unknown("no alarms")
-    return clustered_ratio([right.get(block, 0.0) for block in every], list(every.values()), list(every))
+    return clustered_ratio(
+        [correct_alarms.get(block, 0.0) for block in all_alarms], list(all_alarms.values()), list(all_alarms)
+    )
 
 
 def _false_alarms(detector: DetectorRuns) -> Estimate:
-    counts = _blocks(detector, "false")
+    counts = _count_alarms_per_block(detector, "false")
     block_ns = BLOCK_S * SECOND_NS
     days: defaultdict[Hashable, float] = defaultdict(float)
     for facts in {run.facts.recording: run.facts for run in detector.runs}.values():
         for start, end in facts.quiet:
             for number in range(start // block_ns, -(-end // block_ns)):
-                inside = min(end, (number + 1) * block_ns) - max(start, number * block_ns)
-                days[facts.recording, number] += inside / _DAY_NS
+                overlap_ns = min(end, (number + 1) * block_ns) - max(start, number * block_ns)
+                days[facts.recording, number] += overlap_ns / _DAY_NS
     return event_rate([counts.get(block, 0.0) for block in days], list(days.values()), list(days))
 
 
@@ -252,19 +254,19 @@ BY_POLICY = ("recall", "precision", "false_alarms_per_day")
 
 
 def estimate_metrics(detector: DetectorRuns) -> dict[str, Estimate]:
-    """Return name -> value of every metric."""
+    """Return the value of every metric by name."""
     return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
 
 
 def build_policy_metrics(policy: str) -> dict[Metric, Aggregate]:
-    """Return metric -> function that computes it, for a threshold policy."""
+    """Return the function that computes each metric of a threshold policy."""
     return {
         metric.with_policy(policy): aggregate for metric, aggregate in AGGREGATES.items() if metric.name in BY_POLICY
     }
 
 
 def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[str, Estimate]:
-    """Return name -> value of every metric of a policy; unknown without a detector with its thresholds."""
+    """Return the value of every metric of a policy by name; unknown if the detector lacks its thresholds."""
     no_threshold = unknown(NO_THRESHOLD.format(policy=policy))
     return {
         metric.name: no_threshold if detector is None else aggregate(detector)

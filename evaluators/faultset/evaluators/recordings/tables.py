@@ -53,7 +53,7 @@ def build_recording_tables(
     for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
         for group in GROUPS:
             chosen = _choose_runs(runs, app, group)
-            others = {policy: _choose_runs(of_policy, app, group) for policy, of_policy in by_policy.items()}
+            others = {policy: _choose_runs(policy_runs, app, group) for policy, policy_runs in by_policy.items()}
             if chosen:
                 tables.append(_build_table(chosen, others, app, group, seed, threshold_rule))
     return tables
@@ -61,9 +61,9 @@ def build_recording_tables(
 
 def _choose_runs(runs: Mapping[str, Sequence[DetectorRun]], app: str, group: str) -> dict[str, DetectorRuns]:
     chosen = {
-        name: DetectorRuns(runs=tuple(run for run in of_detector if app in (ALL_APPS, run.facts.app)))
-        for name, of_detector in runs.items()
-        if group_of(of_detector[0].rows[0]) == group
+        name: DetectorRuns(runs=tuple(run for run in detector_runs if app in (ALL_APPS, run.facts.app)))
+        for name, detector_runs in runs.items()
+        if group_of(detector_runs[0].rows[0]) == group
     }
     return {name: detector for name, detector in chosen.items() if detector.runs}
 
@@ -83,13 +83,13 @@ def _build_table(
     methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
-    adjusted, no_p = correct_p_values(methods, clusters)
-    above = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
-    order = sorted(entries, key=lambda name: (-above[name] if not math.isnan(above[name]) else math.inf, name))
+    adjusted, missing_p_reason = correct_p_values(methods, clusters)
+    gains = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
+    order = sorted(entries, key=lambda name: (-gains[name] if not math.isnan(gains[name]) else math.inf, name))
     ranked = [
         replace(
             entries[name],
-            rank=1 + sum(above[other] > above[name] + 1e-9 for other in order),
+            rank=1 + sum(gains[other] > gains[name] + 1e-9 for other in order),
             adjusted_p=adjusted.get(name),
         )
         for name in order
@@ -107,7 +107,7 @@ def _build_table(
         episodes=len(first.headline),
         clusters=clusters,
         strongest_control=SAME_RATE,
-        no_p=no_p,
+        no_p=missing_p_reason,
         threshold_rule=threshold_rule,
         watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
     )

@@ -47,13 +47,13 @@ class Card:
 
 def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tuple[str, list[Card]]]:
     """Return cards by task, controls last."""
-    rows_of: dict[str, list[ResultRow]] = {}
+    by_method: dict[str, list[ResultRow]] = {}
     for row in rows:
-        rows_of.setdefault(row.baseline, []).append(row)
+        by_method.setdefault(row.baseline, []).append(row)
     by_task: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
     for spec in sorted(specs, key=lambda spec: (kind_rank(spec.kind), spec.name)):
-        if spec.name in rows_of:
-            by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, rows_of[spec.name]))
+        if spec.name in by_method:
+            by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, by_method[spec.name]))
     return [(title, task_cards) for title, task_cards in by_task.items() if task_cards]
 
 
@@ -83,9 +83,13 @@ def top_methods(
     The first methods, all methods of the AIOpsLab paper, and the first controls are shown. If only one or two names
     remain, these are shown too.
     """
-    real = [name for name in names if kinds[name] != "control"]
-    others = [name for name in names if kinds[name] == "control"]
-    shown = {*real[:methods], *others[:controls], *(name for name in real if kinds[name] == "named")}
+    non_controls = [name for name in names if kinds[name] != "control"]
+    control_names = [name for name in names if kinds[name] == "control"]
+    shown = {
+        *non_controls[:methods],
+        *control_names[:controls],
+        *(name for name in non_controls if kinds[name] == "named"),
+    }
     tail = [name for name in names if name not in shown]
     if len(tail) <= 2:
         return list(names), []

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 FAILURES_SHOWN = 200
-UNSOLVED_SHOWN = 12
+MAX_UNSOLVED = 12
 _TITLES = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
-_FOREST = {
+_FOREST_METRICS = {
     "detection": ("timed_balanced_accuracy", "vus_pr"),
     "localization": ("ac1", "avg5"),
     "rca": ("joint", "parts"),
@@ -91,8 +91,10 @@ def render(
     scores = score_episodes(rows, policies)
     order = episode_difficulty.episode_difficulties(board, scores)
     unsolved, headline = episode_difficulty.count_unsolved(order, scores)
-    several = any(table.app == ALL_APPS for table in board.episode_tables)
-    others = [table for table in board.tables if table.verdict != HEADLINE and (not several or table.app == ALL_APPS)]
+    has_several_apps = any(table.app == ALL_APPS for table in board.episode_tables)
+    others = [
+        table for table in board.tables if table.verdict != HEADLINE and (not has_several_apps or table.app == ALL_APPS)
+    ]
     strata = top_methods(_sort_by_hard_episodes(board), scores.kinds)
     return fill_template(
         "report.html.j2",
@@ -103,9 +105,9 @@ def render(
         recordings=None if recordings is None else _build_recordings(board, recordings, results),
         sections=[_build_section(board, scores, task) for task in _TITLES if _list_tables(board, task)],
         others=[(table, render_table(table, costs=True)) for table in others],
-        more_others=several,
+        more_others=has_several_apps,
         heat_maps=heat_maps(scores),
-        difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
+        difficulties=(order[:MAX_UNSOLVED], order[MAX_UNSOLVED:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         explore=_explore_command(dataset, results),
         agent_tables=build_agent_tables(board.agents),
@@ -222,7 +224,7 @@ def _build_table_content(table: Table, scores: EpisodeScores, *, last: bool) -> 
         "table": table,
         "given": _describe_input(table),
         "forests": [
-            forest_plots.forest(table, name) for name in (*_FOREST[table.task], *_list_installed_shares(table))
+            forest_plots.forest(table, name) for name in (*_FOREST_METRICS[table.task], *_list_installed_shares(table))
         ],
         "tradeoff": scatter_plots.plot_tradeoff(scores, table) if detection and table.faults == "all" else None,
         "times": delay_charts.times_to_detect(scores, table) if detection and table.faults == "all" else None,

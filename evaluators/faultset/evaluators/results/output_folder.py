@@ -39,7 +39,7 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn errors of writing into a folder into one sentence.
+    """Convert errors while writing into a folder to one sentence.
 
     Raises
     ------

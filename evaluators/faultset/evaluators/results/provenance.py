@@ -76,7 +76,7 @@ def method_paths(spec: BaselineSpec) -> tuple[str, ...]:
 
 
 def identify_scorers() -> dict[str, str]:
-    """Return name -> code of every loadable third-party scorer."""
+    """Return the code identity of every loadable third-party scorer by name."""
     installed = plugins(SCORERS)
     return {
         name: str(plugin_identity(installed[name]))
@@ -124,5 +124,5 @@ def find_changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
         pairs = table.aggregate([]).to_pylist()
     except (OSError, pa.ArrowException):
         return ()
-    other = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
-    return tuple(f"the code of {name}" for name in sorted(other))
+    changed = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
+    return tuple(f"the code of {name}" for name in sorted(changed))

@@ -152,11 +152,11 @@ def _list_pauses(label: Label) -> Iterator[tuple[int, int]]:
     if label.inject_start_ns is None or not label.faults or not all(fault.intervals for fault in label.faults):
         return
     times = sorted((interval.begin_ns, interval.end_ns) for fault in label.faults for interval in fault.intervals)
-    until_ns = times[0][0]
+    active_until_ns = times[0][0]
     for begin_ns, end_ns in [*times, (label.view_end_ns, label.view_end_ns)]:
-        if until_ns < min(begin_ns, label.view_end_ns):
-            yield until_ns, min(begin_ns, label.view_end_ns)
-        until_ns = max(until_ns, end_ns)
+        if active_until_ns < min(begin_ns, label.view_end_ns):
+            yield active_until_ns, min(begin_ns, label.view_end_ns)
+        active_until_ns = max(active_until_ns, end_ns)
 
 
 def _get_verdict(label: Label, context: EpisodeContext) -> str:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from faultset.evaluators.scoring.alarms import Range
 
-_POINTS = 200
+_POINT_COUNT = 200
 """Number of instants of an interval whose values are averaged."""
 
 
@@ -60,13 +60,13 @@ def compute_affiliation(faults: Sequence[Range], alarms: Sequence[Range], window
     """
     if not faults:
         return Affiliation(math.nan, math.nan)
-    middles = [(first[1] + second[0]) / 2 for first, second in pairwise(faults)]
+    midpoints = [(first[1] + second[0]) / 2 for first, second in pairwise(faults)]
     precisions, recalls = [], []
-    for fault, (start, end) in zip(faults, pairwise([window[0], *middles, window[1]]), strict=True):
-        inside = [(max(a, start), min(b, end)) for a, b in alarms if a < end and start < b]
-        if inside:
-            precisions.append(_compute_precision(fault, inside, start, end))
-        recalls.append(_compute_recall(fault, inside, start, end) if inside else 0.0)
+    for fault, (start, end) in zip(faults, pairwise([window[0], *midpoints, window[1]]), strict=True):
+        zone_alarms = [(max(a, start), min(b, end)) for a, b in alarms if a < end and start < b]
+        if zone_alarms:
+            precisions.append(_compute_precision(fault, zone_alarms, start, end))
+        recalls.append(_compute_recall(fault, zone_alarms, start, end) if zone_alarms else 0.0)
     return Affiliation(
         precision=float(np.mean(precisions)) if precisions else 0.0,
         recall=float(np.mean(recalls)),
@@ -75,7 +75,7 @@ def compute_affiliation(faults: Sequence[Range], alarms: Sequence[Range], window
 
 def _list_instants(start: float, end: float) -> npt.NDArray[np.float64]:
     """Return the middles of equal parts of an interval."""
-    return start + (np.arange(_POINTS) + 0.5) * (end - start) / _POINTS
+    return start + (np.arange(_POINT_COUNT) + 0.5) * (end - start) / _POINT_COUNT
 
 
 def _compute_precision(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:

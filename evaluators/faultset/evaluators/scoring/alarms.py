@@ -36,13 +36,13 @@ def find_runs(flags: npt.ArrayLike) -> list[Range]:
 
 def merge_runs(runs: Sequence[Range], gap: int) -> list[Range]:
     """Merge sorted runs whose distance is at most `gap`."""
-    joined: list[Range] = []
+    merged: list[Range] = []
     for start, end in runs:
-        if joined and start - joined[-1][1] <= gap:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        if merged and start - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
 def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
@@ -53,12 +53,12 @@ def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
     >>> skip_pauses([(2, 4), (6, 12), (13, 15)], [(5, 10), (12, 20)])
     [(2, 4), (10, 12)]
     """
-    moved = []
+    remaining = []
     for start, end in runs:
-        begin = next((until for since, until in pauses if since <= start < until), start)
+        begin = next((pause_end for pause_start, pause_end in pauses if pause_start <= start < pause_end), start)
         if begin < end:
-            moved.append((begin, end))
-    return moved
+            remaining.append((begin, end))
+    return remaining
 
 
 def true_alarms(faults: Sequence[Range], alarms: Sequence[Range]) -> list[Range]:
@@ -152,10 +152,10 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
     soft = truth.astype(float)
     ramp = np.sqrt(1 - np.arange(1, width // 2 + 1) / width) if width > 1 else np.empty(0)
     for start, end in find_runs(truth):
-        before = ramp[:start]
-        soft[start - len(before) : start] += before[::-1]
-        after = ramp[: len(soft) - end]
-        soft[end : end + len(after)] += after
+        left_ramp = ramp[:start]
+        soft[start - len(left_ramp) : start] += left_ramp[::-1]
+        right_ramp = ramp[: len(soft) - end]
+        soft[end : end + len(right_ramp)] += right_ramp
     return np.minimum(soft, 1.0)
 
 
@@ -170,16 +170,16 @@ def list_alarms(row: ResultRow, threshold: float | None = None) -> list[Range]:
     if row.alarm_ns is None and threshold is None:
         return []
     times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
-    needed = answer.get("consecutive")
+    min_run = answer.get("consecutive")
     if threshold is not None:
         flags = np.asarray(answer.get("scores", []), dtype=float) > threshold
-        needed = needed or 1
+        min_run = min_run or 1
     else:
         flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
-        if needed is None or len(times) == 0:
+        if min_run is None or len(times) == 0:
             assert row.alarm_ns is not None
             return skip_pauses([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     ends = np.append(times[1:], times[-1:] + step)
-    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in find_runs(flags) if b - a >= needed]
+    runs = [(int(times[a + min_run - 1]), int(ends[b - 1])) for a, b in find_runs(flags) if b - a >= min_run]
     return merge_runs(skip_pauses(runs, row.truth.pauses), GAP_S * SECOND_NS)

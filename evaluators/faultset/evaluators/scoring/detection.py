@@ -78,26 +78,26 @@ def _count_alarms(row: ResultRow, threshold: float | None) -> AlarmFacts:
     raised = list_alarms(row, threshold) if answered else []
     # a sample that ends with the view still belongs to the fault
     fault = None if truth.onset_ns is None else (truth.onset_ns, truth.view_end_ns + 1)
-    true = true_alarms([fault], raised) if fault else []
-    wrong = 0.0 if truth.faulty else 1.0
+    correct_alarms = true_alarms([fault], raised) if fault else []
+    missing_value = 0.0 if truth.faulty else 1.0
     return AlarmFacts(
-        raised_alarm=float(bool(raised)) if answered else wrong,
-        detected=math.nan if truth.faulty and fault is None else float(bool(true)),
+        raised_alarm=float(bool(raised)) if answered else missing_value,
+        detected=math.nan if truth.faulty and fault is None else float(bool(correct_alarms)),
         alarms=float(len(raised)),
-        true_alarms=float(len(true)),
+        true_alarms=float(len(correct_alarms)),
         alarms_before_onset=float(sum(a < fault[0] for a, _ in raised) if fault else 0),
-        delay_s=_measure_delay_s(true, truth.onset_ns),
-        delay_from_manifest_s=_measure_delay_s(true, truth.manifest_ns),
+        delay_s=_measure_delay_s(correct_alarms, truth.onset_ns),
+        delay_from_manifest_s=_measure_delay_s(correct_alarms, truth.manifest_ns),
     )
 
 
-def _measure_delay_s(true: Sequence[Range], since_ns: int | None) -> float:
-    if since_ns is None:
+def _measure_delay_s(correct_alarms: Sequence[Range], start_ns: int | None) -> float:
+    if start_ns is None:
         return math.nan
-    if not true:
+    if not correct_alarms:
         return math.inf
     # an alarm before clients suffer has a delay of zero, not a negative one
-    return max(0.0, (true[0][0] - since_ns) / SECOND_NS)
+    return max(0.0, (correct_alarms[0][0] - start_ns) / SECOND_NS)
 
 
 def is_answered(case: ScoredCase) -> bool:
@@ -110,13 +110,13 @@ def watched_ns(truth: Truth) -> int:
     return truth.view_end_ns - truth.reference_end_ns
 
 
-def _is_correct(case: ScoredCase) -> float:
+def _compute_correctness(case: ScoredCase) -> float:
     """Return the share of seeds with a true alarm if there is a fault, or without an alarm if there is none."""
     detected = alarm_facts(case).detected
-    return _is_classified_right(case) if not case.truth.faulty or math.isnan(detected) else detected
+    return _compute_classification(case) if not case.truth.faulty or math.isnan(detected) else detected
 
 
-def _is_classified_right(case: ScoredCase) -> float:
+def _compute_classification(case: ScoredCase) -> float:
     """Return the share of seeds with any alarm if there is a fault, or without an alarm if there is none."""
     raised = alarm_facts(case).raised_alarm
     return raised if case.truth.faulty else 1.0 - raised
@@ -140,11 +140,11 @@ def _compute_areas(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tu
     if row.status != "ok" or len(times) == 0:
         # an answer without scores detects nothing at any threshold
         return 0.0, 0.0
-    counts = np.ones(len(times), dtype=bool)
-    for since_ns, until_ns in pauses:
-        counts &= (times <= since_ns) | (times > until_ns)
-    inside = (times > onset_ns)[counts]
-    scores = np.asarray(row.answer["scores"], dtype=float)[counts]
+    is_scored = np.ones(len(times), dtype=bool)
+    for pause_start_ns, pause_end_ns in pauses:
+        is_scored &= (times <= pause_start_ns) | (times > pause_end_ns)
+    inside = (times > onset_ns)[is_scored]
+    scores = np.asarray(row.answer["scores"], dtype=float)[is_scored]
     return average_precision(inside, scores), vus_pr(inside, scores, buffer_samples(times))
 
 
@@ -165,9 +165,9 @@ def _combine_halves(combine: Combine) -> Aggregate:
         faulty, healthy = ([case for case in cases if case.truth.faulty == kind] for kind in (True, False))
         if not faulty or not healthy:
             return unknown(f"no {'no-fault' if faulty else 'fault'} episodes")
-        right, quiet = ([case.value(metric) for case in half] for half in (faulty, healthy))
-        estimate = combine(right, list_clusters(faulty), quiet, list_clusters(healthy))
-        if _is_constant(cases) and len(set(right)) == len(set(quiet)) == 1:
+        faulty_values, healthy_values = ([case.value(metric) for case in half] for half in (faulty, healthy))
+        estimate = combine(faulty_values, list_clusters(faulty), healthy_values, list_clusters(healthy))
+        if _is_constant(cases) and len(set(faulty_values)) == len(set(healthy_values)) == 1:
             # different episodes would give the same number
             exact = "closed form: the same answer in every episode"
             return Estimate(value=estimate.value, n=len(cases)).with_interval(
@@ -189,11 +189,11 @@ def _is_constant(cases: Sequence[ScoredCase]) -> bool:
 def _estimate_precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if not (case.truth.faulty and case.truth.onset_ns is None)]
     alarms = [alarm_facts(case).alarms for case in cases]
-    true = [alarm_facts(case).true_alarms for case in cases]
+    true_counts = [alarm_facts(case).true_alarms for case in cases]
     if not sum(alarms):
         return unknown("no alarms", len(cases))
-    estimate = clustered_ratio(true, alarms, list_clusters(cases), [case.truth.faulty for case in cases])
-    return replace(estimate, n=round(sum(alarms)), k=sum(true))
+    estimate = clustered_ratio(true_counts, alarms, list_clusters(cases), [case.truth.faulty for case in cases])
+    return replace(estimate, n=round(sum(alarms)), k=sum(true_counts))
 
 
 def _estimate_hourly_rate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
@@ -271,7 +271,7 @@ CORRECT = _declare(
     headline=True,
     meaning="a true alarm if there is a fault, no alarm if there is none",
     episodes="all",
-    of_case=_is_correct,
+    of_case=_compute_correctness,
     balanced=True,
 )
 """Correctness of a detector on one episode; timed balanced accuracy is its mean over both kinds of episodes."""
@@ -289,7 +289,7 @@ TIMED_BALANCED_ACCURACY = _declare_balanced(
     headline=True,
     meaning="mean of the share of fault episodes with an alarm that begins after the onset and the share of no-fault "
     "episodes without an alarm; at most 0.5 for an answer that is the same in every episode",
-    of_case=_is_correct,
+    of_case=_compute_correctness,
 )
 BALANCED_ACCURACY = _declare_balanced(
     name="balanced_accuracy",
@@ -299,7 +299,7 @@ BALANCED_ACCURACY = _declare_balanced(
     brief=True,
     meaning="the usual definition: mean of the share of fault episodes with any alarm, even before the onset, and the "
     "share of no-fault episodes without an alarm; 0.5 for an answer that is the same in every episode",
-    of_case=_is_classified_right,
+    of_case=_compute_classification,
 )
 
 DETECTION_METRICS = (
@@ -372,7 +372,7 @@ DETECTION_METRICS = (
         shown_second="if fewer episodes",
         brief=True,
         meaning="timed balanced accuracy over answered episodes only",
-        of_case=lambda case: _is_correct(case) if is_answered(case) else math.nan,
+        of_case=lambda case: _compute_correctness(case) if is_answered(case) else math.nan,
     ),
     _declare(
         name="mcc",
@@ -380,7 +380,7 @@ DETECTION_METRICS = (
         meaning="Matthews correlation of true alarms in fault episodes and alarms in no-fault episodes; "
         "at most 0 for an answer that is the same in every episode",
         episodes="all",
-        of_case=_is_correct,
+        of_case=_compute_correctness,
         aggregate=_combine_halves(matthews_correlation),
         guess=_constant_guess(0.0),
     ),
@@ -456,7 +456,7 @@ COMPARED = (
         unit="share",
         headline=True,
         meaning="share of faults with a true alarm",
-        of_case=_is_correct,
+        of_case=_compute_correctness,
     ),
     _declare(
         name="no_false_alarm",
@@ -465,7 +465,7 @@ COMPARED = (
         headline=True,
         meaning="share of no-fault episodes without any alarm",
         episodes="no fault",
-        of_case=_is_correct,
+        of_case=_compute_correctness,
     ),
 )
 """Metrics of comparisons."""

@@ -121,7 +121,7 @@ def _score_pairs(row: ResultRow) -> SetScore:
     return score_set(answer, row.truth.diagnoses)
 
 
-def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float], meaning: str) -> Metric:
+def _declare_set_score(name: str, title: str, extract: Callable[[SetScore], float], meaning: str) -> Metric:
     return Metric(
         name=name,
         title=title,
@@ -129,7 +129,7 @@ def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float],
         task="rca",
         headline=False,
         meaning=meaning,
-        compute=lambda row: read(_score_pairs(row)),
+        compute=lambda row: extract(_score_pairs(row)),
     )
 
 

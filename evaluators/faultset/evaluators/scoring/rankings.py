@@ -26,7 +26,7 @@ class LocalizationScore:
     """Scores of a ranking."""
 
     blocks: Sequence[AbstractSet[str]]
-    """Candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
+    """Candidates from best to worst, with equal scores in one block; empty if no candidate has a score."""
     causes: Causes
     size: int
     """Number of candidates."""
@@ -84,28 +84,28 @@ def score_ranking(scores: Mapping[str, float], causes: Causes, candidates: Seque
 
 
 def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
-    """Return candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
+    """Return candidates from best to worst, with equal scores in one block; empty if no candidate has a score."""
     scored = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
     if not scored:
         return []
     value_of = scored.__getitem__
     blocks = [frozenset(tied) for _, tied in groupby(sorted(scored, key=value_of, reverse=True), key=value_of)]
-    rest = frozenset(candidates) - scored.keys()
-    return [*blocks, rest] if rest else blocks
+    unscored = frozenset(candidates) - scored.keys()
+    return [*blocks, unscored] if unscored else blocks
 
 
 def chance_in_top(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], k: int) -> float:
     """Return the probability that any of `names` is among the first k, with ties in random order."""
-    above = 0
+    better_count = 0
     for block in blocks:
-        hits, size, room = len(block & names), len(block), k - above
+        hits, size, room = len(block & names), len(block), k - better_count
         if room <= 0:
             return 0.0
         if hits:
             if room >= size:
                 return 1.0
             return 1.0 - math.comb(size - hits, room) / math.comb(size, room)
-        above += size
+        better_count += size
     return 0.0
 
 
@@ -113,15 +113,16 @@ def expected_of_first(
     blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], value: Callable[[int], float], missing: float
 ) -> float:
     """Return the expected `value(rank)` of the first of `names`, with ties in random order and ranks from 1."""
-    above = 0
+    better_count = 0
     for block in blocks:
         hits, size = len(block & names), len(block)
         if hits:
-            ways = math.comb(size, hits)
+            combinations = math.comb(size, hits)
             return sum(
-                math.comb(size - first, hits - 1) / ways * value(above + first) for first in range(1, size - hits + 2)
+                math.comb(size - first, hits - 1) / combinations * value(better_count + first)
+                for first in range(1, size - hits + 2)
             )
-        above += size
+        better_count += size
     return missing
 
 

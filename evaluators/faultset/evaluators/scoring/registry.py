@@ -30,7 +30,7 @@ class TaskMetrics:
     metrics: tuple[Metric, ...]
     """All metrics in the order of columns; the first one ranks tables."""
     correctness: Metric
-    """Metric that says of a single answer whether it is right; paired comparisons use it."""
+    """Metric that says whether an individual answer is right; used in paired comparisons."""
     compared: tuple[Metric, ...]
     """Metrics that `faultset compare` shows."""
     is_scorable: Callable[[Truth], bool]

@@ -25,7 +25,7 @@ from faultset.evaluators.statistics.intervals import (
     unknown,
 )
 
-_ENUMERATE_SIGNS_UP_TO = 14
+_MAX_ENUMERATED_CLUSTERS = 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def sign_flip(
         return PairedTest(p=math.nan, reason=f"{len(sums)} clusters; a test needs {MINIMUM_FOR_TESTS}")
     if not sums.any():
         return PairedTest(p=math.nan, reason="the two methods never differ")
-    if len(sums) <= _ENUMERATE_SIGNS_UP_TO:
+    if len(sums) <= _MAX_ENUMERATED_CLUSTERS:
         signs, extra = _list_all_signs(len(sums)), 0
     else:
         signs, extra = _draw_signs(len(sums), seed), 1
@@ -157,8 +157,8 @@ def mean_difference(
     kinds = [0] * len(differences) if strata is None else list(strata)
     halves: list[tuple[float, Spread]] = []
     for kind in dict.fromkeys(kinds):
-        inside = [i for i, other in enumerate(kinds) if other == kind]
-        halves.append(mean_and_spread([differences[i] for i in inside], [keys[i] for i in inside]))
+        indices = [i for i, other in enumerate(kinds) if other == kind]
+        halves.append(mean_and_spread([differences[i] for i in indices], [keys[i] for i in indices]))
     mean = sum(value for value, _ in halves) / len(halves)
     estimate = Estimate(value=mean, n=len(differences), k=float(sum(differences)))
     count = len(set(keys))
@@ -167,8 +167,8 @@ def mean_difference(
     spread = functools.reduce(pooled, (spread for _, spread in halves))
     if spread.variance <= 0:
         return estimate.without_interval("no spread between clusters")
-    whole = Spread(variance=spread.variance / len(halves) ** 2, clusters=spread.clusters, df=spread.df)
-    return estimate.with_interval(*mean_interval(mean, whole), method=f"Student's t over {count} clusters")
+    mean_spread = Spread(variance=spread.variance / len(halves) ** 2, clusters=spread.clusters, df=spread.df)
+    return estimate.with_interval(*mean_interval(mean, mean_spread), method=f"Student's t over {count} clusters")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -191,21 +191,21 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def balanced_accuracy(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the mean of the shares of right answers in fault and no-fault episodes, neither of which may be empty."""
+    """Return the mean of the correct shares of fault and no-fault episodes, neither of which may be empty."""
     return _combine(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
 
 
 def matthews_correlation(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the Matthews correlation of fault and no-fault episodes; 0 if all answers are equal."""
+    """Return the Matthews correlation of fault and no-fault episodes; 0 if all answers are the same."""
     share = len(faulty) / (len(faulty) + len(healthy))
 
     def correlation(recall: float, specificity: float) -> float:
-        yes = share * recall + (1 - share) * (1 - specificity)
-        if not 0 < yes < 1:
+        positive_share = share * recall + (1 - share) * (1 - specificity)
+        if not 0 < positive_share < 1:
             return 0.0
-        return (recall + specificity - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
+        return (recall + specificity - 1) * math.sqrt(share * (1 - share) / (positive_share * (1 - positive_share)))
 
     return _combine(correlation, faulty, faulty_keys, healthy, healthy_keys)
 

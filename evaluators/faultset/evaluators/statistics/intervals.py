@@ -85,13 +85,13 @@ def share_interval(share: Any, spread: Spread) -> tuple[Any, Any]:
 
     bernoulli = np.asarray(share * (1 - share), dtype=float)
     variance = np.asarray(spread.variance, dtype=float)
-    differ = variance > _NEGLIGIBLE
-    trials = np.where(differ, bernoulli / np.where(differ, variance, 1.0), spread.clusters)
+    differs = variance > _NEGLIGIBLE
+    trials = np.where(differs, bernoulli / np.where(differs, variance, 1.0), spread.clusters)
     trials = np.maximum(trials, _NEGLIGIBLE)
     largest = bernoulli / spread.clusters
     extremity = np.clip(np.where(largest > 0, variance / np.where(largest > 0, largest, 1.0), 1.0), 0.0, 1.0)
     student = stdtrit(spread.df, (1 + LEVEL) / 2)
-    quantile = np.where(differ, student + (Z95 - student) * extremity**2, Z95)
+    quantile = np.where(differs, student + (Z95 - student) * extremity**2, Z95)
     return wilson(share, trials, quantile)
 
 
@@ -153,7 +153,7 @@ _ONE_CLUSTER = "one cluster: no interval"
 
 
 def median_or_nan(values: Iterable[float | None]) -> float:
-    """Return the median of the values that are not None; NaN without any."""
+    """Return the median of the values that are not None; NaN if there are none."""
     numbers = [value for value in values if value is not None]
     return float(np.median(numbers)) if numbers else math.nan
 
@@ -167,7 +167,7 @@ def group(keys: Sequence[Hashable]) -> list[npt.NDArray[np.intp]]:
 
 
 def cluster_sums(values: npt.ArrayLike, keys: Sequence[Hashable]) -> Numbers:
-    """Return [..., clusters] sums of the last axis over each cluster."""
+    """Return the sums [..., clusters] of the last axis over each cluster."""
     data = np.asarray(values, dtype=float)
     return np.stack([data[..., members].sum(axis=-1) for members in group(keys)], axis=-1)
 
@@ -225,10 +225,10 @@ def clustered_median(values: Sequence[float], keys: Sequence[Hashable]) -> Estim
     if count < 2:
         return estimate.without_interval(_ONE_CLUSTER)
     candidates = np.unique(data)
-    below = (data <= candidates[:, None]).astype(float)
-    share = below.mean(axis=-1)
+    is_at_or_below = (data <= candidates[:, None]).astype(float)
+    share = is_at_or_below.mean(axis=-1)
     sizes = cluster_sums(np.ones(len(data)), keys)
-    contributions = cluster_sums(below - share[:, None], keys) / len(data)
+    contributions = cluster_sums(is_at_or_below - share[:, None], keys) / len(data)
     lower, upper = share_interval(
         share, spread_over_clusters(contributions, np.broadcast_to(sizes, contributions.shape))
     )
@@ -264,10 +264,10 @@ def clustered_ratio(
     kinds = np.array([0] * len(numerators) if strata is None else [strata[0] == stratum for stratum in strata])
     spreads = []
     for kind in dict.fromkeys(kinds.tolist()):
-        inside = np.flatnonzero(kinds == kind).tolist()
-        names = [keys[i] for i in inside]
+        indices = np.flatnonzero(kinds == kind).tolist()
+        names = [keys[i] for i in indices]
         spreads.append(
-            spread_over_clusters(cluster_sums(influence[inside], names), cluster_sums(denominators[inside], names))
+            spread_over_clusters(cluster_sums(influence[indices], names), cluster_sums(denominators[indices], names))
         )
     spread = spreads[0] if len(spreads) == 1 else pooled(*spreads)
     return estimate.with_interval(*share_interval(share, spread), method=f"Wilson over {len(set(keys))} clusters")

@@ -1,4 +1,4 @@
-"""DeepLog: lines that are unexpected after the previous lines, by counts or by an LSTM."""
+"""DeepLog: lines that are unexpected after the previous lines, according to counts or an LSTM."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def find_unexpected_lines(
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
-        before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
-        context = distinct(context * kinds + before).code
+        previous = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
+        context = distinct(context * kinds + previous).code
         rows = np.flatnonzero(position >= length)
         seen, likely = _judge(context[rows], token[rows], is_healthy[rows], kinds, likely_count[rows], leave_out)
         # Use the longest context that was seen.
@@ -85,15 +85,15 @@ def _judge(
 ) -> tuple[Flags, Flags]:
     """Return whether each line's context occurs in healthy lines, and whether the line is a likely successor."""
     pairs, _, pair = distinct(context * kinds + token)
-    times = np.bincount(pair[healthy], minlength=len(pairs))
+    counts = np.bincount(pair[healthy], minlength=len(pairs))
     pair_context = pairs // kinds
     # Rank of each pair within its context; ties by template number.
-    order = np.lexsort([pairs, -times, pair_context])
+    order = np.lexsort([pairs, -counts, pair_context])
     rank = np.empty(len(pairs), dtype=np.int64)
     rank[order] = np.arange(len(pairs)) - np.searchsorted(pair_context[order], pair_context[order])
     self_count = healthy.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
     seen = np.bincount(context[healthy], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
-    return seen, (times[pair] > self_count) & (rank[pair] < likely_count)
+    return seen, (counts[pair] > self_count) & (rank[pair] < likely_count)
 
 
 class UnexpectedLinesDetector(TrainingFreeBaseline):
@@ -175,11 +175,11 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     """Return the most frequent unexpected lines before the alarm as evidence."""
     rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
-    kinds, times = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
+    kinds, counts = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
     services = sorted(episode.services)
     reported = sorted(
         (-number, services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)])
-        for kind, number in zip(kinds.tolist(), times.tolist(), strict=True)
+        for kind, number in zip(kinds.tolist(), counts.tolist(), strict=True)
     )
     return tuple(
         Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
@@ -195,7 +195,7 @@ UPDATES = 400
 _WIDTH = 16
 _UNKNOWN, _PADDING = 0, 1
 """Codes of unknown templates and of positions before a service's first line."""
-_SHARED = (
+_SHARED_DEPARTURES = (
     "The network has one layer instead of two, and learned template vectors as input.",
     "One model is shared by all services, and each service has its own sequence of lines.",
     "Parameter values are ignored.",
@@ -225,16 +225,16 @@ class NextTemplateNetwork:
 
     def misses(self, windows: Ints, top: int) -> Flags:
         """Return whether each line has an unknown template, or is not among the `top` most likely ones."""
-        unique, which = np.unique(windows, axis=0, return_inverse=True)
+        unique, inverse = np.unique(windows, axis=0, return_inverse=True)
         shares = log_shares(np, self.parameters, unique[:, :-1])
         actual = np.take_along_axis(shares, unique[:, -1:], axis=1)
         missed = ((shares > actual).sum(axis=1) >= top) | (unique[:, -1] == _UNKNOWN)
-        return missed[which.ravel()]
+        return missed[inverse.ravel()]
 
 
-def log_shares(xp: Any, parameters: Parameters, before: Any) -> Any:
+def log_shares(xp: Any, parameters: Parameters, previous: Any) -> Any:
     """Return log probabilities [B, templates] of the next template."""
-    output, _ = lstm_last(xp, parameters["cell"], parameters["vectors"][before])
+    output, _ = lstm_last(xp, parameters["cell"], parameters["vectors"][previous])
     return log_softmax(xp, dense(xp, parameters["output"], output))
 
 
@@ -251,7 +251,7 @@ def mean_cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], 
     kind="method",
     tables=("logs",),
     complexity="O(L + U·w·h²), U distinct sequences of w templates, h hidden units; a fit O(updates·w·h²)",
-    departures=(*_SHARED, "The network is trained by Adam for a fixed number of updates."),
+    departures=(*_SHARED_DEPARTURES, "The network is trained by Adam for a fixed number of updates."),
 )
 class DeepLogLSTM(UnexpectedLinesDetector):
     """Detect when a service writes more unexpected lines than in the reference, by an LSTM.
@@ -277,7 +277,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         self.model_: NextTemplateNetwork | None = None
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn the sequences of healthy logs; without any lines, `detect` raises no alarm."""
+        """Learn the sequences of healthy logs; if there are none, `detect` raises no alarm."""
         lines_by_episode = [read_template_lines(episode) for episode in healthy]
         count: Counter[str] = Counter()
         for lines in lines_by_episode:
@@ -325,7 +325,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
     kind="control",
     tables=("logs",),
     complexity="O(L + U·w·h²), U distinct sequences of w templates, h hidden units",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class UntrainedDeepLogLSTM(DeepLogLSTM):
     """Control: DeepLog's network with its initial weights and the same templates.

@@ -91,7 +91,7 @@ class MatrixProfileDetector(TrainingFreeBaseline):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(1.0)
-        normal, values = _lasting(held_out)
+        normal, values = _lasting_deviations(held_out)
         healthy = len(normal)
         length = max(2, min(self.length, healthy // 4))
         alive = np.abs(np.vstack([normal, values])).max(axis=0) > 1e-6
@@ -99,10 +99,10 @@ class MatrixProfileDetector(TrainingFreeBaseline):
             return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
-        within = compute_nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
-        across = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
+        usual = compute_nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
+        tested = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
         # Ignore distances below half a sigma over the whole length.
-        ratios, limit = divide_by_limits(within.T, across.T, 0.5 * np.sqrt(length))
+        ratios, limit = divide_by_limits(usual.T, tested.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
         return held_out.detection(
@@ -110,8 +110,8 @@ class MatrixProfileDetector(TrainingFreeBaseline):
         )
 
 
-def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
-    """Return lasting deviations of reference and test window on the same scale."""
+def _lasting_deviations(held_out: HeldOut) -> tuple[Matrix, Matrix]:
+    """Return the lasting deviations of the reference and the test window on the same scale."""
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
     never_absent = np.zeros(reference.shape, dtype=bool)

@@ -133,16 +133,16 @@ class MKSMC(TrainingFreeBaseline):
         return Detection.from_scores(windows.times_ns, scores, threshold, evidence=evidence)
 
     def _groups(self, windows: Windows) -> list[npt.NDArray[np.intp]]:
-        everything = np.arange(len(windows.series))
+        all_columns = np.arange(len(windows.series))
         if not self.group_by_service:
-            return [everything]
+            return [all_columns]
         owner = np.array(windows.services)
-        return [everything[owner == service] for service in sorted(set(windows.services))]
+        return [all_columns[owner == service] for service in sorted(set(windows.services))]
 
     def _score(
         self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix, groups: int, rng: np.random.Generator
     ) -> tuple[Matrix, float, Matrix]:
-        """Return equivalent sigmas of each sample, their threshold, and the share of each series in them.
+        """Return the equivalent sigmas of each sample, their threshold, and the share of each series in them.
 
         Series that are constant in the reference are scored separately, because they have no correlations.
         """

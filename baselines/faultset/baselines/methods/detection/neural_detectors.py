@@ -81,7 +81,7 @@ class WindowDetector(PooledDetector):
         parameters = self._draw_parameters(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
-        return self._model(parameters, windows)
+        return self._build_model(parameters, windows)
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return self._errors(self.model_, self._windows(sequence))
@@ -94,7 +94,7 @@ class WindowDetector(PooledDetector):
     def _draw_parameters(self, rng: np.random.Generator, roles: int) -> Parameters:
         raise NotImplementedError
 
-    def _model(self, parameters: Parameters, windows: Matrix) -> Any:
+    def _build_model(self, parameters: Parameters, windows: Matrix) -> Any:
         """Return the model for `_errors`, with further estimates from the training windows."""
         return parameters
 
@@ -104,7 +104,7 @@ class WindowDetector(PooledDetector):
 
 
 _RIDGE = 1e-4
-_SHARED = (
+_SHARED_DEPARTURES = (
     *DEPARTURES,
     "The decoder's input is its previous output, in training too; the score is the error of the newest step, by mean "
     "and covariance of the training windows, because there is no validation set.",
@@ -112,7 +112,7 @@ _SHARED = (
 
 
 def reconstruct(xp: Any, parameters: Parameters, windows: Any) -> Any:
-    """Return the decoder's output [B, L, R] in order of time."""
+    """Return the decoder's output [B, L, R] in time order."""
     state = lstm_last(xp, parameters["encoder"], windows)
     outputs = []
     for _ in range(windows.shape[1]):
@@ -134,7 +134,7 @@ def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     kind="method",
     tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units; a fit O(updates·w·h·(R + h))",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class LSTMAutoencoder(WindowDetector):
     """Detect steps that an LSTM autoencoder of healthy windows does not reproduce.
@@ -164,7 +164,7 @@ class LSTMAutoencoder(WindowDetector):
             "output": dense_parameters(rng, self.hidden, roles),
         }
 
-    def _model(self, parameters: Parameters, windows: Matrix) -> Any:
+    def _build_model(self, parameters: Parameters, windows: Matrix) -> Any:
         errors = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1]
         spread = np.atleast_2d(np.cov(errors, rowvar=False)) + _RIDGE * np.eye(errors.shape[1])
         return parameters, errors.mean(axis=0), np.linalg.inv(spread)
@@ -182,12 +182,12 @@ class LSTMAutoencoder(WindowDetector):
     kind="control",
     tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class UntrainedLSTMAutoencoder(LSTMAutoencoder):
     """Control: the LSTM autoencoder with its initial weights.
 
-    Mean and covariance of the errors come from the training windows, as for the trained network.
+    The mean and covariance of the errors come from the training windows, as for the trained network.
 
     References
     ----------
@@ -228,12 +228,12 @@ def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]
     return first, decode_last(xp, parameters, windows, focus, "second")
 
 
-def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the weighted squared errors of both phases; the weight of the second grows during training."""
     (windows,) = batch
-    first, again = run_phases(xp, parameters, windows)
-    last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * done))
-    return share * ((first - last) ** 2).mean() + (1 - share) * ((again - last) ** 2).mean()
+    first, second = run_phases(xp, parameters, windows)
+    last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * progress))
+    return share * ((first - last) ** 2).mean() + (1 - share) * ((second - last) ** 2).mean()
 
 
 _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
@@ -287,9 +287,9 @@ class TranAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        first, again = run_phases(np, model, windows)
+        first, second = run_phases(np, model, windows)
         last = windows[:, -1]
-        return 0.5 * ((first - last) ** 2).mean(axis=1) + 0.5 * ((again - last) ** 2).mean(axis=1)
+        return 0.5 * ((first - last) ** 2).mean(axis=1) + 0.5 * ((second - last) ** 2).mean(axis=1)
 
 
 USAD_EPOCHS = 3
@@ -303,22 +303,22 @@ def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any,
     code = dense(xp, parameters["encoder"], flat)
     first = sigmoid(xp, dense(xp, parameters["first"], code))
     second = sigmoid(xp, dense(xp, parameters["second"], code))
-    again = sigmoid(xp, dense(xp, parameters["second"], dense(xp, parameters["encoder"], first)))
-    return flat, first, second, again
+    chained = sigmoid(xp, dense(xp, parameters["second"], dense(xp, parameters["encoder"], first)))
+    return flat, first, second, chained
 
 
-def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the first autoencoder's loss: its error plus, with growing weight, the second's error on its output."""
-    flat, first, _, again = autoencode(xp, parameters, batch[0])
-    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
-    return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
+    flat, first, _, chained = autoencode(xp, parameters, batch[0])
+    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
+    return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - chained) ** 2).mean()
 
 
-def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
+def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progress: Any) -> Any:
     """Return the second autoencoder's loss: its error minus, with growing weight, its error on the first's output."""
-    flat, _, second, again = autoencode(xp, parameters, batch[0])
-    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
-    return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
+    flat, _, second, chained = autoencode(xp, parameters, batch[0])
+    share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * progress))
+    return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - chained) ** 2).mean()
 
 
 @neural_detector(
@@ -366,5 +366,5 @@ class USAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        flat, first, _, again = autoencode(np, model, windows)
-        return ALPHA * ((flat - first) ** 2).mean(axis=1) + (1 - ALPHA) * ((flat - again) ** 2).mean(axis=1)
+        flat, first, _, chained = autoencode(np, model, windows)
+        return ALPHA * ((flat - first) ** 2).mean(axis=1) + (1 - ALPHA) * ((flat - chained) ** 2).mean(axis=1)

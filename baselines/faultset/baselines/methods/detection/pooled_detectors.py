@@ -44,7 +44,7 @@ class PooledDetector(RegisteredBaseline):
         self.usual_ = 0.0
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn from all services of healthy episodes; without any, `detect` raises no alarm."""
+        """Learn from all services of healthy episodes; if there are none, `detect` raises no alarm."""
         sequences = [sequence for sequence in healthy_sequences(healthy) if len(sequence) > self.history]
         self.model_ = None
         if sequences:
@@ -312,9 +312,9 @@ class PooledPCA(PooledDetector):
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
         deviation = (sequence - model.center) / model.scale
-        rest = np.linalg.norm(deviation - (deviation @ model.axes.T) @ model.axes, axis=1)
+        residual = np.linalg.norm(deviation - (deviation @ model.axes.T) @ model.axes, axis=1)
         # Ignore rounding errors of vectors within the subspace.
-        return np.where(rest > ROUNDING * np.linalg.norm(deviation, axis=1), rest, 0.0)
+        return np.where(residual > ROUNDING * np.linalg.norm(deviation, axis=1), residual, 0.0)
 
 
 @baseline(

@@ -20,7 +20,7 @@ CONTEXT = 16
 """Number of earlier steps that a forecast uses."""
 MAX_TRAINING_STEPS = 2_000
 WEIGHTS = Path("share/faultset/forecaster")
-"""Folder of the model in the Python environment, where methods may read."""
+"""Folder of the model in the Python environment, which methods may read."""
 _BATCH = 4_096
 
 
@@ -72,7 +72,7 @@ class PretrainedForecastResidual(PooledDetector):
         return np.linalg.norm(residuals / self.model_, axis=1)
 
     def _forecast(self, pasts: Matrix) -> Matrix:
-        """Return the forecasts [n, R] after past steps [n, R, steps]."""
+        """Return the forecasts [n, R] of the step after past steps [n, R, steps]."""
         return forecast_next(load_model(self.weights), pasts.reshape(-1, CONTEXT)).reshape(pasts.shape[:2])
 
 
@@ -104,7 +104,7 @@ def forecast_next(model: Any, windows: Matrix) -> Matrix:
 
     forecasts: list[float] = []
     for start in range(0, len(windows), _BATCH):
-        # Chronos-2 refuses a matrix, and returns a list of tensors instead of one
+        # Chronos-2 rejects a matrix, and returns a list of tensors instead of one
         batch = [torch.tensor(window, dtype=torch.float32) for window in windows[start : start + _BATCH]]
         quantiles, _ = model.predict_quantiles(batch, prediction_length=1, quantile_levels=[0.5])
         forecasts += [float(forecast.reshape(-1)[0]) for forecast in quantiles]

@@ -24,7 +24,7 @@ MAX_RUN = 60
 RECENT = 5
 MIN_SPREAD = 0.1
 _MIN_PROBABILITY = 1e-12
-_NEVER = 1e-300
+_TINY_PROBABILITY = 1e-300
 
 
 def run_lengths(
@@ -72,10 +72,10 @@ def run_lengths(
     has_changed = np.maximum.accumulate(streams != 0, axis=0)
     posterior = np.empty((steps, len(starts), longest + 1))
     for step, values in enumerate(streams):
-        off = values[:, None] - mean
+        deviation = values[:, None] - mean
         variance = beta * widening
-        density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
-        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(
+        density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(deviation**2 / (2 * alpha * variance))
+        joint = np.log(np.maximum(belief, _TINY_PROBABILITY)) + np.add.reduceat(
             density * has_changed[step][:, None], starts, axis=0
         )
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
@@ -85,8 +85,8 @@ def run_lengths(
         belief[:, -1] += growth[:, -1]
         posterior[step] = belief
         mean, beta = (
-            _extend_runs(mean + off / (kappa + 1), 0.0),
-            _extend_runs(beta + kappa * off**2 / (2 * (kappa + 1)), prior_samples / 2),
+            _extend_runs(mean + deviation / (kappa + 1), 0.0),
+            _extend_runs(beta + kappa * deviation**2 / (2 * (kappa + 1)), prior_samples / 2),
         )
     return posterior
 
@@ -294,8 +294,8 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
     salience = saliency(extrapolate(pieces))
-    before = salience[..., max(0, window - 1 - COMPARISON_SAMPLES) : window - 1].mean(axis=-1)
-    scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
+    earlier_mean = salience[..., max(0, window - 1 - COMPARISON_SAMPLES) : window - 1].mean(axis=-1)
+    scores = (salience[..., window - 1] - earlier_mean) / np.maximum(earlier_mean, _TINY)
     # Saliency has no scale, so rounding errors of a constant stream would score high.
     return np.where(pieces.std(axis=-1) > MIN_STD, scores, 0.0)
 
@@ -322,7 +322,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
 class SpectralResidualDetector(TrainingFreeBaseline):
     """Detect samples that are salient among the recent samples of a stream.
 
-    It detects spikes and steps, so only the beginning of a lasting fault.
+    It detects spikes and steps, and therefore only the beginning of a lasting fault.
 
     References
     ----------

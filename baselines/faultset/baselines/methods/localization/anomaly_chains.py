@@ -126,7 +126,7 @@ class MicroHECL(TrainingFreeBaseline):
         reasons: dict[str, str] = {}
         for measure in MEASURES:
             series = edges.standardise(measure)[rows]
-            to_business = np.abs(correlations(series, series[:, at_front].mean(axis=1)))
+            business_correlations = np.abs(correlations(series, series[:, at_front].mean(axis=1)))
             ends = follow_chains(
                 front,
                 edges.pairs,
@@ -136,8 +136,8 @@ class MicroHECL(TrainingFreeBaseline):
                 similar=self.similar,
             )
             for service, last in ends.items():
-                if to_business[last] > scores.get(service, 0.0):
-                    scores[service], reasons[service] = float(to_business[last]), measure
+                if business_correlations[last] > scores.get(service, 0.0):
+                    scores[service], reasons[service] = float(business_correlations[last]), measure
         if not scores:
             # No chain leaves the front end, so it is the only candidate.
             return Ranking.of({front: 1.0}, episode.services)
@@ -156,7 +156,7 @@ def weigh_shares(incoming: float, outgoing: float) -> float:
     Parameters
     ----------
     incoming, outgoing
-        Largest similarity to a call to the caller, and to a call of the callee; 0 without one.
+        Largest similarity to a call to the caller, and to a call of the callee; 0 if there is none.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def build_transitions(
     """Return MicroDig's transition matrix over calls and then services, and the services.
 
     Steps lead from a call to the calls of its callee, weighted by similarity, and back with `backward` times that
-    weight. Steps also lead from a call to its caller and callee; the more suspicious of both gets a share of
+    weight. Steps also lead from a call to its caller and callee; the more suspicious of the two gets a share of
     0.5 + beta. The weight of staying at a service is its largest incoming weight. The walk ends at a row of zeros.
 
     Parameters
@@ -201,18 +201,18 @@ def build_transitions(
     between_calls = weights[: len(pairs), : len(pairs)].copy()
     for edge, (caller, callee) in enumerate(pairs):
         total = weigh_shares(between_calls[:, edge].max(initial=0.0), between_calls[edge].max(initial=0.0))
-        lean = beta if suspicion.get(caller, 0.0) > suspicion.get(callee, 0.0) else -beta
-        weights[edge, position[caller]] = total * (0.5 + lean)
-        weights[edge, position[callee]] = total * (0.5 - lean)
+        offset = beta if suspicion.get(caller, 0.0) > suspicion.get(callee, 0.0) else -beta
+        weights[edge, position[caller]] = total * (0.5 + offset)
+        weights[edge, position[callee]] = total * (0.5 - offset)
     weights += np.where(weights == 0, backward * weights.T, 0.0)
     for index in position.values():
         weights[index, index] = weights[:, index].max()
-    total_of_row = weights.sum(axis=1, keepdims=True)
-    return np.divide(weights, total_of_row, out=np.zeros_like(weights), where=total_of_row > 0), services
+    row_totals = weights.sum(axis=1, keepdims=True)
+    return np.divide(weights, row_totals, out=np.zeros_like(weights), where=row_totals > 0), services
 
 
 def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matrix:
-    """Return the expected share of visits to each state in a walk of some steps.
+    """Return the expected share of visits to each state in a walk of `steps` steps.
 
     >>> expect_visits(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([1.0, 0.0])).tolist()
     [0.0, 1.0]

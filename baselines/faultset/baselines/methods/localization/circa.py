@@ -64,8 +64,8 @@ def signal_parents(
             graph.add_edge(caller, callee)
     parents: dict[Node, tuple[Node, ...]] = {}
     for service in graph:
-        for signal, within in WITHIN.items():
-            causes = [(service, other) for other in within]
+        for signal, causes_within in WITHIN.items():
+            causes = [(service, other) for other in causes_within]
             if signal == "traffic":
                 causes += [(caller, signal) for caller in graph.predecessors(service)]
             elif signal != "saturation":
@@ -94,8 +94,8 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
     """Return the largest |residual| of each series after regression on its causes.
 
-    Residuals are divided by the unexplained share of the reference's standard deviation, but by at least
-    `SPREAD_FLOOR` and at most 1.
+    Residuals are divided by the unexplained share of the reference's standard deviation, which is limited to between
+    `SPREAD_FLOOR` and 1.
 
     Parameters
     ----------
@@ -107,13 +107,13 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     n, p = reference_causes.shape
     if n < 2 * (p + 1):
         reference_causes, causes, p = reference_causes[:, :0], causes[:, :0], 0
-    before = np.column_stack([np.ones(n), reference_causes])
-    after = np.column_stack([np.ones(len(values)), causes])
-    weights = np.linalg.lstsq(before, reference, rcond=None)[0]
-    residual_spread = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
+    healthy_design = np.column_stack([np.ones(n), reference_causes])
+    design = np.column_stack([np.ones(len(values)), causes])
+    weights = np.linalg.lstsq(healthy_design, reference, rcond=None)[0]
+    residual_spread = np.sqrt(((reference - healthy_design @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
     spread = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
     unexplained = np.divide(residual_spread, spread, out=np.ones_like(spread), where=spread > 1e-9)
-    return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
+    return np.abs((values - design @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
 def compute_effect_scores(
@@ -128,20 +128,20 @@ def compute_effect_scores(
         for parent in parents.get(node, ()):
             if parent in children:
                 children[parent].append(node)
-    below: dict[Node, float] = {}
+    largest_effects: dict[Node, float] = {}
 
-    def largest_below(node: Node) -> float:
-        if node not in below:
-            below[node] = 0.0
+    def find_largest_effect(node: Node) -> float:
+        if node not in largest_effects:
+            largest_effects[node] = 0.0
             largest = 0.0
             for child in children[node]:
                 largest = max(largest, scores[child])
                 if scores[child] < threshold:
-                    largest = max(largest, largest_below(child))
-            below[node] = largest
-        return below[node]
+                    largest = max(largest, find_largest_effect(child))
+            largest_effects[node] = largest
+        return largest_effects[node]
 
-    return {node: largest_below(node) if score >= threshold else 0.0 for node, score in scores.items()}
+    return {node: find_largest_effect(node) if score >= threshold else 0.0 for node, score in scores.items()}
 
 
 @baseline(
@@ -180,7 +180,7 @@ class CIRCA(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = standardise_windows(windows, stopped=False)
+        healthy, recent = standardise_windows(windows, stopped=False)
         parents = signal_parents(episode.services, read_call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
@@ -188,14 +188,14 @@ class CIRCA(TrainingFreeBaseline):
             members.setdefault((service, SIGNALS.get(role(metric), "state")), []).append(column)
         groups = {node: np.array(columns) for node, columns in members.items()}
         parents = measured_parents(parents, set(groups))
-        score = _score_series(groups, parents, healthy, since)
+        score = _score_series(groups, parents, healthy, recent)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
-        added = compute_effect_scores(
+        effect_scores = compute_effect_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
         )
         total = score.copy()
         for node, columns in groups.items():
-            total[columns] += np.where(score[columns] >= self.threshold, added[node], 0.0)
+            total[columns] += np.where(score[columns] >= self.threshold, effect_scores[node], 0.0)
         return _build_ranking(total, score, windows.series, episode.services)
 
 
@@ -203,17 +203,19 @@ def _score_series(
     groups: Mapping[Node, npt.NDArray[np.int64]],
     parents: Mapping[Node, Sequence[Node]],
     healthy: Matrix,
-    since: Matrix,
+    recent: Matrix,
 ) -> Matrix:
     means = {
-        node: (healthy[:, columns].mean(axis=1), since[:, columns].mean(axis=1)) for node, columns in groups.items()
+        node: (healthy[:, columns].mean(axis=1), recent[:, columns].mean(axis=1)) for node, columns in groups.items()
     }
     score = np.zeros(healthy.shape[1])
     for node, columns in groups.items():
         causes = [means[parent] for parent in parents[node]]
-        before = np.column_stack([cause for cause, _ in causes]) if causes else healthy[:, :0]
-        after = np.column_stack([cause for _, cause in causes]) if causes else since[:, :0]
-        score[columns] = np.minimum(regression_scores(healthy[:, columns], since[:, columns], before, after), CLIP)
+        healthy_causes = np.column_stack([cause for cause, _ in causes]) if causes else healthy[:, :0]
+        recent_causes = np.column_stack([cause for _, cause in causes]) if causes else recent[:, :0]
+        score[columns] = np.minimum(
+            regression_scores(healthy[:, columns], recent[:, columns], healthy_causes, recent_causes), CLIP
+        )
     return score
 
 

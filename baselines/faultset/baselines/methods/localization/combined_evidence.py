@@ -44,7 +44,7 @@ _G_PER_DECADE = 2 * float(np.log(10.0))
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Scores after symptoms were explained by called services."""
+    """Scores after called services have explained symptoms."""
 
     scores: Mapping[str, float]
     edges: Mapping[str, tuple[str, float]]
@@ -104,15 +104,15 @@ def explain(
     scores = {name: local.get(name, 0.0) for name in names}
     for name in names:
         symptom = symptoms.get(name, 0.0)
-        below = [
+        anomalous_callees = [
             c
             for c in callees.get(name, ())
             if c in unavailable or total.get(c, 0.0) >= max(min_strength, min_ratio * symptom)
         ]
-        if not below or not symptom:
+        if not anomalous_callees or not symptom:
             scores[name] += symptom
             continue
-        callee = max(sorted(below), key=lambda name: total[name])
+        callee = max(sorted(anomalous_callees), key=lambda name: total[name])
         edges[name] = (callee, CALLER_SHARE * symptom)
         scores[name] += CALLER_SHARE * symptom
         scores[callee] = scores.get(callee, 0.0) + CALLEE_SHARE * min(symptom, total[callee])
@@ -157,7 +157,7 @@ class CombinedEvidence(TrainingFreeBaseline):
     Parameters
     ----------
     min_strength
-        Minimum strength of a service that explains its callers' symptoms.
+        Minimum strength of the evidence against a service that explains its callers' symptoms.
     min_ratio
         Minimum strength relative to the caller's symptoms.
 
@@ -262,8 +262,8 @@ def _collect_object_evidence(
     evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
         # The method also uses earlier samples, so start late enough to exclude the rollout.
-        since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
-        later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
+        start_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
+        later = KubernetesState().localize(episode, start_ns) if start_ns < episode.window[1] else Ranking.abstain()
         evidence += [item for item in _convert_ranking(later, OBJECTS, STATE_FACTOR) if item.service == service]
     return evidence
 
@@ -284,18 +284,18 @@ def _collect_failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries
         return []
     ends_ns = calls.starts_ns + calls.step_ns
     end_ns = min(episode.reference[1], alarm_ns)
-    healthy, since = ends_ns <= end_ns, ends_ns > alarm_ns
-    if not healthy.any() or not since.any():
+    healthy, recent = ends_ns <= end_ns, ends_ns > alarm_ns
+    if not healthy.any() or not recent.any():
         return []
-    before, after = calls.errors[healthy].sum(axis=0), calls.errors[since].sum(axis=0)
-    strength = count_evidence(before, after, float(healthy.sum()), float(since.sum()))
+    healthy_errors, recent_errors = calls.errors[healthy].sum(axis=0), calls.errors[recent].sum(axis=0)
+    strength = count_evidence(healthy_errors, recent_errors, float(healthy.sum()), float(recent.sum()))
     return [
         ServiceEvidence(
             service=calls.services[index],
             subject="calls to it",
             strength=float(strength[index]),
             local=False,
-            detail=f"{before[index]:.0f} failed in the reference, {after[index]:.0f} since the alarm",
+            detail=f"{healthy_errors[index]:.0f} failed in the reference, {recent_errors[index]:.0f} since the alarm",
         )
         for index in np.flatnonzero(strength > 0)
     ]
@@ -330,8 +330,8 @@ def _select_reasons(evidence: Sequence[ServiceEvidence], explanation: Explanatio
         if count[item.service] > 3 or item.strength < 0.5:
             continue
         edge = explanation.edges.get(item.service)
-        because = "" if item.local or edge is None else f"; explained by its calls to {edge[0]}"
+        suffix = "" if item.local or edge is None else f"; explained by its calls to {edge[0]}"
         reasons.append(
-            Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
+            Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + suffix)
         )
     return reasons[:10]

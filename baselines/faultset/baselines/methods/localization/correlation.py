@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 MIN_Z = 5.0
 SYMPTOMS = ("latency", "errors")
-_SMALLEST = 1e-300
+_MIN_P_VALUE = 1e-300
 
 
 def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
     """Return the two-sided p-value of Pearson's correlation of each column with the target; 1 if undefined.
 
-    Rows with a gap in either are left out. With n rows, r² has a beta distribution with parameters 1/2 and (n - 2)/2,
-    so r = 0.8 with five rows has p = 0.104.
+    Rows with a gap in either series are left out. With n rows, r² has a beta distribution with parameters 1/2 and
+    (n - 2)/2, so r = 0.8 with five rows has p = 0.104.
 
     >>> target = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> correlation_p_values(np.array([[2.0, 1.0, 4.0, 3.0, 5.0], [7.0] * 5]).T, target).round(3).tolist()
@@ -37,9 +37,9 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
     """
     p_values = np.ones(series.shape[1])
     for column, values in enumerate(series.T):
-        both = np.isfinite(values) & np.isfinite(target)
-        count = int(both.sum())
-        x, y = values[both], target[both]
+        is_complete = np.isfinite(values) & np.isfinite(target)
+        count = int(is_complete.sum())
+        x, y = values[is_complete], target[is_complete]
         if count < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue
         r_squared = min(1.0, float(np.corrcoef(x, y)[0, 1]) ** 2)
@@ -50,13 +50,13 @@ def correlation_p_values(series: Matrix, target: Matrix) -> Matrix:
 def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     """Return the largest deviation of each series since the alarm in robust standard deviations.
 
-    A robust standard deviation is 1.4826 median absolute deviations. After a constant reference, any change is an
-    infinite deviation, as in the published code.
+    A robust standard deviation is 1.4826 times the median absolute deviation. After a constant reference, any change is
+    an infinite deviation, as in the published code.
     """
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
-    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
-    deviation = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
+    recent = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
+    deviation = np.abs(np.where(np.isfinite(recent), recent - center, 0.0)).max(axis=0, initial=0.0)
     return np.divide(deviation, spread, out=np.where(deviation > 0, np.inf, 0.0), where=spread > 0)
 
 
@@ -117,7 +117,7 @@ def correlate_with_alarm(
         p_values = correlation_p_values(windows.values[:, chosen], windows.values[:, target])
         for column, p in zip(chosen, p_values.tolist(), strict=True):
             service, metric = windows.series[column]
-            strength = -math.log10(max(p, _SMALLEST))
+            strength = -math.log10(max(p, _MIN_P_VALUE))
             if service != source.service and strength > best.get(service, (0.0, ""))[0]:
                 best[service] = strength, metric
     evidence = [
@@ -134,13 +134,15 @@ def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows,
 
     The standard deviation has a floor. Otherwise the first failed request in hours would be the largest deviation.
     """
-    of_service = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
+    service_columns = [column for column, (service, _) in enumerate(windows.series) if service == source.service]
     if source.metric is not None:
-        return [column for column in of_service if fnmatchcase(windows.series[column][1], source.metric)]
-    symptoms = [column for column in of_service if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
+        return [column for column in service_columns if fnmatchcase(windows.series[column][1], source.metric)]
+    symptoms = [
+        column for column in service_columns if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS
+    ]
     center, spread = median_and_mad(windows.reference[:, symptoms])
-    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
-    z = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
+    recent = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
+    z = np.abs(deviations(recent, center, spread, np.zeros(recent.shape, dtype=bool))).max(axis=0, initial=0.0)
     column_of_role: dict[str, int] = {}
     for index in np.argsort(-z, kind="stable"):
         column = symptoms[index]
@@ -151,10 +153,10 @@ def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows,
 def _find_comparable(episode: EpisodeView, windows: Windows, target: int) -> list[int]:
     """Return the columns with the target's metric; for services without that metric, the columns with its role."""
     _, name = windows.series[target]
-    with_name = {service for service, metric in windows.series if metric == name}
+    services_with_metric = {service for service, metric in windows.series if metric == name}
     role_of = episode.catalogue.role_of
     return [
         column
         for column, (service, metric) in enumerate(windows.series)
-        if metric == name or (service not in with_name and role_of(metric) == role_of(name))
+        if metric == name or (service not in services_with_metric and role_of(metric) == role_of(name))
     ]

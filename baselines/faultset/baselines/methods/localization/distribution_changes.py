@@ -85,44 +85,44 @@ class BaroChangePoint(TrainingFreeBaseline):
     ) -> tuple[RunLengths, list[tuple[str, float]]]:
         """Return the run lengths, and the largest deviation of each column after the reference with its service."""
         samples, owners = build_regime_columns(episode, windows)
-        late = np.abs(samples[len(windows.reference) :]).max(axis=0)
-        order = sorted(zip(owners, late.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
+        largest = np.abs(samples[len(windows.reference) :]).max(axis=0)
+        order = sorted(zip(owners, largest.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
         return run_lengths(samples, hazard=self.hazard), order
 
 
 def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
-    """Return scaled latencies and errors of reference and test window, and the service of each column.
+    """Return scaled latencies and errors of the reference and the test window, and the service of each column.
 
     The scale is the range in the reference. Without latencies and errors, all metrics are used. More than
     `MAX_COLUMNS` columns are replaced by the mean |deviation| of each service.
     """
     role = episode.catalogue.role_of
-    named = [column for column, (_, metric) in enumerate(windows.series) if role(metric) in ROLES]
-    chosen = named or list(range(len(windows.series)))
+    preferred = [column for column, (_, metric) in enumerate(windows.series) if role(metric) in ROLES]
+    chosen = preferred or list(range(len(windows.series)))
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)[chosen]
     healthy = np.where(np.isfinite(windows.reference), windows.reference, mean)[:, chosen]
     scale = np.maximum(np.ptp(healthy, axis=0), scale)
-    since = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
-    before = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
-    samples = np.clip(np.vstack([before, since]), -CLIP, CLIP)
+    recent = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
+    healthy_deviations = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
+    samples = np.clip(np.vstack([healthy_deviations, recent]), -CLIP, CLIP)
     owners = [windows.series[column][0] for column in chosen]
     if len(chosen) <= MAX_COLUMNS:
         return samples, owners
     names = sorted(set(owners))
     code = np.searchsorted(names, owners)
     joined = np.stack([np.abs(samples[:, code == index]).mean(axis=1) for index in range(len(names))], axis=1)
-    within = joined[: len(healthy)]
-    spread = np.maximum(np.ptp(within, axis=0), 1 / len(healthy))
-    return np.clip((joined - within.mean(axis=0)) / spread, -CLIP, CLIP), names
+    healthy_means = joined[: len(healthy)]
+    spread = np.maximum(np.ptp(healthy_means, axis=0), 1 / len(healthy))
+    return np.clip((joined - healthy_means.mean(axis=0)) / spread, -CLIP, CLIP), names
 
 
 def find_change(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     """Return when the most likely run at the alarm began, but not before the end of the reference."""
     row = int(np.searchsorted(windows.times_ns, alarm_ns))
     sample = len(windows.reference) + row
-    started = max(0, sample + 1 - int(runs.probability[sample, 1:].argmax() + 1) - len(windows.reference))
-    return int(windows.times_ns[started]) - windows.step_ns
+    first_row = max(0, sample + 1 - int(runs.probability[sample, 1:].argmax() + 1) - len(windows.reference))
+    return int(windows.times_ns[first_row]) - windows.step_ns
 
 
 DRAWS = 499

@@ -36,7 +36,7 @@ SOURCES = {
     "traces": [index for index, name in enumerate(NAMES) if "calls to it" in name],
 }
 SOURCES["metrics"] = [index for index in range(len(NAMES)) if index not in SOURCES["logs"] + SOURCES["traces"]]
-_SHARED = (
+_SHARED_DEPARTURES = (
     "Node features are deviations from the reference by role, log severity and call. They replace raw windows, Hawkes "
     "intensities of log events and trace latencies, because convolutions need more than tens of samples.",
     "The network has one attention head over callers and callees. It only localizes: the alarm comes from a detector.",
@@ -86,7 +86,7 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     stochastic=True,
     speed="fast",
     complexity="O(S·T + L + N + V²·h), and the same for each training episode; a fit O(updates·V²·h)",
-    departures=(*_SHARED, "The network is trained by Adam with weight decay for a fixed number of updates."),
+    departures=(*_SHARED_DEPARTURES, "The network is trained by Adam with weight decay for a fixed number of updates."),
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
@@ -115,7 +115,7 @@ class Eadro(RegisteredBaseline):
         self.model_: Parameters | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from training faults; without any, `localize` abstains."""
+        """Learn from training faults; if there are none, `localize` abstains."""
         graphs = []
         for item in training:
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
@@ -179,7 +179,7 @@ class Eadro(RegisteredBaseline):
     stochastic=True,
     speed="fast",
     complexity="O(S·T + L + N + V²·h)",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
@@ -196,7 +196,7 @@ class UntrainedEadro(Eadro):
 
 
 def build_graph(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
-    """Return services, signatures [V, F] and adjacency [V, V]; None without telemetry."""
+    """Return the services, their signatures [V, F] and the adjacency [V, V]; None without telemetry."""
     signatures = describe_services(episode, alarm_ns)
     if signatures is None:
         return None

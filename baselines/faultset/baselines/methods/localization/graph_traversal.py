@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 SYMPTOMS = ("latency", "errors")
 MIN_Z = 3.0
 MAX_Z = 100.0
-SUSTAINED = 2
+SUSTAINED_STEPS = 2
 UNLIKELY = 0.1
 
 
 def measure_deviations(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return the largest deviation of each service's series in robust sigmas, weighted by its front-end correlation.
+    """Return each service's largest deviation in robust sigmas, weighted by its correlation with the front end.
 
     Deviations are averaged over two consecutive samples. They are measured from the reference's median and from the
-    level between reference and alarm. The smaller one counts, because the reference may be from a different day. The
-    weight is the correlation with the front end's series of the same name, which is low for random deviations of rarely
-    called services. A series that stopped has the largest possible deviation.
+    level between the reference and the alarm. The smaller one counts, because the reference may be from a different
+    day. The weight is the correlation with the front end's series of the same name, which is low for random deviations
+    of rarely called services. A series that stopped has the largest possible deviation.
 
     Parameters
     ----------
@@ -64,24 +64,24 @@ def measure_deviations(
     series = [windows.series[column] for column in columns]
     center, spread = median_and_mad(windows.reference[:, columns])
     values = windows.values[:, columns]
-    before = _select_before_alarm(windows, alarm_ns)
-    level = median_and_mad(values[before])[0] if before.any() else center
-    since = values[windows.times_ns > alarm_ns - windows.step_ns]
-    if not len(since):
+    is_before_alarm = _select_before_alarm(windows, alarm_ns)
+    level = median_and_mad(values[is_before_alarm])[0] if is_before_alarm.any() else center
+    recent = values[windows.times_ns > alarm_ns - windows.step_ns]
+    if not len(recent):
         return {}
-    never_absent = np.zeros(since.shape, dtype=bool)
-    signed = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
+    never_absent = np.zeros(recent.shape, dtype=bool)
+    signed = [deviations(recent, reference, spread, never_absent) for reference in (center, level)]
     z = np.minimum(*(signed if upwards else np.abs(signed)))
     filled = np.where(np.isfinite(values), values, level)
-    fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}
+    front_columns = {name: i for i, (owner, name) in enumerate(series) if owner == front}
     weight = np.ones(len(columns))
-    for name, index in fronts.items():
-        same = [i for i, (_, other) in enumerate(series) if other == name]
-        weight[same] = np.maximum(correlations(filled[:, same], filled[:, index]), 0.0)
+    for name, index in front_columns.items():
+        columns_with_name = [i for i, (_, other) in enumerate(series) if other == name]
+        weight[columns_with_name] = np.maximum(correlations(filled[:, columns_with_name], filled[:, index]), 0.0)
     weighted = np.minimum(_average_pairs(z), MAX_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
-    weighted[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
+    weighted[silent.sum(axis=0) >= SUSTAINED_STEPS] = MAX_Z
     largest: dict[str, float] = {}
     for (owner, _), deviation in zip(series, weighted.tolist(), strict=True):
         largest[owner] = max(largest.get(owner, 0.0), deviation)
@@ -146,7 +146,7 @@ class GraphTraversal(TrainingFreeBaseline):
     References
     ----------
     Hardt et al., The PetShop dataset: finding causes of performance issues across microservices, CLeaR 2024, for the
-    traversal; anomaly, symptom and score are our own.
+    traversal; the definitions of anomaly, symptom and score are our own.
     """
 
     def __init__(self, *, min_z: float = MIN_Z) -> None:
@@ -198,7 +198,7 @@ def _measure_symptom(by_service: Mapping[str, float], front: str) -> float:
 
 
 def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
-    """Return which samples are between reference and alarm, without the last two steps if others remain."""
+    """Return which samples are between the reference and the alarm, without the last two steps if others remain."""
     chosen = windows.times_ns <= alarm_ns
     for steps in (1, 2):
         earlier = windows.times_ns <= alarm_ns - steps * windows.step_ns
@@ -208,12 +208,12 @@ def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool
 
 def _average_pairs(z: Matrix) -> Matrix:
     """Return the largest mean of two consecutive rows of each column."""
-    if len(z) < SUSTAINED:
+    if len(z) < SUSTAINED_STEPS:
         return z.max(axis=0, initial=0.0)
-    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED)
+    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED_STEPS)
 
 
-UNREACHED = 0.001
+UNREACHED_WEIGHT = 0.001
 """Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
@@ -244,18 +244,18 @@ def divide_blame(
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
     blame_of: dict[str, float] = {}
-    level = {alarm_service: 1.0}
-    while level:
-        following: dict[str, float] = {}
-        for name, blame in level.items():
-            below = sorted(b for a, b in pairs if a == name and b not in blame_of and b not in level)
-            excess = max(0.0, symptoms[name] - max((symptoms[callee] for callee in below), default=0.0))
-            shares = {callee: symptoms[callee] * callers[callee] for callee in below}
-            parts = excess + sum(shares.values())
-            blame_of[name] = blame * excess / parts if parts else blame
+    current = {alarm_service: 1.0}
+    while current:
+        next_services: dict[str, float] = {}
+        for name, blame in current.items():
+            callees = sorted(b for a, b in pairs if a == name and b not in blame_of and b not in current)
+            excess = max(0.0, symptoms[name] - max((symptoms[callee] for callee in callees), default=0.0))
+            shares = {callee: symptoms[callee] * callers[callee] for callee in callees}
+            total = excess + sum(shares.values())
+            blame_of[name] = blame * excess / total if total else blame
             for callee, share in shares.items():
-                following[callee] = following.get(callee, 0.0) + blame * share / parts
-        level = following
+                next_services[callee] = next_services.get(callee, 0.0) + blame * share / total
+        current = next_services
     return blame_of
 
 
@@ -304,15 +304,17 @@ class AlarmDescent(TrainingFreeBaseline):
         symptom = ""
         for role in _choose_symptoms(episode, alarm_location, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            of_role = measure_deviations(windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency")
-            if not symptom or of_role.get(alarm_location.service, 0.0) > by_service.get(alarm_location.service, 0.0):
-                by_service, symptom = of_role, role
+            candidates = measure_deviations(
+                windows, columns, alarm_location.service, alarm_ns, upwards=role == "latency"
+            )
+            if not symptom or candidates.get(alarm_location.service, 0.0) > by_service.get(alarm_location.service, 0.0):
+                by_service, symptom = candidates, role
         anomalous = {name: z for name, z in by_service.items() if z >= self.min_z and name in episode.services}
         if not anomalous:
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
         strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.min_z, **anomalous}.items()}
-        scores = {name: UNREACHED * value for name, value in strength.items()}
+        scores = {name: UNREACHED_WEIGHT * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
             for name, blame in divide_blame(read_call_graph(episode), strength, alarm_location.service).items()
@@ -397,8 +399,8 @@ def find_path_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Ma
         if name in visited:
             continue
         visited.add(name)
-        below = [callee for caller, callee in calls if caller == name and callee in anomalous]
-        stack += below
-        if not below:
+        callees = [callee for caller, callee in calls if caller == name and callee in anomalous]
+        stack += callees
+        if not callees:
             ends.add(name)
     return tuple(sorted(ends))

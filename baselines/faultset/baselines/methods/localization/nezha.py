@@ -1,4 +1,4 @@
-"""Nezha: event patterns that occur in the healthy time and are missing since the alarm."""
+"""Nezha: event patterns that occur in the healthy time and have been missing since the alarm."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def link_events(spans: Spans, events: Events) -> Edges:
     width = len(instants) + 1
     position = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
     begin = parent * width + np.searchsorted(instants, spans.start_ns[child], side="right")
-    before = np.maximum(np.searchsorted(position, begin, side="right") - 1, begin_of[parent])
-    same = spans.service[parent] == spans.service[child]
-    source = np.where(same, before, begin_of[parent])
+    last_event = np.maximum(np.searchsorted(position, begin, side="right") - 1, begin_of[parent])
+    is_same_service = spans.service[parent] == spans.service[child]
+    source = np.where(is_same_service, last_event, begin_of[parent])
     return Edges(
         source=np.concatenate([follows, source]),
         target=np.concatenate([follows + 1, begin_of[child]]),
@@ -77,13 +77,13 @@ def link_events(spans: Spans, events: Events) -> Edges:
 def measure_depths_of_spans(spans: Spans) -> Ints:
     """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
-    above = spans.parent
+    ancestor = spans.parent
     for _ in range(_MAX_DEPTH):
-        has_parent = above >= 0
+        has_parent = ancestor >= 0
         if not has_parent.any():
             break
         depth += has_parent
-        above = np.where(has_parent, spans.parent[above], -1)
+        ancestor = np.where(has_parent, spans.parent[ancestor], -1)
     return depth
 
 
@@ -101,7 +101,7 @@ class Patterns:
     """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
-    since: Matrix
+    recent: Matrix
     """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
@@ -155,14 +155,14 @@ class Nezha(TrainingFreeBaseline):
         events = read_own_events(episode, spans)
         edges = link_events(spans, events)
         alarms = {alarm.service: alarm.metric for alarm in find_metric_alarms(episode, alarm_ns)}
-        alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
+        has_alarm = np.array([name in alarms for name in spans.names], dtype=bool)
         start_ns = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        healthy, since = start_ns < healthy_end_ns, start_ns >= alarm_ns
-        if not healthy.any() or not since.any():
+        is_healthy, is_recent = start_ns < healthy_end_ns, start_ns >= alarm_ns
+        if not is_healthy.any() or not is_recent.any():
             return Ranking.abstain()
-        patterns = self._count_patterns(spans, events, edges, alarmed, healthy, since)
-        total = patterns.healthy + patterns.since
+        patterns = self._count_patterns(spans, events, edges, has_alarm, is_healthy, is_recent)
+        total = patterns.healthy + patterns.recent
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
         selected[selected] = ~follows_lost(patterns.source[selected], patterns.target[selected], score[selected])
@@ -187,7 +187,7 @@ class Nezha(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
     def _count_patterns(
-        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, since: Flags
+        self, spans: Spans, events: Events, edges: Edges, has_alarm: Flags, is_healthy: Flags, is_recent: Flags
     ) -> Patterns:
         key = events.key
         source, target = key[edges.source], key[edges.target]
@@ -196,9 +196,9 @@ class Nezha(TrainingFreeBaseline):
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
         # An alarm is an event after the start of a span, so it breaks the link to the next event.
-        cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & since[trace]
-        healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
-        since_counts = np.bincount(code[since[trace] & ~cut], minlength=len(number)).astype(float)
+        is_cut = (events.kind[row_of] == BEGIN) & (service >= 0) & has_alarm[service] & is_recent[trace]
+        healthy_counts = np.bincount(code[is_healthy[trace]], minlength=len(number)).astype(float)
+        recent_counts = np.bincount(code[is_recent[trace] & ~is_cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
@@ -208,7 +208,7 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            since=since_counts * (healthy.sum() / since.sum()),
+            recent=recent_counts * (is_healthy.sum() / is_recent.sum()),
         )
 
 
@@ -223,7 +223,7 @@ def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _CountedChanges:
+class _SelectedChanges:
     """The changes of one kind of observation that the ranking uses."""
 
     rows: Flags
@@ -297,23 +297,25 @@ class NezhaPatterns(TrainingFreeBaseline):
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for kind, patterns, counted in self._select_changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
+        for kind, patterns, selected in self._select_changes(kinds, healthy_end_ns, alarm_ns, episode.window[1]):
             certainty = kind.observations.certainty[patterns.example]
-            weight = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
-            for owner, score in _divide_by_pod(spans, kind.observations, patterns, counted.rows, weight).items():
+            weight = np.where(patterns.surprise > 0, patterns.g * selected.share * certainty, 0.0)
+            for owner, score in _divide_by_pod(spans, kind.observations, patterns, selected.rows, weight).items():
                 pods[owner] += score
             for number in np.flatnonzero(weight > 0):
                 row = int(patterns.example[number])
                 service = spans.names[kind.observations.blamed[row]]
                 scores[service] += float(weight[number])
-                before, before_all, after, after_all = (int(count) for count in patterns.counts[number])
+                healthy_count, healthy_total, recent_count, recent_total = (
+                    int(count) for count in patterns.counts[number]
+                )
                 evidence.append(
                     Evidence(
                         service=service,
                         subject=kind.text(row, int(patterns.expected_row[number])),
                         score=float(weight[number]),
-                        detail=f"{before} of {before_all} times in the reference, "
-                        f"{after} of {after_all} since the alarm",
+                        detail=f"{healthy_count} of {healthy_total} times in the reference, "
+                        f"{recent_count} of {recent_total} since the alarm",
                     )
                 )
         for alarm in alarms:
@@ -335,7 +337,7 @@ class NezhaPatterns(TrainingFreeBaseline):
 
     def _select_changes(
         self, kinds: Sequence[ObservationKind], healthy_end_ns: int, alarm_ns: int, end_ns: int
-    ) -> list[tuple[ObservationKind, PatternComparison, _CountedChanges]]:
+    ) -> list[tuple[ObservationKind, PatternComparison, _SelectedChanges]]:
         """Compare each kind of observation, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
@@ -363,27 +365,27 @@ class NezhaPatterns(TrainingFreeBaseline):
             )
         changes, offset = [], 0
         for kind, patterns, surprise in contrasts:
-            counted = _CountedChanges(rows=surprise > 0, share=np.ones(len(patterns.g)))
+            selected = _SelectedChanges(rows=surprise > 0, share=np.ones(len(patterns.g)))
             if kind.is_chained:
                 rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
                 changes_per_pattern = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))
                 share = np.bincount(patterns.code[rows], minlength=len(patterns.g)) / np.maximum(changes_per_pattern, 1)
-                counted = _CountedChanges(rows=rows, share=share)
-            changes.append((kind, patterns, counted))
+                selected = _SelectedChanges(rows=rows, share=share)
+            changes.append((kind, patterns, selected))
         return changes
 
     def _weigh_alarm(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
         """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
-        before, since = (
+        healthy_count, recent_count = (
             count_effective(np.array([max(float(count), self.min_support)]), self.similarity)
             for count in (
                 (is_own & (spans.end_ns < healthy_end_ns)).sum(),
                 (is_own & (spans.start_ns >= alarm_ns)).sum(),
             )
         )
-        return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
+        return float(g_statistic(np.zeros(1), healthy_count, recent_count * max(alarm.share, 0.5), recent_count)[0])
 
 
 def _divide_by_pod(
@@ -391,10 +393,10 @@ def _divide_by_pod(
 ) -> dict[tuple[str, str], float]:
     """Divide the evidence of each pattern among the pods of its changes."""
     total = np.maximum(np.bincount(comparison.code[rows], minlength=len(weight)), 1)
-    known_pod = np.flatnonzero(rows & (observations.pod >= 0))
+    rows_with_pod = np.flatnonzero(rows & (observations.pod >= 0))
     width = len(spans.pods) + 1
-    key = observations.blamed[known_pod] * width + observations.pod[known_pod]
-    share = weight[comparison.code[known_pod]] / total[comparison.code[known_pod]]
+    key = observations.blamed[rows_with_pod] * width + observations.pod[rows_with_pod]
+    share = weight[comparison.code[rows_with_pod]] / total[comparison.code[rows_with_pod]]
     owners, _, number = distinct(key)
     scores = np.bincount(number, weights=share, minlength=len(owners))
     return {

@@ -47,7 +47,7 @@ _DEPARTURES = (
     "Each source votes with shares of its count, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",
-    "Spans are judged by exclusive time; a call without an answer counts for the called service.",
+    "Spans are judged by exclusive time; a call without a response counts for the called service.",
 )
 
 
@@ -79,11 +79,11 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     return votes
 
 
-def excess_over_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
+def excess_over_reference(recent: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
     """Return each service's counts beyond the reference rate; empty if `has_information` is false."""
-    if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
+    if not has_information(sum(recent.values()), length_ratio * sum(reference.values())):
         return {}
-    return log_excess(since, reference, length_ratio)
+    return log_excess(recent, reference, length_ratio)
 
 
 @baseline(
@@ -175,7 +175,7 @@ class PDiagnose(TrainingFreeBaseline):
     steps
         Number of samples after the alarm in which evidence counts.
     span_time
-        Whether the time of called services counts for the caller (`inclusive`) or not (`exclusive`).
+        Whether the time of called services counts towards the caller (`inclusive`) or not (`exclusive`).
     weights
         Weights of metrics, logs and traces.
 
@@ -236,22 +236,22 @@ def _flag_test_window(episode: EpisodeView, windows: Windows, combine: Combine) 
     """Flag values of the test window, with the samples right before each value as its history."""
     since_reference = localization_windows(episode, episode.reference[1], before=0)
     # An alarm within the reference ends the reference, so the test window follows immediately.
-    whole = since_reference if len(since_reference.values) >= len(windows.values) else windows
-    if whole.empty:
+    full = since_reference if len(since_reference.values) >= len(windows.values) else windows
+    if full.empty:
         return np.zeros(windows.values.shape, dtype=bool)
     flags = kpi_flags(
-        whole.reference,
-        whole.values,
-        window=wma_window(whole.step_ns / SECOND_NS),
-        absent=whole.absent,
+        full.reference,
+        full.values,
+        window=wma_window(full.step_ns / SECOND_NS),
+        absent=full.absent,
         combine=combine,
-        series=whole.series,
+        series=full.series,
     )
     return flags[len(flags) - len(windows.values) :]
 
 
-def _kpi_evidence(windows: Windows, counts: np.ndarray, reported: int = 10) -> list[Evidence]:
-    order = np.argsort(-counts, kind="stable")[:reported]
+def _kpi_evidence(windows: Windows, counts: np.ndarray, max_evidence: int = 10) -> list[Evidence]:
+    order = np.argsort(-counts, kind="stable")[:max_evidence]
     return [
         Evidence(
             service=windows.series[column][0],
@@ -271,17 +271,17 @@ def anomalous_spans(
     spans = read_spans(episode)
     service, operations = attribute_spans(spans), max(1, len(spans.operations))
     group = service * operations + spans.operation
-    healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
-    since = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)
-    rows = np.flatnonzero((service >= 0) & (healthy | since))
-    group, healthy, since = group[rows], healthy[rows], since[rows]
-    measured = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
-    abnormal = slow_spans(group, measured, healthy) | spans.error[rows]
+    is_healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
+    is_recent = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)
+    rows = np.flatnonzero((service >= 0) & (is_healthy | is_recent))
+    group, is_healthy, is_recent = group[rows], is_healthy[rows], is_recent[rows]
+    times_ns = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
+    abnormal = slow_spans(group, times_ns, is_healthy) | spans.error[rows]
     counts = [
         dict(zip(spans.names, np.bincount(service[rows][abnormal & period], minlength=len(spans.names)), strict=True))
-        for period in (since, healthy)
+        for period in (is_recent, is_healthy)
     ]
-    kinds, number = np.unique(group[abnormal & since], return_counts=True)
+    kinds, number = np.unique(group[abnormal & is_recent], return_counts=True)
     evidence = [
         Evidence(
             service=spans.names[kinds[index] // operations],

@@ -22,7 +22,7 @@ EXTERNAL = frozenset({"latency", "errors", "traffic"})
 
 
 def combine_properties(internal: Matrix, external: Matrix, combination: Combination = "additive") -> Matrix:
-    """Return the root cause score of each service from its largest internal and external deviation.
+    """Return the root cause score of each service from its largest internal and external deviations.
 
     Additive (equation 3): s - ln(1 + s), where s is their sum. Conjunctive (equation 4): the smaller of the two.
 

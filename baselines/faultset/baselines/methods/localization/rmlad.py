@@ -60,17 +60,17 @@ def measure_association(
     target = np.broadcast_to(score[:, None] if score.ndim == 1 else score, series.shape)
     shape = (replicates, samples, count)
     noisy = series + rng.standard_normal(shape) * (noise * series.std(axis=0))
-    against = target + rng.standard_normal(shape) * (noise * target.std(axis=0))
+    noisy_target = target + rng.standard_normal(shape) * (noise * target.std(axis=0))
     best = np.zeros(count)
     for shift in range(-lag, lag + 1):
-        ahead = slice(max(0, shift), samples + min(0, shift))
-        behind = slice(max(0, -shift), samples + min(0, -shift))
+        series_rows = slice(max(0, shift), samples + min(0, shift))
+        target_rows = slice(max(0, -shift), samples + min(0, -shift))
         pairs = [
             block[:, window].transpose(0, 2, 1).reshape(replicates * count, -1)
-            for block, window in ((noisy, ahead), (against, behind))
+            for block, window in ((noisy, series_rows), (noisy_target, target_rows))
         ]
-        shared = knn_information(pairs[0], pairs[1], neighbours=neighbours)
-        best = np.maximum(best, shared.reshape(replicates, count).mean(axis=0))
+        information = knn_information(pairs[0], pairs[1], neighbours=neighbours)
+        best = np.maximum(best, information.reshape(replicates, count).mean(axis=0))
     return best
 
 
@@ -167,7 +167,7 @@ class RMLAD(TrainingFreeBaseline):
         columns = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
         if len(columns) == 0:
             return Ranking.abstain()
-        shared = measure_association(
+        information = measure_association(
             z[:, columns],
             target[:, columns],
             replicates=self.replicates,
@@ -177,9 +177,9 @@ class RMLAD(TrainingFreeBaseline):
             lag=self.lag,
         )
         # Break ties by rank correlation.
-        shared += 1e-9 * _rank_correlation(z[:, columns], target[:, columns])
+        information += 1e-9 * _rank_correlation(z[:, columns], target[:, columns])
         ranking = rank_by_series(
-            shared,
+            information,
             tuple(windows.series[column] for column in columns),
             episode.services,
             detail="nats shared with the log anomaly score",

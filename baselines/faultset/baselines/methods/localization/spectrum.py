@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Formula = Literal["ochiai", "dstar2"]
 _MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"
-_SHARED = (
+_SHARED_DEPARTURES = (
     "Failed traces are abnormal too, because most faults here make requests fail.",
     "Durations are expected for the exclusive time of operations, because inclusive times add up to more than the "
     "trace.",
     "Traces of the reference count as normal too, because the test window may have no normal traces.",
-    "A call without an answer counts for the called service.",
+    "A call without a response counts for the called service.",
 )
 
 
@@ -36,7 +36,7 @@ class Coverage:
     operations: tuple[tuple[str, str], ...]
     """(service, span name) of each column."""
     pods: tuple[str | None, ...]
-    """Pod of each column; None if pods are merged or the call got no answer."""
+    """Pod of each column; None if pods are merged or the call got no response."""
     kind: Ints
     """[calls] column of each call."""
     matrix: sparse.csr_matrix
@@ -44,7 +44,7 @@ class Coverage:
 
 
 def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
-    """Return the operations that each trace calls, separately for each pod if `by_pod`."""
+    """Return the operations that each trace calls, separately for each pod if `by_pod` is set."""
     calls = spans.calls
     trace = spans.trace[calls.row]
     pod = find_called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
@@ -180,7 +180,7 @@ class _Spectrum(TrainingFreeBaseline):
     tables=("spans",),
     speed="instant",
     complexity="O(N)",
-    departures=_SHARED,
+    departures=_SHARED_DEPARTURES,
 )
 class Spectrum(_Spectrum):
     """Rank services by how much more often their operations occur in abnormal traces than in normal ones.
@@ -218,7 +218,7 @@ class Spectrum(_Spectrum):
     speed="instant",
     complexity="O(I·N), I rounds",
     departures=(
-        *_SHARED,
+        *_SHARED_DEPARTURES,
         "Traces with the same set of operations are of one kind; rare kinds are preferred.",
     ),
 )
@@ -270,7 +270,7 @@ def _prefer_rare_kinds(kinds: Ints) -> Matrix:
 
 
 def _encode_trace_kinds(matrix: sparse.csr_matrix) -> Ints:
-    """Return a code of each trace's set of operations, by a hash of the set."""
+    """Return a code for each trace's set of operations, by a hash of the set."""
     operations = np.asarray(matrix.sum(axis=0)).size
     key = np.random.default_rng(0).integers(1, 2**40, operations).astype(float)
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
@@ -282,16 +282,17 @@ def _compute_call_shares(spans: Spans, coverage: Coverage) -> sparse.csr_matrix:
     kind_of = np.full(len(spans), -1)
     kind_of[calls.row] = coverage.kind
     # The calling operation may be several spans above the call.
-    above = spans.parent[calls.row]
+    ancestor = spans.parent[calls.row]
     for _ in range(8):
-        unknown = (above >= 0) & (kind_of[above] < 0)
+        unknown = (ancestor >= 0) & (kind_of[ancestor] < 0)
         if not unknown.any():
             break
-        above = np.where(unknown, spans.parent[above], above)
-    has_caller = (above >= 0) & (kind_of[above] >= 0)
+        ancestor = np.where(unknown, spans.parent[ancestor], ancestor)
+    has_caller = (ancestor >= 0) & (kind_of[ancestor] >= 0)
     count = len(coverage.operations)
     matrix = sparse.csr_matrix(
-        (np.ones(int(has_caller.sum())), (kind_of[above[has_caller]], coverage.kind[has_caller])), shape=(count, count)
+        (np.ones(int(has_caller.sum())), (kind_of[ancestor[has_caller]], coverage.kind[has_caller])),
+        shape=(count, count),
     )
     matrix.sum_duplicates()
     outgoing = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)

@@ -63,7 +63,7 @@ def measure_severities(values: Matrix, kinds: Ints, healthy: Flags) -> Matrix:
     departures=(
         "The features of an invocation are latency and failure, because spans have no resource usage.",
         "Only sets of one or two services are mined, which takes less than a second.",
-        "A call without an answer counts for the called service.",
+        "A call without a response counts for the called service.",
         "In- and out-abnormality are shares of a service's calls, so that busy services have no advantage.",
     ),
 )
@@ -148,8 +148,8 @@ class TraceRCA(TrainingFreeBaseline):
         is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
             severity = measure_severities(values, calls.kind, healthy)
-            before, after = severity[healthy].mean(), severity[in_test_window].mean()
-            if after > before * (1 + self.feature_rise):
+            healthy_mean, recent_mean = severity[healthy].mean(), severity[in_test_window].mean()
+            if recent_mean > healthy_mean * (1 + self.feature_rise):
                 is_abnormal |= severity > self.severity
         return is_abnormal
 
@@ -163,15 +163,15 @@ class TraceRCA(TrainingFreeBaseline):
         members.data[:] = 1.0
         abnormal = np.zeros(spans.traces, dtype=bool)
         abnormal[spans.trace[calls.row[is_abnormal]]] = True
-        with_both = np.asarray((members.T @ members).todense())
-        bad = members[abnormal]
-        bad_with_both = np.asarray((bad.T @ bad).todense())
-        index = jaccard(bad_with_both, float(abnormal.sum()), with_both)
-        index[bad_with_both < self.min_support * abnormal.sum()] = 0.0
+        pair_counts = np.asarray((members.T @ members).todense())
+        abnormal_members = members[abnormal]
+        abnormal_pair_counts = np.asarray((abnormal_members.T @ abnormal_members).todense())
+        index = jaccard(abnormal_pair_counts, float(abnormal.sum()), pair_counts)
+        index[abnormal_pair_counts < self.min_support * abnormal.sum()] = 0.0
         return index.max(axis=1, initial=0.0)
 
 
-def _compute_share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
-    total = np.bincount(services[among], minlength=size)[:size]
-    count = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
+def _compute_share(services: Ints, hits: Flags, selected: Flags, size: int) -> Matrix:
+    total = np.bincount(services[selected], minlength=size)[:size]
+    count = np.bincount(services[selected], weights=hits[selected], minlength=size)[:size]
     return count / np.maximum(total, 1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_Z = 50.0
 TABLES_READ = ("metrics", "logs", "spans")
-_OWN = (
+_FEATURES = (
     *ROLES,
     "stopped series",
     "error lines",
@@ -31,7 +31,7 @@ _OWN = (
     "slower calls to it",
     "more calls to it",
 )
-NAMES = (*_OWN, *(f"{name}, share of the largest" for name in _OWN))
+NAMES = (*_FEATURES, *(f"{name}, share of the largest" for name in _FEATURES))
 """Feature names: the features of a service, and their ratios to the largest over all services."""
 
 
@@ -47,7 +47,7 @@ class ServiceSignatures:
 def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
     """Return how each candidate has differed from its reference since the alarm; None without telemetry."""
     services = tuple(sorted(episode.services))
-    features = np.zeros((len(services), len(_OWN)))
+    features = np.zeros((len(services), len(_FEATURES)))
     has_data = [fill(episode, alarm_ns, services, features) for fill in (_fill_metrics, _fill_logs, _fill_calls)]
     if not any(has_data):
         return None
@@ -64,35 +64,35 @@ def _fill_metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...]
     center, spread = median_and_mad(windows.reference)
     never_absent = np.zeros_like(windows.absent)
     z = deviations(windows.values, center, with_metric_floor(spread, windows.series), never_absent)
-    gone = windows.absent.mean(axis=0) > 0.5
-    level = np.clip(np.where(gone, 0.0, np.median(z, axis=0)), -MAX_Z, MAX_Z)
+    is_gone = windows.absent.mean(axis=0) > 0.5
+    level = np.clip(np.where(is_gone, 0.0, np.median(z, axis=0)), -MAX_Z, MAX_Z)
     owner = np.array([services.index(service) for service in windows.services])
     role_of = episode.catalogue.role_of
     role = np.array([ROLES.index(role_of(metric)) for _, metric in windows.series])
     order = np.argsort(np.abs(level), kind="stable")
     features[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
     count = np.bincount(owner, minlength=len(services))
-    features[:, _OWN.index("stopped series")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
+    features[:, _FEATURES.index("stopped series")] = np.bincount(owner, is_gone, len(services)) / np.maximum(count, 1)
     return True
 
 
 def _fill_logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
     lines = select_error_lines(episode)
     excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
-    column = _OWN.index("error lines")
+    column = _FEATURES.index("error lines")
     for index, service in enumerate(services):
         features[index, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
     return len(lines) > 0
 
 
 def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], features: Matrix) -> bool:
-    """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
+    """Fill in changes in the failures, missing responses, duration and number of calls to each service."""
     spans = read_spans(episode)
     calls = spans.calls
     healthy_end_ns = min(episode.reference[1], alarm_ns)
-    before = spans.end_ns[calls.row] < healthy_end_ns
-    since = spans.start_ns[calls.row] >= alarm_ns
-    if not before.any() or not since.any():
+    is_healthy = spans.end_ns[calls.row] < healthy_end_ns
+    is_recent = spans.start_ns[calls.row] >= alarm_ns
+    if not is_healthy.any() or not is_recent.any():
         return False
     times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
     measures = {
@@ -101,18 +101,20 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
         "slower calls to it": times,
     }
     lengths = (healthy_end_ns - episode.window[0], max(1, episode.window[1] - alarm_ns))
-    counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, since)]
+    counts = [
+        np.bincount(calls.callee[is_selected], minlength=len(spans.names)) for is_selected in (is_healthy, is_recent)
+    ]
     for code, name in enumerate(spans.names):
         if name not in services or not counts[0][code]:
             continue
         row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        features[row, _OWN.index("more calls to it")] = np.log(rates[1] / rates[0])
+        features[row, _FEATURES.index("more calls to it")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
-            if (called & since).any():
-                change = values[called & since].mean() - values[called & before].mean()
-                features[row, _OWN.index(measure)] = change
+            if (called & is_recent).any():
+                change = values[called & is_recent].mean() - values[called & is_healthy].mean()
+                features[row, _FEATURES.index(measure)] = change
     return True
 
 
@@ -137,7 +139,7 @@ _MAX_EVIDENCE = 5
     developed_on=(SAMPLE,),
 )
 class BoostedRanker(RegisteredBaseline):
-    """Rank services by their probability of being faulty, by gradient-boosted trees.
+    """Rank services by their probability of being faulty, estimated by gradient-boosted trees.
 
     It does not use names of services, so it can locate faults in services that were never faulty in training.
 
@@ -161,7 +163,7 @@ class BoostedRanker(RegisteredBaseline):
         self.model_: Any = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from the services of training faults; without any, `localize` abstains."""
+        """Learn from the services of training faults; if there are none, `localize` abstains."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         rows, at_fault = [], []

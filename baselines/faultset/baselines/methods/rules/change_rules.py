@@ -41,7 +41,7 @@ def measure_peaks(reference: Matrix, values: Matrix) -> tuple[Matrix, Matrix]:
     return z, np.divide(100 * deviation, np.abs(mean), out=np.zeros(len(sd)), where=usable & (mean != 0))
 
 
-class _ByPeaks(TrainingFreeBaseline):
+class _PeakRule(TrainingFreeBaseline):
     """Base class of rules on the peaks of each series."""
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -70,7 +70,7 @@ class _ByPeaks(TrainingFreeBaseline):
         "Three reference samples suffice; the probe requires ten.",
     ),
 )
-class RelativeChange(_ByPeaks):
+class RelativeChange(_PeakRule):
     """Rank services by their largest change in percent, among series that changed by 3 sigma and 5 %.
 
     References
@@ -79,7 +79,7 @@ class RelativeChange(_ByPeaks):
     """
 
     def rank(self, episode: EpisodeView, windows: Windows, z: Matrix, percent: Matrix) -> Ranking:
-        """Rank services by percent."""
+        """Rank services by their largest change in percent."""
         score = np.where((z >= SIGMAS) & (percent >= MIN_PERCENT), percent, 0.0)
         best: dict[str, float] = {}
         order = sorted(range(len(score)), key=lambda column: (-score[column], windows.series[column]))
@@ -109,9 +109,9 @@ class RelativeChange(_ByPeaks):
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T)",
-    departures=("Services with equally many alerts are ordered by their largest deviation.",),
+    departures=("Services with the same number of alerts are ordered by their largest deviation.",),
 )
-class AlertCount(_ByPeaks):
+class AlertCount(_PeakRule):
     """Rank services by the number of series that deviated by more than 3 sigma.
 
     References
@@ -120,7 +120,7 @@ class AlertCount(_ByPeaks):
     """
 
     def rank(self, episode: EpisodeView, windows: Windows, z: Matrix, percent: Matrix) -> Ranking:
-        """Rank services by alerts."""
+        """Rank services by number of alerts."""
         alerts: dict[str, float] = {}
         furthest: dict[str, float] = {}
         for (service, _), deviation in zip(windows.series, z.tolist(), strict=True):

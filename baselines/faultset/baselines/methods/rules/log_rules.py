@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class EventLog(TrainingFreeBaseline):
     """Rank services by new warning events, then by their share of the error lines.
 
-    Each warning reason since the alarm that did not occur in the reference counts 1. Error lines beyond the usual rate
-    add at most 1 over all services. A line counts for its writer, or for a service that the writer calls and the line
-    names.
+    Each warning reason since the alarm that did not occur in the reference counts as 1. Error lines beyond the usual
+    rate add at most 1 over all services. A line counts towards its writer, or towards a service that the writer calls
+    and the line names.
 
     References
     ----------
@@ -82,7 +82,7 @@ class EventLog(TrainingFreeBaseline):
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Return service -> reason -> pods of the warnings since the alarm whose reason does not occur in the reference.
+    """Return, by service and reason, the pods of warnings whose reason occurs since the alarm but not in the reference.
 
     The list of pods is empty if the warning is about another kind of object.
     """
@@ -107,11 +107,11 @@ def attributed_error_lines(
     """Count excess error lines by the service that they blame, and by (service, pod) if they blame their writer."""
     lines = select_error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
-    called: dict[str, list[str]] = defaultdict(list)
+    callees: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
-        called[caller].append(callee)
+        callees[caller].append(callee)
     writers, pods = (lines[column].cast("string").to_pylist() for column in ("service", "pod"))
-    blamed = blame(writers, lines["message"].to_pylist(), called)
+    blamed = blame(writers, lines["message"].to_pylist(), callees)
     service_counts: list[Counter[str]] = []
     pod_counts: list[Counter[tuple[str, str]]] = []
     for start, end in (
@@ -128,7 +128,7 @@ def attributed_error_lines(
     )
 
 
-def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
+def blame(writers: list[str | None], messages: list[str | None], callees: dict[str, list[str]]) -> list[str | None]:
     """Return the service that each line blames: the called service that it names, otherwise its writer.
 
     >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
@@ -138,7 +138,7 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
         writer: re.compile(
             r"(?<![\w-])(" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")(?![\w-])"
         )
-        for writer, names in called.items()
+        for writer, names in callees.items()
     }
     targets: dict[tuple[str | None, str | None], str | None] = {}
     for line in zip(writers, messages, strict=True):
@@ -151,7 +151,7 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
 
 RARE = 1e-4
 _MAX_EVIDENCE = 5
-_IMPOSSIBLE = 1e-300
+_MIN_PROBABILITY = 1e-300
 
 
 def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
@@ -178,7 +178,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     size = mean / (dispersion - 1)
     at_most = betainc(size, counts + 1.0, 1 / dispersion)
     at_least = np.where(counts > 0, betainc(np.maximum(counts, 1.0), size, 1 - 1 / dispersion), 1.0)
-    more, fewer = (-np.log10(np.maximum(2 * tail, _IMPOSSIBLE)) for tail in (at_least, at_most))
+    more, fewer = (-np.log10(np.maximum(2 * tail, _MIN_PROBABILITY)) for tail in (at_least, at_most))
     return np.where(more > fewer, np.maximum(more, 0.0), -np.maximum(fewer, 0.0))
 
 
@@ -224,11 +224,11 @@ class LogRateDetector(TrainingFreeBaseline):
             return Detection.silent(minimum)
         kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
         counts = steps.counts(lines.times_ns, keys, len(kinds))
-        windows, quiet = sum_recent(counts), count_silent_steps(counts)
+        windows, silent_steps = sum_recent(counts), count_silent_steps(counts)
 
         def compute_surprise(reference: Rows, rows: Rows) -> Matrix:
             by_count = count_surprise(windows[reference], windows[rows])
-            silent = quiet[rows] * np.log10(idle_share(counts[reference]))
+            silent = silent_steps[rows] * np.log10(idle_share(counts[reference]))
             return np.where(-silent > np.abs(by_count), silent, by_count)
 
         # Skip windows that would begin before the view.

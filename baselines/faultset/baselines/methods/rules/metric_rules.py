@@ -52,7 +52,7 @@ def published_scores(
     Parameters
     ----------
     robust
-        Whether to use median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
+        Whether to use the median and interquartile range (BARO), not the mean and standard deviation (N-Sigma).
     sign
         "both" also counts decreases, unlike the published code.
     keep_constant
@@ -74,7 +74,7 @@ def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
     return np.abs(deviations(windows.values, center, scale, windows.absent)).max(axis=0)
 
 
-class _ByHighestSeries(TrainingFreeBaseline):
+class _HighestSeriesRule(TrainingFreeBaseline):
     """Base class of methods that rank services by their highest series."""
 
     detail: ClassVar[str]
@@ -92,7 +92,7 @@ class _ByHighestSeries(TrainingFreeBaseline):
         raise NotImplementedError
 
 
-class _Published(_ByHighestSeries):
+class _PublishedScorer(_HighestSeriesRule):
     """Base class of the published scorers, with optional preprocessing."""
 
     robust: ClassVar[bool]
@@ -124,7 +124,7 @@ class _Published(_ByHighestSeries):
     complexity="O(S·T), S series of T samples",
     departures=("Gaps are ignored; the published code repeats the last value, or uses 0 if there is none.",),
 )
-class NSigma(_Published):
+class NSigma(_PublishedScorer):
     """Rank services by the largest z of their series that vary before and after the alarm.
 
     References
@@ -151,7 +151,7 @@ class NSigma(_Published):
         "Gaps are ignored; the published code repeats the last value, or uses 0 if there is none.",
     ),
 )
-class Baro(_Published):
+class Baro(_PublishedScorer):
     """Rank services by the largest rise above the median in interquartile ranges.
 
     A range of 0 counts as 1, as in the published code, so the score of such a series depends on its unit.
@@ -178,7 +178,7 @@ class Baro(_Published):
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
-class NSigmaTwoSided(_ByHighestSeries):
+class NSigmaTwoSided(_HighestSeriesRule):
     """Rank services by the largest |z| of their series.
 
     References
@@ -205,7 +205,7 @@ class NSigmaTwoSided(_ByHighestSeries):
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
-class BaroTwoSided(_ByHighestSeries):
+class BaroTwoSided(_HighestSeriesRule):
     """Rank services by the largest distance from the median in interquartile ranges.
 
     References
@@ -279,7 +279,7 @@ class KSigma(TrainingFreeBaseline):
         return Detection.from_scores(windows.times_ns, scores, threshold, consecutive=1, evidence=evidence)
 
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 CLIP = 100.0
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rationale in arXiv 2406.05014"
 
@@ -287,7 +287,7 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 def robust_deviations(
     reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
-    """Return |deviation| from the median over the larger of median absolute and standard deviation, clipped at 100.
+    """Return |deviation| from the median, divided by the larger of MAD and standard deviation and clipped at 100.
 
     The median absolute deviation alone is 0 for series that are idle more than half of the time.
     """
@@ -327,19 +327,21 @@ class MaxZDetector(TrainingFreeBaseline):
         windows = detection_windows(episode)
         if windows.empty:
             return Detection.silent(self.min_limit)
-        within = np.zeros(len(windows.series))
+        largest = np.zeros(len(windows.series))
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
-        for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
+        for piece in pieces if min(map(len, pieces)) >= SUSTAINED_STEPS else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
             never_absent = np.zeros((len(piece), len(windows.series)), dtype=bool)
             z = robust_deviations(windows.reference[rest], windows.reference[piece], never_absent, windows.series)
-            within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
+            largest = np.maximum(largest, sustained(z, SUSTAINED_STEPS).max(axis=0))
         # Series that are idle in a part of the reference would make the limit too high.
-        steady = within < CLIP
-        limit = max(self.min_limit, float(within[steady].max(initial=0.0)))
+        is_steady = largest < CLIP
+        limit = max(self.min_limit, float(largest[is_steady].max(initial=0.0)))
         z = (
-            sustained(robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED)
-            * steady
+            sustained(
+                robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED_STEPS
+            )
+            * is_steady
         )
         scores = z.max(axis=1)
         alarm = first_alarm(windows.times_ns, scores > limit)
@@ -384,7 +386,7 @@ class MaxZ(TrainingFreeBaseline):
             return Ranking.abstain()
         z = robust_deviations(windows.reference, windows.values, windows.absent, windows.series)
         return rank_by_series(
-            sustained(z, SUSTAINED).max(axis=0),
+            sustained(z, SUSTAINED_STEPS).max(axis=0),
             windows.series,
             episode.services,
             breadth=1 / CLIP,
@@ -415,8 +417,10 @@ class MaxZWithoutRollouts(MaxZ):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by their most deviating series since the alarm; services with a rollout come last."""
         ranking, rollouts = super().localize(episode, alarm_ns), successful_rollouts(episode, alarm_ns)
-        scores = {name: score * (_LAST if name in rollouts else 1.0) for name, score in ranking.scores.items()}
+        scores = {
+            name: score * (_ROLLOUT_FACTOR if name in rollouts else 1.0) for name, score in ranking.scores.items()
+        }
         return replace(ranking, scores=scores)
 
 
-_LAST = 1e-6
+_ROLLOUT_FACTOR = 1e-6

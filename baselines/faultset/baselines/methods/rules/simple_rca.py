@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 SLOWER = 3.0
 MIN_SPANS = 10
 MIN_SHARE = 0.1
@@ -52,7 +52,7 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     margin = np.maximum(min_change, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
-    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)
+    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED_STEPS, len(z))).max(axis=0)
     return {windows.series[column]: float(lasting[column]) for column in np.flatnonzero(lasting > SIGMAS)}
 
 
@@ -68,16 +68,19 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     names = tuple(sorted(episode.services))
     time = table["time"].cast("int64").to_numpy()
     service = name_codes(table["service"], names)
-    words, operation = _encode_operations(table["operation"])
-    healthy = (time < time_window.healthy_end_ns) & (service >= 0)
-    since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
-    group = service * max(1, len(words)) + operation
+    operations, operation = _encode_operations(table["operation"])
+    is_healthy = (time < time_window.healthy_end_ns) & (service >= 0)
+    is_recent = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
+    group = service * max(1, len(operations)) + operation
     duration = table["duration_ns"].to_numpy()
-    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
+    healthy, recent = (
+        _percentiles(group[is_healthy], duration[is_healthy]),
+        _percentiles(group[is_recent], duration[is_recent]),
+    )
     return {
-        (names[code // len(words)], words[code % len(words)]): after[code] / before[code]
-        for code in sorted(after.keys() & before.keys())
-        if after[code] > SLOWER * before[code] > 0
+        (names[code // len(operations)], operations[code % len(operations)]): recent[code] / healthy[code]
+        for code in sorted(recent.keys() & healthy.keys())
+        if recent[code] > SLOWER * healthy[code] > 0
     }
 
 
@@ -93,9 +96,11 @@ def _encode_operations(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
 def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     order = np.lexsort([duration, group])
     codes, first, count = np.unique(group[order], return_index=True, return_counts=True)
-    enough = count >= MIN_SPANS
+    is_frequent = count >= MIN_SPANS
     position = first + np.ceil(0.95 * count).astype(np.int64) - 1
-    return dict(zip(codes[enough].tolist(), duration[order][position[enough]].astype(float).tolist(), strict=True))
+    return dict(
+        zip(codes[is_frequent].tolist(), duration[order][position[is_frequent]].astype(float).tolist(), strict=True)
+    )
 
 
 @baseline(

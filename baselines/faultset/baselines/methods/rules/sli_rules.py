@@ -32,7 +32,7 @@ class ClassifiedRequests:
     """Requests classified as good or bad."""
 
     known_ns: npt.NDArray[np.int64]
-    """When the classification is possible, UTC nanoseconds."""
+    """When the request can be classified, UTC nanoseconds."""
     bad: npt.NDArray[np.bool_]
     endpoints: npt.NDArray[np.object_]
 
@@ -109,8 +109,8 @@ class SLIRuleDetector(TrainingFreeBaseline):
             rows = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
             total, bad = int(rows.sum()), int(classified.bad[rows].sum())
             if bad and bad >= self.min_share * total:
-                by_chance = betainc(bad, total - bad + 1, healthy_share)
-                scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
+                probability = betainc(bad, total - bad + 1, healthy_share)
+                scores[row] = min(300.0, -np.log10(max(probability, 1e-300)))
         alarm = first_alarm(times, scores > threshold)
         evidence = []
         if alarm is not None:
@@ -183,26 +183,26 @@ class SLIRule(TrainingFreeBaseline):
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         classified = _read_classified_requests(episode, healthy_end_ns)
-        since = classified.known_ns >= alarm_ns - 2 * step_ns
-        bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
+        is_recent = classified.known_ns >= alarm_ns - 2 * step_ns
+        bad, good = classified.endpoints[is_recent & classified.bad], classified.endpoints[is_recent & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
         depths = measure_depths(episode.calls, episode.context.workload_entry)
-        uses = episode.once(
+        services_by_endpoint = episode.once(
             ("services of endpoints", healthy_end_ns),
             lambda: endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns),
         )
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
         for service in episode.services:
-            using = [name for name, used in uses.items() if service in (used or depths)]
-            failed_with = float(np.isin(bad.astype(str), using).sum())
-            passed_with = float(np.isin(good.astype(str), using).sum())
+            endpoints = [name for name, services in services_by_endpoint.items() if service in (services or depths)]
+            failed_with = float(np.isin(bad.astype(str), endpoints).sum())
+            passed_with = float(np.isin(good.astype(str), endpoints).sum())
             score = ochiai(failed_with, float(len(bad)), passed_with)
             # Break ties by depth.
             scores[service] = score * (1 + 1e-6 * depths.get(service, 0))
             detail = f"used by {failed_with:.0f} bad and {passed_with:.0f} good requests"
-            evidence.append(Evidence(service=service, subject=", ".join(using), score=score, detail=detail))
+            evidence.append(Evidence(service=service, subject=", ".join(endpoints), score=score, detail=detail))
         evidence.sort(key=lambda item: (-scores[item.service], item.service))
         return Ranking.of(scores, episode.services, evidence[:10])
 

@@ -44,9 +44,9 @@ _PERMANENT_KINDS = frozenset({"Deployment", "Service", "Endpoints", "PersistentV
 class KubernetesState(TrainingFreeBaseline):
     """Rank services by problems of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
-    A problem counts by its share of the time since the alarm, so that a rollout counts less than an outage. Problems
-    that an object already had in the reference do not count. Each restart counts 1. Without problems, the method
-    abstains.
+    A problem counts by the share of the time since the alarm for which it lasts, so that a rollout counts less than an
+    outage. Problems that an object already had in the reference do not count. Each restart counts as 1. Without
+    problems, the method abstains.
 
     References
     ----------
@@ -58,7 +58,7 @@ class KubernetesState(TrainingFreeBaseline):
         frame = read_object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         end_ns = episode.window[1]
-        since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
+        start_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
@@ -71,16 +71,16 @@ class KubernetesState(TrainingFreeBaseline):
             durations_ns: dict[str, int] = defaultdict(int)
             # The last observation is valid until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
-            for time, until, state in zip(times, ends, states, strict=True):
-                length = min(until, end_ns) - max(time, since_ns)
+            for time, next_time, state in zip(times, ends, states, strict=True):
+                length = min(next_time, end_ns) - max(time, start_ns)
                 if length > 0:
                     for sign in find_signs(kind, state, fields) - healthy_signs:
                         durations_ns[sign] += length
-            gone = end_ns - times[-1]
-            if healthy and kind in _PERMANENT_KINDS and gone > 2.5 * SAMPLING_NS:
-                durations_ns[f"{kind} gone"] += gone
+            gone_ns = end_ns - times[-1]
+            if healthy and kind in _PERMANENT_KINDS and gone_ns > 2.5 * SAMPLING_NS:
+                durations_ns[f"{kind} gone"] += gone_ns
             for sign, length in sorted(durations_ns.items()):
-                share = min(1.0, length / max(1, end_ns - since_ns))
+                share = min(1.0, length / max(1, end_ns - start_ns))
                 scores[service] += share
                 if kind == "Pod":
                     pods[service, name] += share

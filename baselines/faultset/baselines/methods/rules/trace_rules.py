@@ -49,10 +49,10 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
     array([95., nan])
     """
     order = np.lexsort([durations, kinds])
-    number = np.bincount(kinds, minlength=count)
-    last = np.cumsum(number) - number + np.ceil(share * number).astype(np.int64) - 1
+    counts = np.bincount(kinds, minlength=count)
+    last = np.cumsum(counts) - counts + np.ceil(share * counts).astype(np.int64) - 1
     percentiles = np.full(count, np.nan)
-    percentiles[number > 0] = durations[order[last[number > 0]]]
+    percentiles[counts > 0] = durations[order[last[counts > 0]]]
     return percentiles
 
 
@@ -75,17 +75,17 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     )
     keys = np.where(np.isfinite(ratio), spans.operations * classes + ratio_class, -1)
     counts = steps.counts(spans.ends_ns, keys, kinds * classes).reshape(steps.count, kinds, classes)
-    so_far = np.cumsum(counts, axis=0, dtype=np.int32)
-    total = so_far.sum(axis=2)
+    cumulative = np.cumsum(counts, axis=0, dtype=np.int32)
+    total = cumulative.sum(axis=2)
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
-        enough = np.flatnonzero(total[:, kind] >= MIN_SPANS)
+        rows = np.flatnonzero(total[:, kind] >= MIN_SPANS)
         # Last step before the steps with the 20 most recent spans.
-        before = np.searchsorted(total[:, kind], total[enough, kind] - MIN_SPANS, side="right") - 1
-        before = np.minimum(before, enough - 1)
-        earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
-        latest = np.cumsum(so_far[enough, kind] - earlier, axis=1)
-        change[enough, kind] = (latest < share * latest[:, -1:]).sum(axis=1) - MAX_CLASS
+        previous = np.searchsorted(total[:, kind], total[rows, kind] - MIN_SPANS, side="right") - 1
+        previous = np.minimum(previous, rows - 1)
+        earlier = np.where(previous[:, None] >= 0, cumulative[previous, kind], 0)
+        recent = np.cumsum(cumulative[rows, kind] - earlier, axis=1)
+        change[rows, kind] = (recent < share * recent[:, -1:]).sum(axis=1) - MAX_CLASS
     return change * CLASS_WIDTH
 
 

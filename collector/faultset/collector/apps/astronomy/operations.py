@@ -20,7 +20,7 @@ from faultset.collector.runtime.steps import Step
 _CONNECT_RETRIES, _RETRY_PAUSE_S = 30, 0.05
 _BUSY_THREADS, _BUSY_S = 4, 1.0
 _GARBAGE, _COLLECTIONS = 300_000, 10
-_RECOMMENDED = 5
+_MAX_RECOMMENDATIONS = 5
 
 
 class ListProducts(Step):
@@ -174,13 +174,13 @@ class Recommend(Step):
             if leaks_of(values):
                 if missed_of(values):
                     cached.extend(product["id"] for product in products_of(values) or ())
-                    # new string objects, as in each answer of the catalogue
+                    # new string objects, as in each response of the catalogue
                     cached.extend("".join((product, " "))[:-1] for product in cached[: len(cached) // 4])
                 offered = set(cached) or {product["id"] for product in products_of(values) or ()}
             else:
                 offered = {product["id"] for product in products_of(values) or ()}
             candidates = sorted(offered - excluded)
-            values[self.save] = random.sample(candidates, min(_RECOMMENDED, len(candidates)))
+            values[self.save] = random.sample(candidates, min(_MAX_RECOMMENDATIONS, len(candidates)))
 
         return handle
 

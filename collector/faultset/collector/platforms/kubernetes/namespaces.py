@@ -23,7 +23,7 @@ RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 
 RENEW_S = 15.0
-ABANDONED_S = 90.0
+ABANDONED_AFTER_S = 90.0
 REMOVAL_TIMEOUT_S = 120.0
 _POLL_S = 0.25
 
@@ -96,10 +96,10 @@ def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_
 
 def remove_volumes(api: Api, namespace: str) -> int:
     """Delete the volumes of a namespace; return their number."""
-    answer = api.get(build_path("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
-    for item in answer["items"]:
+    response = api.get(build_path("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
+    for item in response["items"]:
         api.delete(build_path("PersistentVolume", "", item["metadata"]["name"]))
-    return len(answer["items"])
+    return len(response["items"])
 
 
 def list_namespaces(api: Api) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
     """Return whether a namespace has had no heartbeat for so long that its collector must be dead."""
     renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
-    return time.time() - float(renewed) > ABANDONED_S
+    return time.time() - float(renewed) > ABANDONED_AFTER_S
 
 
 def _removal_obstacle(namespace: Mapping[str, Any]) -> str:

@@ -126,7 +126,7 @@ def find_systems(root: Path) -> list[System]:
 
 
 def slots(system: System) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """Yield the start of each half hour with records, and its records in order of time."""
+    """Yield the start of each half hour with records, and its records in time order."""
     grouped: dict[int, list[Record]] = {}
     for record in system.records:
         grouped.setdefault(record.time_ns // SLOT_NS * SLOT_NS, []).append(record)
@@ -423,7 +423,7 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
 
 
 def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return status and code from `success`, or from `status_code` of gRPC or HTTP."""
+    """Return the status and the code from `success`, or from `status_code` of gRPC or HTTP."""
     import pandas as pd
 
     unset = pd.Series("unset", index=frame.index)

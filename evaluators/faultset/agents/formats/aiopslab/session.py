@@ -31,7 +31,7 @@ NO_CALL = "No API call found!"
 ONE_BLOCK = "Format validation failure: the reply must have exactly one code block"
 UNQUOTED_COMMAND = "commands must be quoted strings"
 UNSUPPORTED_VALUE = "unsupported value in a call"
-_LONGEST_CALL = 1_000_000
+_MAX_CALL_LENGTH = 1_000_000
 _OLD_BLOCK = re.compile(r"```\w*[ \t]*\n(.*?)```", re.DOTALL)
 _NEW_BLOCK = re.compile(r"```(.*?)```", re.DOTALL)
 _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
@@ -113,7 +113,7 @@ class _Unsupported(ValueError):
 
 
 def _parse_call(code: str) -> ActionCall:
-    if len(code) > _LONGEST_CALL:
+    if len(code) > _MAX_CALL_LENGTH:
         raise _Unsupported(f"a call of {len(code):,} characters")
     try:
         with warnings.catch_warnings():
@@ -125,10 +125,10 @@ def _parse_call(code: str) -> ActionCall:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _Unsupported("not a Python call")
     kwargs = {}
-    for word in node.keywords:
-        if word.arg is None:
+    for keyword in node.keywords:
+        if keyword.arg is None:
             raise _Unsupported(UNSUPPORTED_VALUE)
-        kwargs[word.arg] = _read_value(word.value)
+        kwargs[keyword.arg] = _read_value(keyword.value)
     return ActionCall(node.func.id, tuple(_read_value(arg) for arg in node.args), kwargs)
 
 
@@ -150,15 +150,15 @@ def build_truth(label: ProblemLabel) -> dict[str, Any]:
 
 
 def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> SourceScore | None:
-    """Score an answer; None if the label does not contain the right answer.
+    """Score an answer; None if the label does not contain the correct answer.
 
-    A localization succeeds only if the list contains the right service and no other. A list of n services that
-    contains the right one scores 1/n.
+    A localization succeeds only if the list contains the correct service and no other. A list of n services that
+    contains the correct one scores 1/n.
     """
     answer = answer or {}
     if label.task == "detection":
-        right = answer.get("fault") == label.fault
-        return SourceScore(success=right, value=float(right))
+        is_correct = answer.get("fault") == label.fault
+        return SourceScore(success=is_correct, value=float(is_correct))
     if label.task == "localization" and label.service:
         return _score_localization(answer.get("services"), [name for name in (label.service, label.alias) if name])
     if label.task == "diagnosis" and label.system_level and label.fault_type:
@@ -183,7 +183,7 @@ def _matches(answer: Any, expected: str) -> bool:
 
 STEP_LIMITS = (30, 10)
 """Step limits of the shipped clients and of the service."""
-_LATEST_S = 1e10
+_MAX_TIME_S = 1e10
 _PARAMETERS = {
     "exec_shell": ("command", "timeout"),
     "get_logs": ("namespace", "service"),
@@ -220,8 +220,8 @@ class _Session(BaseModel):
     problem_id: str = Field(min_length=1, max_length=500)
     canonical_problem_id: str | None = None
     variant_context: dict[str, Any] | None = None
-    start_time: float | None = Field(default=None, ge=0, le=_LATEST_S)
-    end_time: float | None = Field(default=None, ge=0, le=_LATEST_S)
+    start_time: float | None = Field(default=None, ge=0, le=_MAX_TIME_S)
+    end_time: float | None = Field(default=None, ge=0, le=_MAX_TIME_S)
     trace: list[_Item] = Field(min_length=1)
     conversation: list[Any] | None = None
     results: dict[str, Any] = Field(default_factory=dict)
@@ -270,7 +270,7 @@ class AIOpsLabSessions:
         return score_answer(run.answer, ProblemLabel(**truth))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Return the change of the label, or the lost answer, that explains a different result."""
+        """Return the change of the label, or the ignored answer, that explains a different result."""
         if truth.truth is None:
             return ""
         label = ProblemLabel(**truth.truth)
@@ -300,8 +300,8 @@ def _build_trajectory(session: _Session, grammar: Grammar, options: ImportOption
     for position, item in enumerate(items):
         text = item.content or ""
         if item.role == "assistant":
-            after = items[position + 1] if position + 1 < len(items) else None
-            result = (after.content or "") if after is not None and after.role == "env" else None
+            following = items[position + 1] if position + 1 < len(items) else None
+            result = (following.content or "") if following is not None and following.role == "env" else None
             _add_step(writer, text, result, grammar)
         elif item.role != "env":
             writer.add_message(item.role, text)

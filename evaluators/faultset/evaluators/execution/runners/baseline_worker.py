@@ -38,7 +38,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
     os.chdir(scratch)
     os.environ["TMPDIR"] = os.environ["JOBLIB_TEMP_FOLDER"] = tempfile.tempdir = scratch
     confine_method(process, scratch)
-    me = os.getpid()
+    own_pid = os.getpid()
     worker = BaselineWorker(peak)
     imported = set(sys.modules)
     while True:
@@ -50,7 +50,7 @@ def serve_requests(server: Connection, process: MethodProcess, scratch: str) -> 
         np.random.seed(request.seed % 2**32)
         peak.reset()
         reply = worker.reply_to(request)
-        if os.getpid() != me:
+        if os.getpid() != own_pid:
             # The baseline forked, and its child returned here too. Only the parent may continue.
             os._exit(0)
         added = sys.modules.keys() - imported if process.built_in else set[str]()
@@ -101,7 +101,7 @@ class BaselineWorker:
         self._episode = ""
 
     def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerOutcome:
-        """Serve a request; an exception of the method is an outcome."""
+        """Serve a request; an exception in the method becomes an outcome."""
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
 
         clock = _Clock(self._peak)
@@ -113,8 +113,8 @@ class BaselineWorker:
                 model = self._fit(request, spec, clock)
             else:
                 answer = self._answer(request, spec, clock)
-        except InvalidAnswer as wrong:
-            return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measurements())
+        except InvalidAnswer as problem:
+            return RunnerOutcome(status="invalid", reason=str(problem), **clock.measurements())
         except CannotAnswer as missing:
             return RunnerOutcome(status="cannot", reason=str(missing), **clock.measurements())
         except self._reraised:
@@ -143,17 +143,17 @@ class BaselineWorker:
         tables = readable_tables(spec)
         view = SharedView(request.episode, self.cache, tables=tables, alarm_location=location)
         try:
-            checked, empty = self._call(method, request, view, clock)
+            checked, is_empty = self._call(method, request, view, clock)
             checked = answers.add_skipped_series(checked, view.left_out)
         except answers.InvalidAnswer:
             raise
         except Exception:
             if _has_any_table(tables, [view]):
                 raise
-            checked, empty = None, True
+            checked, is_empty = None, True
         needed = [(name,) for name in spec.requires] or [tables]
-        missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if empty else None
-        if empty and missing is None and tables == {"metrics"} and not view.comparable:
+        missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if is_empty else None
+        if is_empty and missing is None and tables == {"metrics"} and not view.comparable:
             missing = f"no series varies and has two healthy samples; {len(view.left_out)} are left out"
         if checked is None or missing is not None:
             raise answers.CannotAnswer(missing)
@@ -167,18 +167,18 @@ class BaselineWorker:
             with clock:
                 detection = method.detect(view)
             checked = answers.check_detection(detection, *view.window)
-            empty = checked.alarm_ns is None
+            is_empty = checked.alarm_ns is None
         elif request.action == "localize":
             with clock:
                 ranking = method.localize(view, request.alarm_ns)
             checked = answers.check_ranking(ranking, view.services)
-            empty = not checked.ranking
+            is_empty = not checked.ranking
         else:
             with clock:
                 diagnosis = method.diagnose(view, request.alarm_ns)
             checked = answers.check_diagnosis(diagnosis)
-            empty = diagnosis.abstains
-        return checked, empty
+            is_empty = diagnosis.abstains
+        return checked, is_empty
 
     def _fit(self, request: FitRequest, spec: BaselineSpec, clock: _Clock) -> bytes:
         import cloudpickle
@@ -212,7 +212,7 @@ def _has_any_table(tables: Collection[str], views: Iterable[SharedView]) -> bool
 
 
 NO_LOCKS = (
-    "a method cannot share locks between processes (ProcessPoolExecutor, multiprocessing), since it may not write to "
+    "a method cannot share locks between processes (ProcessPoolExecutor, multiprocessing), since it must not write to "
     "/dev/shm; use threads"
 )
 
@@ -228,11 +228,11 @@ def describe(error: BaseException) -> str:
 
 
 def _describe_location(error: BaseException) -> str:
-    """Return function, file and line; code from a notebook has no file."""
+    """Return the function, file and line; code from a notebook has no file."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     if not frames:
         return ""
     frame, line = frames[-1]
     file = os.path.basename(frame.f_code.co_filename)
-    where = f"line {line}" if file.startswith("<") else f"{file}:{line}"
-    return f" in {frame.f_code.co_qualname} ({where})"
+    position = f"line {line}" if file.startswith("<") else f"{file}:{line}"
+    return f" in {frame.f_code.co_qualname} ({position})"

@@ -40,24 +40,24 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
     hidden = [os.path.realpath(path) for path in _list_hidden(process)]
     installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *process.code}
     roots = {os.path.realpath(path) for path in (*_SYSTEM, *installed)}
-    read: list[str] = [*_DEVICES]
+    readable: list[str] = [*_DEVICES]
     listable: list[str] = []
     for root in sorted(roots):
         allowed, traversed = _list_readable(root, hidden)
-        read += allowed
+        readable += allowed
         listable += traversed
     for episode in process.episodes:
-        read += _list_episode_paths(Path(episode), process.tables)
+        readable += _list_episode_paths(Path(episode), process.tables)
         listable.append(os.path.join(episode, TELEMETRY))
-    write = [scratch, *_WRITABLE_DEVICES]
+    writable = [scratch, *_WRITABLE_DEVICES]
     caches = {Path(episode).parent.parent / CACHE_FOLDER for episode in process.episodes}
     for cache in caches:
         if not cache.is_symlink() and cache.is_dir():
             if process.built_in:
-                write.append(str(cache))
+                writable.append(str(cache))
             elif process.tables is None or "metrics" in process.tables:
-                read += _list_cached_frames(cache, process.episodes)
-    confine(read, write, listable)
+                readable += _list_cached_frames(cache, process.episodes)
+    confine(readable, writable, listable)
 
 
 def _list_hidden(process: MethodProcess) -> Iterator[str]:
@@ -72,11 +72,11 @@ def dataset_paths(episode: Path) -> list[str]:
 
 
 def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the paths of a folder that contain nothing hidden, and the folders to list on the way."""
-    inside = [path for path in hidden if path == root or path.startswith(root.rstrip("/") + "/")]
-    if not inside:
+    """Return the paths of a folder that contain nothing hidden, and the folders on the way to them."""
+    hidden_inside = [path for path in hidden if path == root or path.startswith(root.rstrip("/") + "/")]
+    if not hidden_inside:
         return [root], []
-    if root in inside:
+    if root in hidden_inside:
         return [], []
     allowed, traversed = [], [root]
     try:
@@ -84,9 +84,9 @@ def _list_readable(root: str, hidden: Iterable[str]) -> tuple[list[str], list[st
     except OSError:
         return [], []
     for name in entries:
-        more = _list_readable(os.path.realpath(os.path.join(root, name)), inside)
-        allowed += more[0]
-        traversed += more[1]
+        nested = _list_readable(os.path.realpath(os.path.join(root, name)), hidden_inside)
+        allowed += nested[0]
+        traversed += nested[1]
     return allowed, traversed
 
 

@@ -72,13 +72,13 @@ class _Child:
 
 
 class ForkServer:
-    """Forwards requests to method processes and their replies back."""
+    """Forwards requests to method processes and returns their replies."""
 
     def __init__(self, client: Connection, scratch: str) -> None:
         self._client, self._scratch = client, scratch
         self._blobs: dict[str, bytes] = {EMPTY_BLOB.digest: EMPTY_BLOB.data}
         self._shared: _Child | None = None
-        self._single: _Child | None = None
+        self._third_party: _Child | None = None
 
     def serve(self) -> None:
         """Serve requests until the evaluation closes its side."""
@@ -95,7 +95,7 @@ class ForkServer:
 
     def _handle(self, request: FitRequest | AnswerRequest) -> None:
         child = self._child_for(request.process)
-        idle = [other.pid for other in (self._shared, self._single) if other is not None and other is not child]
+        idle = [other.pid for other in (self._shared, self._third_party) if other is not None and other is not child]
         self._send({"kind": "running", "number": request.number, "pid": child.pid, "idle": idle})
         with contextlib.suppress(OSError):
             child.connection.send(request)
@@ -114,7 +114,7 @@ class ForkServer:
         self._kill_leftovers()
 
     def _child_for(self, process: MethodProcess) -> _Child:
-        child = self._shared if process.built_in else self._single
+        child = self._shared if process.built_in else self._third_party
         if child is not None and child.process == process:
             return child
         if child is not None:
@@ -123,29 +123,29 @@ class ForkServer:
         if process.built_in:
             self._shared = child
         else:
-            self._single = child
+            self._third_party = child
         return child
 
     def _start(self, process: MethodProcess) -> _Child:
         """Fork a process that waits for requests and inherits only its own socket."""
         scratch = tempfile.mkdtemp(prefix="method-", dir=self._scratch)
-        ours, theirs = Pipe()
+        server_end, method_end = Pipe()
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
             die_with_parent(server)
-            others = [child.connection for child in (self._shared, self._single) if child is not None]
-            for held in (ours, self._client, *others):
-                held.close()
+            others = [child.connection for child in (self._shared, self._third_party) if child is not None]
+            for connection in (server_end, self._client, *others):
+                connection.close()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             from faultset.evaluators.execution.runners.baseline_worker import serve_requests
 
             try:
-                serve_requests(theirs, process, scratch)
+                serve_requests(method_end, process, scratch)
             finally:
                 os._exit(1)
-        theirs.close()
-        return _Child(pid, ours, process, scratch)
+        method_end.close()
+        return _Child(pid, server_end, process, scratch)
 
     def _reap(self, child: _Child) -> int | None:
         """Kill a process that closed its socket; return its exit code, or None if it was still running."""
@@ -156,17 +156,17 @@ class ForkServer:
         os.close(handle)
         child.end()
         self._shared = None if child is self._shared else self._shared
-        self._single = None if child is self._single else self._single
+        self._third_party = None if child is self._third_party else self._third_party
         return code
 
     def _kill_leftovers(self) -> None:
-        """Kill processes that a method left running; they would cost the next one time and memory."""
-        current = {child.pid for child in (self._shared, self._single) if child is not None}
+        """Kill processes that a method left running; they would take time and memory from the next one."""
+        current = {child.pid for child in (self._shared, self._third_party) if child is not None}
         others = [pid for pid in process_trees.descendants(os.getpid()) if pid not in current]
         strays = [pid for pid in others if not process_trees.is_zombie(pid)]
-        if strays and self._single is not None:
-            self._single.end()
-            self._single = None
+        if strays and self._third_party is not None:
+            self._third_party.end()
+            self._third_party = None
         for pid in strays:
             process_trees.kill(pid)
         for pid in others:
@@ -219,7 +219,7 @@ def _warm_up() -> None:
 
 
 def _read_reply(child: _Child) -> tuple[bytes, bytes] | None:
-    """Read header and model of a reply; None if the process ended or sent something else."""
+    """Read the header and the model of a reply; None if the process ended or sent something else."""
     try:
         return child.connection.recv_bytes(HEADER_BYTES), child.connection.recv_bytes(MODEL_BYTES)
     except (EOFError, OSError):

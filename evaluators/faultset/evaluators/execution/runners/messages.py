@@ -75,7 +75,7 @@ class MethodProcess:
     code: tuple[str, ...] = ()
     """Files and folders of the method's code."""
     hidden: tuple[str, ...] = ()
-    """Files and folders that stay unreadable, even inside a readable folder."""
+    """Files and folders that may not be read, even inside a readable folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class UnreadableReply(Exception):
 
 
 def reply_header(number: int, reply: RunnerOutcome, modules: Iterable[str] = ()) -> bytes:
-    """Write everything except the model as JSON.
+    """Return everything except the model as JSON.
 
     Parameters
     ----------

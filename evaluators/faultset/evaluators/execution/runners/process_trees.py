@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MAX_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all descendants of `pid`, parents first; processes that end meanwhile may be missing."""
+    """Return all descendants of `pid`, parents first; processes that end during the call may be missing."""
     processes: list[int] = []
     stack = [pid]
     while stack:
@@ -76,7 +76,7 @@ def resident_bytes(pids: list[int]) -> int:
     total = 0
     for pid in pids:
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
         except (FileNotFoundError, ProcessLookupError, IndexError):
             continue
     return total
@@ -99,15 +99,15 @@ class PeakMemory:
     """Meter of this process's peak resident memory; create it before the process loses access to /proc."""
 
     def __init__(self) -> None:
-        self._switch: int | None = None
+        self._clear_refs: int | None = None
         with contextlib.suppress(OSError):
-            self._switch = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+            self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
     def reset(self) -> None:
         """Start a new measurement, if the kernel allows it."""
-        if self._switch is not None:
+        if self._clear_refs is not None:
             with contextlib.suppress(OSError):
-                os.write(self._switch, b"5")
+                os.write(self._clear_refs, b"5")
 
     def bytes(self) -> int:
         """Return the peak since `reset`; 0 if it cannot be read."""

@@ -38,7 +38,7 @@ from faultset.evaluators.results.rows import Status
 
 _POLL_S = 0.05
 _START_TIMEOUT_S = 120.0
-_OUTPUT_LIMIT = 8 << 20
+_MAX_OUTPUT_BYTES = 8 << 20
 _TRANSFER_TIMEOUT_S = 60
 """Timeout for the rest of a message whose first bytes have arrived."""
 _MESSAGE_BYTES = 1 << 16
@@ -70,15 +70,15 @@ class RunnerProcess:
         """Start the process; do not wait for its imports."""
         if self._process is not None or self._stopped:
             return
-        self._server, theirs = Pipe()
+        self._server, runner_end = Pipe()
         limit_transfers(self._server, _TRANSFER_TIMEOUT_S)
-        with theirs:
+        with runner_end:
             self._process = subprocess.Popen(
-                python_command("-m", "faultset.evaluators.execution.runners.fork_server", str(theirs.fileno())),
+                python_command("-m", "faultset.evaluators.execution.runners.fork_server", str(runner_end.fileno())),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(runner_end.fileno(),),
                 start_new_session=True,
                 env=_environment() | {MARK: self._mark},
             )
@@ -131,11 +131,11 @@ class RunnerProcess:
     def _await_ready(self) -> RunnerOutcome | None:
         started = time.monotonic()
         while time.monotonic() - started < _START_TIMEOUT_S:
-            message, over = self._read(_POLL_S)
+            message, has_closed = self._read(_POLL_S)
             if message is not None and message.get("kind") == "ready":
                 self._ready = True
                 return None
-            if over or self._has_exited():
+            if has_closed or self._has_exited():
                 return self._report_end(started, 0)
         return self._give_up("error", "the runner process did not start", started, 0)
 
@@ -144,7 +144,7 @@ class RunnerProcess:
         started = time.monotonic()
         peak = 0
         while True:
-            message, over = self._read(_POLL_S)
+            message, has_closed = self._read(_POLL_S)
             kind = None if message is None or message.get("number") != number else message["kind"]
             if kind == "running":
                 assert message is not None
@@ -154,15 +154,15 @@ class RunnerProcess:
             if kind == "ended":
                 assert message is not None
                 return self._report_method_end(message["code"], started, peak)
-            if over or self._has_exited():
+            if has_closed or self._has_exited():
                 return self._report_end(started, peak)
             if message is None:
                 peak = max(peak, self._memory(limits.memory_bytes))
             if peak > limits.memory_bytes:
                 reason = f"used {peak / 2**20:.0f} MiB, but the limit is {limits.memory_bytes / 2**20:.0f} MiB"
                 return self._give_up("memory", reason, started, peak)
-            if self._written > _OUTPUT_LIMIT:
-                reason = f"wrote more than {_OUTPUT_LIMIT >> 20} MiB of output"
+            if self._written > _MAX_OUTPUT_BYTES:
+                reason = f"wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB of output"
                 return self._give_up("output", reason, started, peak)
             if time.monotonic() - started > limits.timeout_s:
                 reason = f"no answer after {limits.timeout_s:g} s"
@@ -317,9 +317,9 @@ def _describe_exit(code: int) -> str:
 
 def limit_transfers(connection: Connection, timeout_s: int) -> None:
     """Set a timeout for each message; a process that stops in the middle of one counts as gone."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout_s, 0))
+            duplicate.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout_s, 0))
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Views passed to methods: frames are computed once per episode, and undeclared tables are refused."""
+"""Views passed to methods: frames are computed once per episode, and undeclared tables are rejected."""
 
 from __future__ import annotations
 

@@ -180,14 +180,14 @@ def _format_tip(curve: Curve, i: int) -> str:
 
 
 def _build_cells(curve: Curve, delays: Sequence[float]) -> tuple[tuple[float | None, str, str], ...]:
-    at: Mapping[float, int] = {point.at_s: i for i, point in enumerate(curve.points)}
+    index_by_delay: Mapping[float, int] = {point.at_s: i for i, point in enumerate(curve.points)}
     return tuple(
         (
-            curve.points[at[delay]].right.value,
-            f"{curve.points[at[delay]].right.value:.2f}",
-            _format_tip(curve, at[delay]),
+            curve.points[index_by_delay[delay]].right.value,
+            f"{curve.points[index_by_delay[delay]].right.value:.2f}",
+            _format_tip(curve, index_by_delay[delay]),
         )
-        if delay in at
+        if delay in index_by_delay
         else (None, "", f"{curve.baseline} has no episode with {delay:g} s")
         for delay in delays
     )
@@ -198,8 +198,8 @@ def _spread_labels(heights: Sequence[float]) -> list[float]:
     distance = 100 * _LINE / _HEIGHT
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)
-    for before, i in itertools.pairwise(order):
-        moved[i] = max(moved[i], moved[before] + distance)
+    for previous, i in itertools.pairwise(order):
+        moved[i] = max(moved[i], moved[previous] + distance)
     ceiling = 100.0
     for i in reversed(order):
         moved[i] = min(moved[i], ceiling)

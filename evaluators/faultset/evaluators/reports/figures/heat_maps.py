@@ -52,14 +52,14 @@ def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
     """Return a heat map for each task and protocol, without methods that are ranked separately."""
     maps = []
     for task, title, meaning in _TASKS:
-        for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
+        for protocol, suffix in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
             values = {
                 name: by_episode
                 for name, by_episode in scores.compute_ranked_correctness(Setting(task, protocol)).items()
                 if by_episode
             }
             if Setting(task, protocol) in scores.cases:
-                maps.append(_build_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
+                maps.append(_build_heat_map(title + (suffix if task != "detection" else ""), meaning, scores, values))
     return tuple(maps)
 
 

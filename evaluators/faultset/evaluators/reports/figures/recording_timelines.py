@@ -12,7 +12,7 @@ from faultset.datasets.format.stretches import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.scoring.alarms import Range
 
-SHOWN = 8
+MAX_SHOWN = 8
 """Number of detectors that are shown for a recording; the others are collapsed."""
 EXPLORER_FILE = "explorer.html"
 """File next to the report that marks link to: the page that `faultset dataset explore` writes."""
@@ -41,10 +41,10 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
     """
     by_recording: dict[str, list[DetectorRun]] = {}
     for name in order:
-        first: dict[str, DetectorRun] = {}
+        first_runs: dict[str, DetectorRun] = {}
         for run in runs[name]:
-            first.setdefault(run.facts.recording, run)
-        for recording, run in first.items():
+            first_runs.setdefault(run.facts.recording, run)
+        for recording, run in first_runs.items():
             by_recording.setdefault(recording, []).append(run)
     return [_build_timeline(recording_runs) for _, recording_runs in sorted(by_recording.items())]
 
@@ -52,7 +52,7 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
 def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
     facts = runs[0].facts
     lanes = [_build_lane(run) for run in runs]
-    scored = len(facts.counted)
+    scored = len(facts.scored_headline)
     return {
         "id": facts.recording,
         "app": facts.app,
@@ -63,12 +63,14 @@ def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
             *(_build_mark(facts, "void", void, "void: does not count") for void in facts.voids),
             *(_build_mark(facts, "decoy", decoy, "decoy") for decoy in facts.decoys),
             *(
-                _build_mark(facts, "incident" if item in facts.counted else "uncounted", _get_range(item), item.title)
+                _build_mark(
+                    facts, "incident" if item in facts.scored_headline else "uncounted", _get_range(item), item.title
+                )
                 for item in facts.incidents
             ),
         ],
-        "shown": lanes[:SHOWN],
-        "folded": lanes[SHOWN:],
+        "shown": lanes[:MAX_SHOWN],
+        "folded": lanes[MAX_SHOWN:],
         "ticks": [
             (
                 round(100 * number / _TICKS, 2),
@@ -82,7 +84,7 @@ def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
 def _build_lane(run: DetectorRun) -> dict[str, Any]:
     facts = run.facts
     detected = {alarm.incident for alarm in run.alarms if alarm.outcome == "true"}
-    missed = [item for item in facts.counted if item.incident not in detected]
+    missed = [item for item in facts.scored_headline if item.incident not in detected]
     marks = [
         _build_mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome])
         for alarm in run.alarms
@@ -93,7 +95,7 @@ def _build_lane(run: DetectorRun) -> dict[str, Any]:
         "name": row.baseline,
         "kind": row.kind,
         "marks": marks,
-        "recall": f"{len(facts.counted) - len(missed)}/{len(facts.counted)}",
+        "recall": f"{len(facts.scored_headline) - len(missed)}/{len(facts.scored_headline)}",
         "false": run.count("false"),
     }
 

@@ -55,16 +55,16 @@ class ScatterPlot:
     y_ticks: tuple[tuple[float, str], ...]
     dots: tuple[Dot, ...]
     chance: str
-    """Points of the dashed line for guessing, in a box of 100 by 100 with y downwards; empty without a line."""
+    """Points of the dashed line (guessing or Pareto front) in a box of 100 by 100, y downwards; empty without it."""
 
 
 def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
-    """Plot the share of detected faults over false alarms per hour, with a line for alarms at random times."""
+    """Plot the share of detected faults against false alarms per hour, with a line for alarms at random times."""
     points = _list_known_points(table, "false_alarms_per_hour", "event_recall")
     if len(points) < 2:
         return None
     max_rate = max(1.0, *(x for _, x, _ in points))
-    across = lambda rate: inset(math.sqrt(min(1.0, rate / max_rate)))  # noqa: E731
+    locate_x = lambda rate: inset(math.sqrt(min(1.0, rate / max_rate)))  # noqa: E731
     windows = [
         truth.view_end_ns - truth.onset_ns
         for truth in scores.truths.values()
@@ -74,16 +74,16 @@ def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     for step in range(41):
         rate = max_rate * (step / 40) ** 2
         chances = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
-        line.append(f"{across(rate):.1f},{100 - inset(sum(chances) / len(chances)):.1f}" if chances else "")
+        line.append(f"{locate_x(rate):.1f},{100 - inset(sum(chances) / len(chances)):.1f}" if chances else "")
     return ScatterPlot(
         title="Trade-off",
         meaning="top left is best; the dashed line is for alarms at random times",
         x_title="false alarms per hour without a fault →",
         y_title="↑ faults detected (event recall)",
-        x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(max_rate)),
+        x_ticks=tuple((locate_x(rate), f"{rate:g}") for rate in _round_rates(max_rate)),
         y_ticks=SHARES,
         dots=build_dots(
-            [(entry, across(x), inset(y)) for entry, x, y in points],
+            [(entry, locate_x(x), inset(y)) for entry, x, y in points],
             {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in points},
         ),
         chance=" ".join(line) if windows else "",
@@ -91,7 +91,7 @@ def plot_tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
 
 
 def plot_cost(table: Table) -> ScatterPlot | None:
-    """Plot the first metric of a table over the processor time of an answer."""
+    """Plot the first metric of a table against the processor time of an answer."""
     metric = table.metrics[0]
     points = [
         (entry, entry.seconds, entry.metrics[metric.name].value)
@@ -102,7 +102,7 @@ def plot_cost(table: Table) -> ScatterPlot | None:
         return None
     low = math.floor(min(math.log10(x) for _, x, _ in points))
     high = max(low + 1, math.ceil(max(math.log10(x) for _, x, _ in points)))
-    across = lambda x: inset((math.log10(x) - low) / (high - low))  # noqa: E731
+    locate_x = lambda x: inset((math.log10(x) - low) / (high - low))  # noqa: E731
     floor = table.floor.get(metric.name)
     level = None if floor is None else 100 - inset(floor.value)
     return ScatterPlot(
@@ -110,10 +110,10 @@ def plot_cost(table: Table) -> ScatterPlot | None:
         meaning="top left is best: accurate and cheap" + ("; the dashed line is guessing" if floor else ""),
         x_title="median processor time of an answer →",
         y_title=f"↑ {metric.title}",
-        x_ticks=tuple((across(10.0**power), _format_power(power)) for power in range(low, high + 1)),
+        x_ticks=tuple((locate_x(10.0**power), _format_power(power)) for power in range(low, high + 1)),
         y_ticks=SHARES,
         dots=build_dots(
-            [(entry, across(x), inset(y)) for entry, x, y in points],
+            [(entry, locate_x(x), inset(y)) for entry, x, y in points],
             {
                 entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {number_formats.seconds(x)}"
                 for entry, x, y in points
@@ -132,7 +132,7 @@ def _list_known_points(table: Table, x: str, y: str) -> list[tuple[Entry, float,
 
 
 def inset(share: float) -> float:
-    """Return a position in percent, with a margin so that points at the edges stay visible."""
+    """Return a position in percent, with a margin so that points at the edges remain visible."""
     return round(_MARGIN + (100 - 2 * _MARGIN) * min(1.0, max(0.0, share)), 2)
 
 
@@ -210,8 +210,8 @@ def _overlaps(box: Box, occupied: Sequence[Box]) -> bool:
     return any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in occupied)
 
 
-_FREE = 0.08
-"""Horizontal position of methods that cost nothing, as a share of the width."""
+_FREE_GAP = 0.08
+"""Share of the width between methods that cost nothing and the cheapest of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +221,9 @@ class AgentRequests:
     name: str
     kind: str
     requested: str
-    """Share of runs about a fault in which a call named a root cause."""
+    """Share of runs on a fault in which a call named a root cause."""
     observed: str
-    """Share of runs about a fault in which an observation named a root cause."""
+    """Share of runs on a fault in which an observation named a root cause."""
     right: str
     """pass@1."""
     calls: tuple[tuple[str, str], ...]
@@ -253,7 +253,7 @@ def summarise_requests(lines: Sequence[AgentLine]) -> list[AgentRequests]:
 
 
 def agent_cost_plots(board: Leaderboard) -> list[ScatterPlot]:
-    """Return accuracy against the cost of a run for each task; algorithms cost nothing."""
+    """Plot accuracy against the cost of a run for each task; algorithms cost nothing."""
     plots = [
         _plot_costs(table, board.agents) for table in board.tables if (table.verdict, table.faults) == (HEADLINE, "all")
     ]
@@ -262,9 +262,9 @@ def agent_cost_plots(board: Leaderboard) -> list[ScatterPlot]:
 
 def _plot_costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
     by_agent = {line.agent: line for line in lines if (line.task, line.protocol) == (table.task, table.protocol)}
-    dollars = any(line.cost_usd > 0 for line in by_agent.values())
+    in_dollars = any(line.cost_usd > 0 for line in by_agent.values())
     costs = {
-        name: line.cost_usd if dollars else _replace_nan(line.prompt_tokens) + _replace_nan(line.completion_tokens)
+        name: line.cost_usd if in_dollars else _replace_nan(line.prompt_tokens) + _replace_nan(line.completion_tokens)
         for name, line in by_agent.items()
     }
     paid = [cost for cost in costs.values() if cost > 0]
@@ -274,8 +274,8 @@ def _plot_costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
     low = math.floor(math.log10(min(paid)))
     high = max(low + 1, math.ceil(math.log10(max(paid))))
 
-    def across(cost: float) -> float:
-        return inset(0.0 if not cost > 0 else _FREE + (1 - _FREE) * (math.log10(cost) - low) / (high - low))
+    def locate_x(cost: float) -> float:
+        return inset(0.0 if not cost > 0 else _FREE_GAP + (1 - _FREE_GAP) * (math.log10(cost) - low) / (high - low))
 
     points = [
         (entry, costs.get(entry.baseline, 0.0), entry.metrics[metric.name].value)
@@ -283,21 +283,21 @@ def _plot_costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
         if entry.metrics[metric.name].known and not math.isnan(costs.get(entry.baseline, 0.0))
     ]
     tips = {
-        entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {_format_cost(cost, dollars)}"
+        entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {_format_cost(cost, in_dollars)}"
         for entry, cost, y in points
     }
     return ScatterPlot(
         title=table.title,
         meaning="top left is best; no method is both cheaper and better than the dashed line",
-        x_title=f"{'US dollars' if dollars else 'tokens'} for a run →",
+        x_title=f"{'US dollars' if in_dollars else 'tokens'} for a run →",
         y_title=f"↑ {metric.title}",
         x_ticks=(
-            (across(0.0), "0"),
-            *((across(10.0**power), f"{10.0**power:,g}") for power in range(low, high + 1)),
+            (locate_x(0.0), "0"),
+            *((locate_x(10.0**power), f"{10.0**power:,g}") for power in range(low, high + 1)),
         ),
         y_ticks=SHARES,
-        dots=build_dots([(entry, across(cost), inset(y)) for entry, cost, y in points], tips),
-        chance=_draw_pareto_front([(across(cost), inset(y)) for _, cost, y in points]),
+        dots=build_dots([(entry, locate_x(cost), inset(y)) for entry, cost, y in points], tips),
+        chance=_draw_pareto_front([(locate_x(cost), inset(y)) for _, cost, y in points]),
     )
 
 
@@ -312,10 +312,10 @@ def _draw_pareto_front(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{100 - y:.1f}" for x, y in corners)
 
 
-def _format_cost(cost: float, dollars: bool) -> str:
+def _format_cost(cost: float, in_dollars: bool) -> str:
     if not cost > 0:
         return "no cost"
-    return f"{cost:.4f} USD a run" if dollars else f"{cost:,.0f} tokens a run"
+    return f"{cost:.4f} USD a run" if in_dollars else f"{cost:,.0f} tokens a run"
 
 
 def _replace_nan(value: float) -> float:
