@@ -103,7 +103,7 @@ def is_installed(extra: str) -> bool:
 
 
 def needs_extra(what: str, extra: str) -> UsageError:
-    """Return the error for a feature that an extra provides, for instance "tool query"."""
+    """Return the error for a feature, such as "tool query", whose extra is not installed."""
     return UsageError(f'{what} needs the extra "{extra}"; {how_to_install(extra)}')
 
 
@@ -131,12 +131,12 @@ def in_one_sentence(error: BaseException) -> str:
 def _blame(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
     """Return the innermost frame of the first package that faultset called, else the innermost frame."""
     outside = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(p) for p in faultset.__path__)]
-    foreign = [frame for frame in outside if _package(frame.filename) != _STANDARD_LIBRARY] or outside
-    called = [frame for frame in foreign if _package(frame.filename) == _package(foreign[0].filename)]
+    foreign = [frame for frame in outside if _package_folder(frame.filename) != _STANDARD_LIBRARY] or outside
+    called = [frame for frame in foreign if _package_folder(frame.filename) == _package_folder(foreign[0].filename)]
     return (called or frames)[-1]
 
 
-def _package(filename: str) -> Path:
+def _package_folder(filename: str) -> Path:
     path = Path(filename)
     for folder in path.parents:
         if folder.parent.name in ("site-packages", "dist-packages"):

@@ -1,4 +1,4 @@
-"""Write canonical JSON; read lines of JSON."""
+"""Write canonical JSON; read JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def canonical_json(value: Any) -> str:
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD.
 
-    They come from JSON texts that were truncated inside an emoji.
+    They come from JSON that was truncated within an emoji.
 
     >>> replace_surrogates(json.loads('"cut \\\\ud83d"'))
     'cut \ufffd'

@@ -17,7 +17,7 @@ from faultset.core.files import parquet_path
 RESULTS_FILE, ALARMS_FILE = "results.parquet", "alarms.parquet"
 _COLUMNS = ("baseline", "kind", "episode", "task", "protocol", "seed", "status", "alarm_ns", "ranking", "answer")
 _PROTOCOLS = ("detected", "oracle")
-_SHOWN_SERVICES = 3
+_MAX_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
@@ -39,7 +39,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"{path} cannot be read as results ({error}); give a folder that evaluate wrote") from error
     if rows and set(_COLUMNS) - set(rows[0]):
-        raise DataError(f"{path} lacks columns of results; give a folder that evaluate wrote")
+        raise DataError(f"{path} lacks result columns; give a folder that evaluate wrote")
     answers: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: (row["task"], row["baseline"], row["protocol"], row["seed"])):
         if row["protocol"] in _PROTOCOLS:
@@ -78,7 +78,7 @@ def _describe_answer(row: Mapping[str, Any]) -> dict[str, Any]:
         "protocol": row["protocol"],
         "status": row["status"],
         "alarm_ns": row["alarm_ns"],
-        "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_SHOWN_SERVICES],
+        "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_MAX_SERVICES],
         "level": cause.get("system_level"),
         "type": cause.get("fault_type"),
     }

@@ -88,9 +88,9 @@ class _Lanes:
     counts: dict[tuple[str, str], npt.NDArray[np.float64]] = field(default_factory=dict)
     has_calls: bool = False
 
-    def _row(self, owner: str, what: str) -> npt.NDArray[np.float64]:
+    def _get_row(self, owner: str, measure: str) -> npt.NDArray[np.float64]:
         empty = np.zeros(self.grid.steps)
-        return self.counts.setdefault((owner, what), empty)
+        return self.counts.setdefault((owner, measure), empty)
 
     def add(self, view: WindowView) -> None:
         """Add the requests and calls of a chunk."""
@@ -99,12 +99,12 @@ class _Lanes:
             self.has_calls = True
             cells = self.grid.cells(requests["scheduled"].cast(pa.int64()).to_numpy())
             outcomes = requests["outcome"].cast(pa.string()).to_numpy(zero_copy_only=False)
-            for what, chosen in (
+            for measure, chosen in (
                 ("ok", outcomes == "ok"),
                 ("unfinished", outcomes == "unfinished"),
                 ("failed", (outcomes != "ok") & (outcomes != "unfinished")),
             ):
-                self._row("", what)[:] += np.bincount(cells[chosen], minlength=self.grid.steps)
+                self._get_row("", measure)[:] += np.bincount(cells[chosen], minlength=self.grid.steps)
             latency_ms = requests["latency_ns"].to_numpy(zero_copy_only=False).astype(float) / 1e6
             self._quantiles("", cells, latency_ms, {"p50": 0.5, "p95": 0.95})
         calls = service_calls(view)
@@ -116,9 +116,9 @@ class _Lanes:
         for name in self.names:
             rows = callees == name
             if rows.any():
-                self._row(name, "calls")[:] += np.bincount(cells[rows], minlength=self.grid.steps)
+                self._get_row(name, "calls")[:] += np.bincount(cells[rows], minlength=self.grid.steps)
                 failed = calls["failed"].to_numpy()[rows]
-                self._row(name, "failed")[:] += np.bincount(cells[rows], failed, minlength=self.grid.steps)
+                self._get_row(name, "failed")[:] += np.bincount(cells[rows], failed, minlength=self.grid.steps)
                 self._quantiles(name, cells[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
 
     def _quantiles(
@@ -130,26 +130,28 @@ class _Lanes:
         steps, starts = np.unique(cells, return_index=True)
         groups = np.split(values, starts[1:]) if len(steps) else ()
         for step, group in zip(steps.tolist(), groups, strict=True):
-            for what, share in shares.items():
-                row = self._row(owner, what)
+            for measure, share in shares.items():
+                row = self._get_row(owner, measure)
                 # a step that two chunks share keeps the larger of their values
                 row[step] = max(row[step], float(np.quantile(group, share)))
 
     def clients(self) -> dict[str, Any] | None:
-        """Return the requests of clients per step; None if there are none."""
+        """Return the client requests per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
-        rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}
-        return {what: _omit_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
+        rows = {measure: self._get_row("", measure) for measure in ("ok", "failed", "unfinished", "p50", "p95")}
+        return {
+            measure: _omit_zeros(row) if measure.startswith("p") else round_values(row) for measure, row in rows.items()
+        }
 
     def services(self) -> list[dict[str, Any]]:
-        """Return calls, failures and 95th percentile of the latency of each service that was called."""
+        """Return the calls, failures and 95th percentile of the latency of each service that was called."""
         return [
             {
                 "name": name,
-                "calls": round_values(self._row(name, "calls")),
-                "failed": round_values(self._row(name, "failed")),
-                "ms": _omit_zeros(self._row(name, "ms")),
+                "calls": round_values(self._get_row(name, "calls")),
+                "failed": round_values(self._get_row(name, "failed")),
+                "ms": _omit_zeros(self._get_row(name, "ms")),
             }
             for name in self.names
             if (name, "calls") in self.counts

@@ -20,12 +20,12 @@ from faultset.datasets.views import EpisodeView
 MAX_TEMPLATES = 150
 EXAMPLES = 3
 MAX_LINE_CHARACTERS = 600
-"""Longer templates and example lines are cut."""
-_BAD = ("error", "fatal")
+"""Longer templates and example lines are truncated."""
+_ERROR_LEVELS = ("error", "fatal")
 
 
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Count lines by level and template; None without lines.
+    """Count log lines by level and template; return None if there are none.
 
     If there are many templates, keep templates of errors, new templates, and templates whose rate changed most.
     """
@@ -43,7 +43,7 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
     ).sort_values("time", kind="stable", ignore_index=True)
     frame["step"] = grid.cells(frame["time"].to_numpy())
     level = frame["level"]
-    kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
+    kinds = {"error": level.isin(_ERROR_LEVELS), "warning": level == "warning"}
     kinds["other"] = ~kinds["error"] & ~kinds["warning"]
     levels = {name: np.bincount(frame.loc[rows, "step"], minlength=grid.steps).tolist() for name, rows in kinds.items()}
     templates, left_out = _select_templates(frame, table["message"], view, grid)
@@ -67,7 +67,7 @@ def _select_templates(
     ratio = (view.window[1] - split_ns) / max(split_ns - start_ns, 1)
     after = groups["lines"] - groups["before"]
     change = np.abs(np.log((after + 1) / (groups["before"] * ratio + 1)))
-    groups = groups.assign(change=change, bad=groups["level"].isin(_BAD), new=groups["before"] == 0)
+    groups = groups.assign(change=change, bad=groups["level"].isin(_ERROR_LEVELS), new=groups["before"] == 0)
     chosen = groups.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MAX_TEMPLATES)
     chosen_lines = frame[frame["number"].isin(chosen.index)]
     by_number: dict[Hashable, pd.DataFrame] = dict(iter(chosen_lines.groupby("number")))
@@ -103,7 +103,7 @@ _MAX_TEXT = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first events of an episode in order of time."""
+    """Return the first events of an episode in chronological order."""
     columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
     frame = read_frame(view, "events", columns).head(MAX_ROWS)
     frame = frame.astype(object).where(frame.notna(), None)
@@ -177,7 +177,7 @@ _COLUMNS = (
 
 
 def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Return failing traces, spread over the view, and the slowest of the others; None without spans."""
+    """Return failing traces, spread over the view, and the slowest of the others; None if there are no spans."""
     spans = read_frame(view, "spans", _COLUMNS)
     if spans.empty:
         return None
@@ -196,18 +196,18 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     return {
         "total": len(traces),
         "failing": int((traces["failed"] > 0).sum()),
-        "traces": [_trace(str(trace), traces.loc[trace], groups[trace], grid) for trace in chosen],
+        "traces": [_describe_trace(str(trace), traces.loc[trace], groups[trace], grid) for trace in chosen],
     }
 
 
-def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
+def _describe_trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
     start = int(facts["start"])
     first = spans.head(MAX_SPANS)
     numbers = {span: number for number, span in enumerate(first["span_id"])}
     parent = [numbers.get(span) if span is not None else None for span in first["parent_span_id"]]
     texts = {name: first[name].astype(object).where(first[name].notna(), None).tolist() for name in _TEXTS}
-    begin = round_values((first["time"].to_numpy() - start) / 1e6)
-    length = round_values(first["duration_ns"].to_numpy() / 1e6)
+    offsets_ms = round_values((first["time"].to_numpy() - start) / 1e6)
+    lengths_ms = round_values(first["duration_ns"].to_numpy() / 1e6)
     code = [None if pd.isna(value) else int(value) for value in first["status_code"]]
     depth = _compute_depths(parent)
     return {
@@ -219,7 +219,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
         "spans": [
             [
                 depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
-                begin[n], length[n], texts["status"][n], code[n],
+                offsets_ms[n], lengths_ms[n], texts["status"][n], code[n],
             ]
             for n in _order_spans(parent, len(first))
         ],
@@ -230,7 +230,7 @@ _TEXTS = ("service", "operation", "kind", "peer_service", "status")
 
 
 def _order_spans(parent: list[int | None], count: int) -> list[int]:
-    """Return each span once, followed by its children in order of time; cycles of parents are tolerated."""
+    """Return each span once, followed by its children in chronological order; cycles of parents are tolerated."""
     children: dict[int | None, list[int]] = {}
     for number in range(count):
         children.setdefault(parent[number], []).append(number)

@@ -42,8 +42,8 @@ from faultset.datasets.imports.formats.openrca_rows import (
 )
 from faultset.datasets.imports.windows import reference_end
 
-_SAMPLED = 20_000
-_CONSISTENT = 0.9
+_SAMPLED_ROWS = 20_000
+_CONSISTENT_SHARE = 0.9
 
 
 def find_issues(system: System) -> Iterator[DataIssue]:
@@ -78,12 +78,13 @@ def find_issues(system: System) -> Iterator[DataIssue]:
 
 
 def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
-    """Yield a warning if many spans begin after their parents end: the assumed unit of durations is too small."""
+    """Yield a warning if many spans begin after their parents end, because the assumed unit of durations is then too
+    small."""
     import pandas as pd
 
     try:
         names = span_names(csv_header(path))
-        frame = pd.read_csv(path, dtype=str, nrows=_SAMPLED, encoding="utf-8-sig", keep_default_na=False)
+        frame = pd.read_csv(path, dtype=str, nrows=_SAMPLED_ROWS, encoding="utf-8-sig", keep_default_na=False)
     except (DataError, ValueError, OSError):
         return  # reading its cases reports the error
     if not all(names[ours] for ours in ("trace", "span", "parent", "duration", "time")):
@@ -94,7 +95,7 @@ def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
     spans["length"] = pd.to_numeric(keys["duration"], errors="coerce") * duration_factor(names)
     pairs = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
     late = pairs["start"] > pairs["start_up"] + pairs["length_up"] + 1e6
-    if len(pairs) and float(np.mean(late)) > 1 - _CONSISTENT:
+    if len(pairs) and float(np.mean(late)) > 1 - _CONSISTENT_SHARE:
         yield DataIssue(
             "warning",
             f"{system.app}/{path.parent.parent.name}/{path.name}",

@@ -31,7 +31,7 @@ class OpenStackImport(ImportFormat):
 
     The workload is a script, so the requests before a fault differ from those after it. The reference is therefore the
     second round of the script, which has no fault; it is moved so that it ends where the first round begins. Candidates
-    are processes. If several processes of a project share the faulty code, each of them is a right answer.
+    are processes. If several processes of a project share the faulty code, each of them is a correct answer.
     """
 
     name = "openstack"
@@ -60,7 +60,7 @@ class OpenStackImport(ImportFormat):
         faulty, healthy = test.round(1), test.round(2)
         start_ns, end_ns, ahead_s = faulty.window()
         healthy_start_ns, healthy_end_ns, healthy_ahead_s = healthy.window()
-        onset = _onset_ns(test, start_ns, end_ns, ahead_s)
+        onset = _find_onset_ns(test, start_ns, end_ns, ahead_s)
         report_issues(partial(_find_issues, test, ahead_s))
         moved = start_ns - healthy_end_ns
         before = RoundSegment(
@@ -82,7 +82,7 @@ class OpenStackImport(ImportFormat):
             services=processes,
             calls=tuple(sorted((a, b) for a, b in pairs if a in names and b in names and a != b)),
             tables={"logs": partial(log_rows, segments), "spans": partial(span_rows, segments, processes)},
-            label=_label(test, causes, onset),
+            label=_build_label(test, causes, onset),
             inputs=(*faulty.files, *healthy.files),
             evidence=(
                 {
@@ -112,10 +112,10 @@ def _find_issues(test: Experiment, ahead_s: int) -> Iterator[DataIssue]:
         yield DataIssue("warning", test.name, "A round has no spans.", "The episode has the remaining rows.")
     if len(processes_of_code(test.row["COMPONENT"], tuple(test.round(1).logs))) > 1:
         problem = "The faulty code runs in several processes."
-        yield DataIssue("note", test.name, problem, "Each of them is a right answer.")
+        yield DataIssue("note", test.name, problem, "Each of them is a correct answer.")
 
 
-def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:
+def _find_onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:
     """Return the time when the faulty code first ran; raise DataError if it is outside the round."""
     times = test.round(1).activations(ahead_s)
     if not times:
@@ -128,7 +128,7 @@ def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int
     return times[0]
 
 
-def _label(test: Experiment, causes: Sequence[str], onset_ns: int) -> dict[str, Any]:
+def _build_label(test: Experiment, causes: Sequence[str], onset_ns: int) -> dict[str, Any]:
     row = test.row
     return {
         "fault": row["FAULT_TYPE"].lower().removeprefix("openstack_"),
