@@ -31,9 +31,9 @@ _DETACHED = ("producer", "consumer")
 def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a sentence for each pair of hosts, or of services without known hosts, whose clocks differ.
 
-    A call shows a skew if the child span is not longer than its parent, was timed by another clock, and starts before
-    or ends after the parent. Of at least 20 calls, nine in ten must show a skew in the same direction, with a median of
-    at least 1 ms.
+    A call shows a skew if the child span is not longer than its parent, was timed by a different clock, and starts
+    before or ends after the parent. Of at least 20 calls, nine in ten must show a skew in the same direction, with a
+    median of at least 1 ms.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     pairs = pairs[(pairs["clock"] != pairs["clock_parent"]) & (pairs["duration_ns"] <= pairs["duration_ns_parent"])]
     pairs = pairs[~pairs["kind"].isin(_DETACHED) & ~pairs["kind_parent"].isin(_DETACHED)]
     for (parent, child), calls in pairs.groupby(["clock_parent", "clock"], sort=True):
-        sentence = _describe_skew(str(parent), str(child), _shifts_ns(calls))
+        sentence = _describe_skew(str(parent), str(child), _compute_shifts_ns(calls))
         if sentence is not None:
             yield sentence
 
@@ -79,7 +79,7 @@ def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
     return pa.Table.from_batches(batches).to_pandas().astype({"origin": object, "kind": object})
 
 
-def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
+def _compute_shifts_ns(calls: pd.DataFrame) -> np.ndarray:
     """Return the shortest shift that puts each child within its parent; negative if the child's clock is ahead."""
     early = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
     late = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early

@@ -42,13 +42,13 @@ class TelemetryRecordingPlan:
     voids: Sequence[Mapping[str, Any]] = ()
 
     def windows(self) -> Iterator[tuple[int, int]]:
-        """Yield the window of each chunk in order of time."""
+        """Yield the window of each chunk in chronological order."""
         for start_ns, end_ns in self.stretches:
             yield from split_window(start_ns, end_ns, self.chunk_ns)
 
 
 def find_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the time that files cover; gaps of half an hour separate stretches.
+    """Return the stretches of time that files cover, separated by gaps of at least half an hour.
 
     Parameters
     ----------
