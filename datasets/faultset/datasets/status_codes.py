@@ -1,4 +1,4 @@
-"""Read the outcome of a call from span attributes, by current and former OpenTelemetry conventions."""
+"""Read the outcome of a call from span attributes, by current and earlier OpenTelemetry conventions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_status_code(attributes: Mapping[str, object]) -> int | None:
 def read_failure(attributes: Mapping[str, object]) -> bool | None:
     """Return whether the labels of a metric mark failed calls; None if they hold no outcome.
 
-    HTTP status 0 marks calls without an answer.
+    HTTP status 0 marks calls without a response.
     """
     if _names_other_error(attributes) or any(parse_status_code(attributes.get(name)) == 0 for name in _HTTP):
         return True
@@ -110,14 +110,14 @@ def parse_status_code(value: object) -> int | None:
 
 def _names_other_error(attributes: Mapping[str, object]) -> bool:
     """Return whether an attribute names an error of a database, or of an RPC system other than gRPC."""
-    if any(_text(attributes.get(name)) and parse_status_code(attributes[name]) is None for name in _RPC):
+    if any(_clean_text(attributes.get(name)) and parse_status_code(attributes[name]) is None for name in _RPC):
         return True
-    code = _text(attributes.get(_DATABASE))
-    system = next((_text(attributes[name]).lower() for name in _DATABASE_SYSTEMS if name in attributes), "")
+    code = _clean_text(attributes.get(_DATABASE))
+    system = next((_clean_text(attributes[name]).lower() for name in _DATABASE_SYSTEMS if name in attributes), "")
     if system in _HTTP_DATABASES and code.isdigit():
         return int(code) >= 400
     return not _DATABASE_SUCCESS.fullmatch(code)
 
 
-def _text(value: object) -> str:
+def _clean_text(value: object) -> str:
     return "" if value is None else str(value).strip()

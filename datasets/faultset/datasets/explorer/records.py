@@ -177,7 +177,7 @@ _COLUMNS = (
 
 
 def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Return failing traces, spread over the view, and the slowest of the others; None if there are no spans."""
+    """Return failing traces, spread over the view, and the slowest of the others; None if the episode has no spans."""
     spans = read_frame(view, "spans", _COLUMNS)
     if spans.empty:
         return None

@@ -41,7 +41,7 @@ class FalseAlarms:
     client_alarms: int
     """Number of healthy windows in which the test of client requests fires."""
     client_interval: Interval | None
-    """95 % interval of the share of windows in which the client test fires; None if there are no windows."""
+    """95 % interval of the share of windows in which the client test fires; None if `windows` is 0."""
     service_windows: int
     """Number of scores that the limit of the latent test is based on: one for each service in each healthy window."""
     limit: float | None

@@ -192,9 +192,9 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     output
         Value of `-o` with its template.
     single
-        Whether the request names a single object, which is then printed without a List around it.
+        Whether the request names one object, which is then printed without a List around it.
     unknown
-        Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` in custom columns and
+        Placeholder for missing fields in `custom-columns`. If None, missing fields are `<none>` in custom columns and
         empty in templates, as in kubectl.
 
     Raises

@@ -214,7 +214,7 @@ def type_name(kind: str) -> str:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name of an object in kubectl's answers.
+    """Return the name of an object in kubectl's output.
 
     >>> full_name("Deployment", "geo")
     'deployment.apps/geo'

@@ -34,7 +34,7 @@ _STEPS_BEFORE = 10
 class TimeSlice:
     """Rows that became available in a time interval, `[start_ns, end_ns)`.
 
-    A span is in the slice in which it ended, a request in the slice of its answer, any other row in the slice of its
+    A span is in the slice in which it ended, a request in the slice of its response, any other row in the slice of its
     time.
     """
 
@@ -72,7 +72,7 @@ class RecordingView:
         self.context: RecordingContext = read_recording_context(self.folder)
         """Facts about the system."""
         self.chunks: tuple[Chunk, ...] = read_chunks(self.folder, numbers)
-        """Its chunks in order of time."""
+        """Its chunks in chronological order."""
         if not self.chunks:
             raise DataError(
                 f"recording {self.folder} must have a complete chunk, but has none; record for longer than one chunk"
@@ -155,7 +155,7 @@ class RecordingView:
         for chunk in self._chunks_in(start_ns, end_ns):
             read = chosen if time in chosen else [*chosen, time]
             rows = read_columns(self.folder / chunk.folder, name, schema, read, filters)
-            pieces.append(_between(rows, time, start_ns, end_ns).select(chosen))
+            pieces.append(_filter_between(rows, time, start_ns, end_ns).select(chosen))
         return pa.concat_tables(pieces).unify_dictionaries()
 
     def stream(
@@ -166,7 +166,8 @@ class RecordingView:
         start: Time = None,
         end: Time = None,
     ) -> Iterator[TimeSlice]:
-        """Yield the rows that became available in each step, in order of time; steps between segments are left out.
+        """Yield the rows that became available in each step, in chronological order; steps between segments are left
+        out.
 
         At most one chunk is in memory.
 
@@ -194,14 +195,14 @@ class RecordingView:
             last_of_segment = not self._continues(chunk)
             while position < last_ns and (position + step_ns <= last_ns or last_of_segment or last_ns == end_ns):
                 until = min(position + step_ns, end_ns)
-                taken, pending = _take(pending, until)
+                taken, pending = _split_available(pending, until)
                 yield TimeSlice(start_ns=position, end_ns=until, tables=taken)
                 position += step_ns
             if last_of_segment:
                 pending = {}
 
     def _continues(self, chunk: Chunk) -> bool:
-        """Return whether the segment of a chunk goes on after it."""
+        """Return whether the segment of a chunk continues after it."""
         return any(other.segment == chunk.segment and other.number > chunk.number for other in self.chunks)
 
     def _read_with_times(self, name: str, chunk: Chunk, start_ns: int, end_ns: int) -> pa.Table:
@@ -209,7 +210,7 @@ class RecordingView:
         schema = schema_of(name, self.context.tables)
         time = time_column(name)
         rows = read_columns(self.folder / chunk.folder, name, schema, None)
-        rows = _between(rows, time, start_ns, end_ns)
+        rows = _filter_between(rows, time, start_ns, end_ns)
         times = rows[time].cast(pa.int64())
         if name in _DURATIONS:
             times = pc.add(times, pc.fill_null(rows[_DURATIONS[name]], 0))
@@ -239,7 +240,7 @@ class RecordingView:
         -------
         pandas.DataFrame
             [T, D] one row per step, indexed by the start of the step in UTC; one column per (service, metric); NaN
-            without a sample. Steps between segments are left out.
+            where a step has no sample. Steps between segments are left out.
         """
         import pandas as pd
 
@@ -285,7 +286,7 @@ class RecordingView:
     def _samples(self, start_ns: int, end_ns: int, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
         segment = next(chunk.segment for chunk in reversed(self.chunks) if chunk.start_ns < end_ns)
         pieces = [
-            _between(read_samples(self.folder / chunk.folder, roles, catalogue), "time", start_ns, end_ns)
+            _filter_between(read_samples(self.folder / chunk.folder, roles, catalogue), "time", start_ns, end_ns)
             for chunk in self._chunks_in(start_ns, end_ns)
             if chunk.segment == segment
         ]
@@ -311,14 +312,14 @@ _DURATIONS = {"spans": "duration_ns", "requests": "latency_ns"}
 """Table whose rows become available after a duration -> column of the duration."""
 
 
-def _between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
+def _filter_between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
     times = rows[column].cast(pa.int64()).to_numpy()
     if not len(times) or (times.min() >= start_ns and times.max() < end_ns):
         return rows
     return rows.filter(pa.array((times >= start_ns) & (times < end_ns)))
 
 
-def _take(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+def _split_available(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
     """Divide sorted rows into those available before a time, without the column `_AVAILABLE`, and the rest."""
     taken, rest = {}, {}
     for name, table in pending.items():

@@ -27,7 +27,7 @@ OBJECT_STORES = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "memory", 
 THREADS = 8
 """Maximum number of concurrent copies."""
 _READ_ONLY = ("http", "https")
-_TRIES, _PAUSE_S = 3, 0.5
+_MAX_TRIES, _PAUSE_S = 3, 0.5
 
 
 class RemoteFolder:
@@ -125,7 +125,7 @@ class RemoteFolder:
         """
         path = self._path(name)
         with self.errors("written to"):
-            for remaining in reversed(range(_TRIES)):
+            for remaining in reversed(range(_MAX_TRIES)):
                 existing = self._read(path)
                 if existing is not None:
                     return existing
@@ -262,14 +262,14 @@ class FinishedEpisodes:
         return records
 
     def add(self, path: Path, episode: str) -> bool:
-        """Copy an episode from a local folder; return False if it is finished already.
+        """Copy an episode from a local folder; return False if it is already finished.
 
         Raises
         ------
         DataError
             The local folder is damaged.
         PlatformError
-            The URL cannot be written to; readers see nothing of the episode.
+            The URL cannot be written to; readers do not see the episode.
         """
         summary = summarize_episode(path)
         record = FinishedEpisode(

@@ -53,7 +53,7 @@ _LEVELS = {
 """Levels by the lowercase word in a log line."""
 
 
-_SHAPES = (
+_FORMATS = (
     _ZEROLOG,
     _BRACKETS,
     _BOOST,
@@ -111,7 +111,7 @@ def parse_line(text: str) -> LogLine:
     if text.startswith("{") and (line := _parse_json_line(text)) is not None:
         return line
     level = None
-    for shape in _SHAPES:
+    for shape in _FORMATS:
         match = shape.match(text)
         if match:
             level, text = _LEVELS[match[1].lower()], text[match.end() :]
@@ -125,7 +125,7 @@ def parse_line(text: str) -> LogLine:
 
 
 def _parse_json_line(text: str) -> LogLine | None:
-    """Parse a JSON line of a Go, Node, Rust or OpenTelemetry logger; return None without a message."""
+    """Parse a JSON line of a Go, Node, Rust or OpenTelemetry logger; return None if it has no message."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -200,7 +200,7 @@ _MAX_LINES = 1_000
 
 @dataclass(kw_only=True)
 class _Record:
-    begin_ns: int
+    start_ns: int
     latest_ns: int
     lines: list[str] = field(default_factory=list)
     in_traceback: bool = False
@@ -270,15 +270,15 @@ class RecordJoiner:
         if record is not None:
             if record.append(time_ns, text):
                 return
-            yield record.begin_ns, record.text
+            yield record.start_ns, record.text
         self._records[stream] = _Record(
-            begin_ns=time_ns, latest_ns=time_ns, lines=[text], in_traceback=text.startswith(_TRACEBACK)
+            start_ns=time_ns, latest_ns=time_ns, lines=[text], in_traceback=text.startswith(_TRACEBACK)
         )
 
     def finish(self) -> Iterator[tuple[int, str]]:
         """Yield the last record of each stream; partial lines without an end are dropped."""
         for record in self._records.values():
-            yield record.begin_ns, record.text
+            yield record.start_ns, record.text
 
 
 def _is_continuation(line: str) -> bool:

@@ -35,9 +35,9 @@ LONGEST_S = 60.0
 def check_importer(name: str, sample: Path | str) -> None:
     """Check an importer that is installed under `name` with a small sample of data in its format.
 
-    - The sample is recognised, an empty folder is not.
+    - The sample is recognised; an empty folder is not.
     - Cases have unique keys, are the same each time, and can be sent to other processes.
-    - One process and two processes write equal datasets; they pass `verify`, and a second import adds nothing.
+    - One process and two processes write the same dataset; it passes `verify`, and a second import adds nothing.
     - Issues of the data are reported as `DataIssue`.
     - If a file is truncated or changed at random, the import succeeds or raises an error with a one-line message, and
       what it wrote is valid. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
@@ -130,7 +130,7 @@ def _hash_units(root: Path) -> dict[str, str]:
     return {f"{folder.name}/{name}": sha256 for folder in folders for name, sha256 in hashes_below(folder).items()}
 
 
-def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
+def _copy_sample(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
     """Copy a sample; return the copy and its files."""
     if not sample.is_dir():
         copy.mkdir()
@@ -141,7 +141,7 @@ def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
 
 
 def _check_mutations(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copy(sample, folder / "mutated")
+    copy, files = _copy_sample(sample, folder / "mutated")
     importer = load_format(name)
     for seed in mutation_seeds():
         rng = random.Random(seed)
@@ -196,7 +196,7 @@ def _check_valid(out: Path) -> None:
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copy(sample, folder / "damaged")
+    copy, files = _copy_sample(sample, folder / "damaged")
     for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])

@@ -27,7 +27,7 @@ from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, Trace
 from faultset.datasets.views import EpisodeView
 
 TOOLS_VERSION = "5"
-"""Increment it when descriptions or answers of tools change."""
+"""Increment this when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
 """Tools that compute a part of a diagnosis."""

@@ -233,7 +233,7 @@ def _parse_label(folder: Path) -> dict[str, str] | None:
 
 
 def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the onset of each case's folder from `cases.parquet`; empty if there is no such file."""
+    """Return the onset of each case's folder from `cases.parquet`; empty if this file is missing."""
     path = folder / INDEX
     if not path.is_file():
         return {}

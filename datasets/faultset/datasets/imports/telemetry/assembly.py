@@ -222,7 +222,7 @@ def _merge_calls(
 
 
 def _find_entry(roots: Counter[str]) -> str:
-    """Return the service that most traces enter; empty if there are no traces."""
+    """Return the service that most traces enter; empty if the telemetry has no traces."""
     return roots.most_common(1)[0][0] if roots else ""
 
 

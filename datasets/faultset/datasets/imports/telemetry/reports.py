@@ -70,7 +70,7 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
                     f"{rfc3339(end)}) do not overlap and are {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
-        yield f"no service is known for {count_text(count, 'row')} of {table}"
+        yield f"{count_text(count, 'row')} of {table} cannot be attributed to a service"
 
 
 def describe_formats(files: Sequence[FileFacts]) -> list[str]:

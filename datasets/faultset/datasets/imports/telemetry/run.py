@@ -60,7 +60,7 @@ class TelemetryOptions:
     incidents: Path | str | None = None
     """Incident file."""
     app: str = "app"
-    """Name of the application if there is no mapping file."""
+    """Name of the application, used only if `mapping` is None."""
     at: str | None = None
     """Time to cut one episode around."""
     window: tuple[int, int] | None = None
