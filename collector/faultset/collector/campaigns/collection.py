@@ -107,7 +107,7 @@ def collect(
         `out` contains files that are not part of a dataset.
     PlatformError
         Episodes cannot run here, a requested fault cannot be injected, or a URL cannot be written to. Failures of
-        single episodes are in the result.
+        individual episodes are in the result.
 
     Examples
     --------

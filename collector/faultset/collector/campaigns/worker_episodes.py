@@ -1,4 +1,4 @@
-"""A dask worker of a campaign: runs single episodes within the capacity of its machine.
+"""A dask worker of a campaign: runs individual episodes within the capacity of its machine.
 
 Each episode runs in a separate folder and moves into the dataset once it is finished; see
 `faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.

@@ -278,7 +278,7 @@ def write_episode(
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
-    The view excludes later answers to requests and open spans.
+    The view excludes later responses to requests and open spans.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ class FaultSpec:
     repeat_s
         Seconds until the injection is repeated, up to the recovery; None for a single injection.
     also_accepted
-        Further names that count as right answers.
+        Further names that count as correct answers.
     schedules
         Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, None for its
         default behaviour, and returns the course among its parameters.

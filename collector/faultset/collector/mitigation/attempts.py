@@ -109,7 +109,7 @@ class MitigationAttempt:
     def _run_mitigator(
         self, order: RepairOrder, mitigator_order: MitigatorOrder, live: LiveFault, watch: _Watch
     ) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
-        """Run a mitigator and monitor the application meanwhile."""
+        """Run a mitigator while monitoring the application."""
         queue = CallQueue()
 
         def sleep(seconds: float) -> None:

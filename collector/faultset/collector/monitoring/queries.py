@@ -114,8 +114,8 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
     """Search the window for traces and fetch each by its id; return their number."""
     query = f"{{resource.k8s.namespace.name={quote(selection.namespace)}}}" if selection.namespace else "{}"
     traces: dict[str, None] = {}
-    for answer in _search_tempo(endpoint, selection, query):
-        traces |= dict.fromkeys(str(item["traceID"]) for item in answer)
+    for response in _search_tempo(endpoint, selection, query):
+        traces |= dict.fromkeys(str(item["traceID"]) for item in response)
     for number, trace in enumerate(traces):
         endpoint.body(f"/api/traces/{trace}")
         advance((number + 1) / len(traces))
@@ -190,9 +190,9 @@ def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) ->
         token = ""
         while True:
             params = {"limit": str(_OBJECTS_PER_PAGE)} | ({"continue": token} if token else {})
-            answer = json.loads(endpoint.body(path.format(scope), params))
-            count += len(answer.get("items") or ())
-            token = (answer.get("metadata") or {}).get("continue") or ""
+            response = json.loads(endpoint.body(path.format(scope), params))
+            count += len(response.get("items") or ())
+            token = (response.get("metadata") or {}).get("continue") or ""
             if not token:
                 break
         advance((number + 1) / len(_OBJECTS))

@@ -84,7 +84,7 @@ class Spool:
             file = folder / REQUEST
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise UsageError(
-                    f"{folder} contains answers to another request (see its {REQUEST}); repeat that request, delete "
+                    f"{folder} contains responses to another request (see its {REQUEST}); repeat that request, delete "
                     "the folder, or choose another --out"
                 )
             replace_text(file, text)
@@ -136,11 +136,11 @@ class SpooledEndpoint(Endpoint):
         if saved is not None:
             return saved
         body = self._endpoint.body(path, params)
-        answer = parse_response(body, self.name, path)
-        if not _is_refusal(answer):
+        response = parse_response(body, self.name, path)
+        if not _is_refusal(response):
             folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
             # a response that reaches its limit is requested again in parts, and its rows must not count twice
-            is_data = not (_is_empty(answer) or is_full(answer, params or {}))
+            is_data = not (_is_empty(response) or is_full(response, params or {}))
             self._spool.save(key, folder if is_data else _OTHERS, body)
         return body
 
@@ -149,34 +149,34 @@ def _hash_request(server: str, path: str, params: Parameters) -> str:
     return hashlib.sha256(json.dumps([server, path, sorted(params.items())]).encode()).hexdigest()[:24]
 
 
-def _is_refusal(answer: Any) -> bool:
+def _is_refusal(response: Any) -> bool:
     """Return whether a response reports an error or is only partial."""
-    if not isinstance(answer, Mapping):
+    if not isinstance(response, Mapping):
         return False
-    return answer.get("status") == "error" or bool(answer.get("warnings")) or bool(answer.get("errors"))
+    return response.get("status") == "error" or bool(response.get("warnings")) or bool(response.get("errors"))
 
 
-def _is_empty(answer: Any) -> bool:
+def _is_empty(response: Any) -> bool:
     """Return whether a response has no samples, traces, lines or objects."""
-    if not isinstance(answer, Mapping):
+    if not isinstance(response, Mapping):
         return False
-    data = answer.get("data")
+    data = response.get("data")
     if isinstance(data, Mapping) and "result" in data:
         return not data["result"]
-    return any(name in answer and not answer[name] for name in ("data", "items"))
+    return any(name in response and not response[name] for name in ("data", "items"))
 
 
-def is_full(answer: Any, params: Parameters) -> bool:
+def is_full(response: Any, params: Parameters) -> bool:
     """Return whether a response has reached the limit of traces or lines in its request."""
     limit = params.get("limit")
-    if not isinstance(limit, str) or not isinstance(answer, Mapping):
+    if not isinstance(limit, str) or not isinstance(response, Mapping):
         return False
-    return count_items(answer) >= int(limit)
+    return count_items(response) >= int(limit)
 
 
-def count_items(answer: Mapping[str, Any]) -> int:
+def count_items(response: Mapping[str, Any]) -> int:
     """Return the number of traces in a Jaeger response or of lines in a Loki response."""
-    data = answer.get("data")
+    data = response.get("data")
     if isinstance(data, Mapping):
         streams = data.get("result")
         return sum(len(stream.get("values") or ()) for stream in streams) if isinstance(streams, Sequence) else 0

@@ -253,7 +253,7 @@ class JournaledObjects(ABC):
         return True
 
     def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
-        """Run a command in the newest pod of a workload; wait if no pod runs yet."""
+        """Run a command in the newest pod of a workload; wait if no pod is running yet."""
         deadline = time.monotonic() + self.undo_timeout_s
         while True:
             pods = [pod for pod in self.list("Pod", labels) if is_active(pod)]

@@ -18,7 +18,7 @@ class BackgroundErrors(FrozenModel):
     Attributes
     ----------
     unknown_paths
-        Share of client requests that go to a path that does not exist; the answer is 404.
+        Share of client requests that go to a path that does not exist; the response is 404.
     impatient_clients
         Share of client requests that clients abandon after a few milliseconds.
     hasty_calls

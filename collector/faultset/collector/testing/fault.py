@@ -117,7 +117,7 @@ class _Trial:
 
     def __init__(self, spec: FaultSpec, target: str, app: AppSpec, deployed: bytes, folder: Path):
         self._spec, self._target, self._app, self._deployed, self._folder = spec, target, app, deployed, folder
-        self._what = f"fault {spec.name} on {target}"
+        self._title = f"fault {spec.name} on {target}"
         self._journals: list[Journal] = []
 
     def run(self, effect: Effect) -> None:
@@ -150,38 +150,38 @@ class _Trial:
         try:
             json.dumps(parameters)
         except TypeError as error:
-            raise AssertionError(f"{self._what} returns parameters that JSON cannot store: {error}") from None
-        assert faulty.calls, f"{self._what} does not change the platform"
+            raise AssertionError(f"{self._title} returns parameters that JSON cannot store: {error}") from None
+        assert faulty.calls, f"{self._title} does not change the platform"
         undeclared = sorted(_find_used_capabilities(faulty) - self._spec.needs)
         assert not undeclared, (
-            f"{self._what} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
+            f"{self._title} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
             "on platforms without that capability"
         )
         again, _ = self._inject(twin, _SEED)
-        assert again == parameters, f"{self._what} has different parameters for one seed: {parameters}, then {again}"
-        assert has_drawn or not self._spec.intensity, f"{self._what} declares an intensity but draws no random number"
+        assert again == parameters, f"{self._title} has different parameters for one seed: {parameters}, then {again}"
+        assert has_drawn or not self._spec.intensity, f"{self._title} declares an intensity but draws no random number"
         if self._spec.gray:
             self._require_gray(faulty)
         if has_drawn:
             assert any(self._inject(self._create_platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
-                f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return the "
+                f"{self._title} draws random numbers, but its parameters are {parameters} for every seed; return the "
                 "drawn values, so that they are in the label"
             )
         evidence = self._check(healthy, parameters, self._observe(healthy))
-        assert evidence is None, f"the check of {self._what} reports the fault on a healthy platform: {evidence}"
+        assert evidence is None, f"the check of {self._title} reports the fault on a healthy platform: {evidence}"
         effect(faulty, self._target, parameters)
         evidence = self._check(faulty, parameters, before)
         assert evidence, (
-            f"the check of {self._what} does not report the fault; if its symptoms need running pods, simulate them "
+            f"the check of {self._title} does not report the fault; if its symptoms need running pods, simulate them "
             "with effect="
         )
         faulty.undo()
         self._require_undone(faulty, untouched)
         faulty.replace_pods(self._target)
-        since = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
-        evidence = self._check(faulty, parameters, since)
+        state = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
+        evidence = self._check(faulty, parameters, state)
         assert evidence is None, (
-            f"the check of {self._what} still reports the fault after the undo: {evidence}; if it looks at events "
+            f"the check of {self._title} still reports the fault after the undo: {evidence}; if it looks at events "
             'rather than the current state, declare check_sees="events"'
         )
 
@@ -189,13 +189,13 @@ class _Trial:
         changed = _list_changed_keys(
             _describe_service(self._create_platform(), self._target), _describe_service(faulty, self._target)
         )
-        assert not changed, f"{self._what} is declared gray, but changes {', '.join(changed)}"
+        assert not changed, f"{self._title} is declared gray, but changes {', '.join(changed)}"
         cut = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
-        assert not cut, f"{self._what} is declared gray, but cuts off {', '.join(cut)}"
+        assert not cut, f"{self._title} is declared gray, but cuts off {', '.join(cut)}"
 
     def _require_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
-        assert _copy_objects(platform) == untouched, f"the undo of {self._what} is incomplete: objects differ"
-        assert not platform.impairments, f"the undo of {self._what} is incomplete: an impairment is active"
+        assert _copy_objects(platform) == untouched, f"the undo of {self._title} is incomplete: objects differ"
+        assert not platform.impairments, f"the undo of {self._title} is incomplete: an impairment is active"
 
     def _create_platform(self) -> FakePlatform:
         path = self._folder / f"{self._target}-{len(self._journals)}.jsonl"
@@ -223,7 +223,7 @@ class _Trial:
         try:
             return call()
         except Exception as error:  # third-party code may raise anything
-            raise AssertionError(f"the {name} of {self._what} fails: {in_one_sentence(error)}") from error
+            raise AssertionError(f"the {name} of {self._title} fails: {in_one_sentence(error)}") from error
 
 
 def _find_used_capabilities(platform: FakePlatform) -> set[str]:

@@ -118,7 +118,7 @@ def chunk_numbers(recording_path: Path) -> list[int]:
 
 
 def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> tuple[Chunk, ...]:
-    """Read the complete chunks of a recording in chronological order.
+    """Read the complete chunks of a recording in time order.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class RecordingWriter:
         if last is not None and (problem := _sequence_problem(last, chunk)):
             raise DataError(
                 f"chunk {number} of recording {chunk.recording} must follow the last one, but {problem}; append chunks "
-                "in chronological order"
+                "in time order"
             )
         return chunk
 

@@ -72,7 +72,7 @@ class RecordingView:
         self.context: RecordingContext = read_recording_context(self.folder)
         """Facts about the system."""
         self.chunks: tuple[Chunk, ...] = read_chunks(self.folder, numbers)
-        """Its chunks in chronological order."""
+        """Its chunks in time order."""
         if not self.chunks:
             raise DataError(
                 f"recording {self.folder} must have a complete chunk, but has none; record for longer than one chunk"
@@ -166,8 +166,7 @@ class RecordingView:
         start: Time = None,
         end: Time = None,
     ) -> Iterator[TimeSlice]:
-        """Yield the rows that became available in each step, in chronological order; steps between segments are left
-        out.
+        """Yield the rows that became available in each step, in time order; steps between segments are left out.
 
         At most one chunk is in memory.
 

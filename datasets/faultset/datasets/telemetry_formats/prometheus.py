@@ -141,7 +141,7 @@ class Exemplar:
 
 @dataclass(frozen=True, kw_only=True)
 class RawSeries:
-    """A series of the server with its samples in chronological order.
+    """A series of the server with its samples in time order.
 
     Attributes
     ----------

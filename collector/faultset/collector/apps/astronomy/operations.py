@@ -174,7 +174,7 @@ class Recommend(Step):
             if leaks_of(values):
                 if missed_of(values):
                     cached.extend(product["id"] for product in products_of(values) or ())
-                    # new string objects, as in each answer of the catalogue
+                    # new string objects, as in each response of the catalogue
                     cached.extend("".join((product, " "))[:-1] for product in cached[: len(cached) // 4])
                 offered = set(cached) or {product["id"] for product in products_of(values) or ()}
             else:

@@ -160,7 +160,7 @@ class Api:
         Raises
         ------
         NotFound, Conflict, Expired
-            The server answers 404, 409 or 410.
+            The server responds with 404, 409 or 410.
         PlatformError
             The server refuses, or was unreachable or busy for longer than `retry_timeout_s`.
         """

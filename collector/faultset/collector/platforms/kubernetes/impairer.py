@@ -46,15 +46,15 @@ class NodeCapabilities:
         return "; ".join(f"{verb}: {reason}" for verb, reason in self.reasons.items())
 
 
-def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
+def intersect_capabilities(responses: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
     """Return the capabilities that all nodes have.
 
     Parameters
     ----------
-    answers
+    responses
         The response of each node's agent to the verb `capabilities`.
     """
-    nodes = list(answers)
+    nodes = list(responses)
     verbs = ("loss", "partition", "delay", "kill")
     reasons = {verb: reason for node in nodes for verb, reason in node.get("reasons", {}).items()}
     supported = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
@@ -184,14 +184,14 @@ class ProgramImpairer(ABC):
         """Run the program in a pod and return its response; errors start with `description`."""
         text = run_in_pod(self._api, self._namespace, name, self.container, [*PROGRAM, verb, json.dumps(arguments)])
         try:
-            answer = json.loads(text)
+            response = json.loads(text)
         except ValueError:
             raise PlatformError(
-                f"{description} gave an invalid answer to {verb}; use an image of this version of faultset"
+                f"{description} sent an invalid response to {verb}; use an image of this version of faultset"
             ) from None
-        if "error" in answer:
-            raise Refused(f"{description} could not {verb}: {answer['error']}")
-        return answer
+        if "error" in response:
+            raise Refused(f"{description} could not {verb}: {response['error']}")
+        return response
 
 
 class Refused(PlatformError):

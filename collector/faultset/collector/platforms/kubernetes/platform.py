@@ -227,7 +227,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         )
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return by table how many seconds the clock of its source is ahead of the collector's clock."""
+        """Return table -> seconds by which the clock of its source is ahead of the collector's clock."""
         offsets: dict[str, float] = {}
         metrics = self.sources["metrics"]
         if isinstance(metrics, PrometheusSource):

@@ -71,7 +71,7 @@ class ObjectApi:
         self._store, self._events = store, events
 
     def answer(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return the status code and the document that answer a request."""
+        """Return the status code and the document of the response to a request."""
         url = urlsplit(path)
         try:
             target = self._parse_path(url.path)

@@ -217,7 +217,7 @@ class PodCounters(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadImpairedCounts(Request[dict[str, int]]):
-    """Return by pod how many requests, or chunks under a bandwidth limit, have been impaired so far."""
+    """Return pod -> number of requests, or chunks under a bandwidth limit, impaired so far."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ class ContainerFields(FrozenModel):
     image
         The image, if it differs from the application's image.
     environment, environment_from
-        Environment variables: single ones, and all keys of ConfigMaps or Secrets.
+        Environment variables: individual ones, and all keys of ConfigMaps or Secrets.
     files
         Folder -> ConfigMap or Secret mounted there as files.
     cpu_limit, memory_limit_mib

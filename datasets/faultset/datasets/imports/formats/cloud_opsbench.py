@@ -194,7 +194,7 @@ def _read_metrics(path: Path) -> tuple[Ints, list[Column]]:
             f"{path} must have times such as 2025-12-25 15:42:15 ({first_line(error)}); restore it"
         ) from error
     if not len(times) or (np.diff(times) <= 0).any():
-        raise DataError(f"{path} must have rows in chronological order; restore the file")
+        raise DataError(f"{path} must have rows in time order; restore the file")
     samples = number_matrix({name: table[name] for name in names[1:]}, origin=str(path))
     return times, [_split_column(name, row) for name, row in zip(names[1:], samples, strict=True)]
 

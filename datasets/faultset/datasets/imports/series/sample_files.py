@@ -25,7 +25,7 @@ _MAX_BLOCK_BYTES = 1 << 30
 
 
 class LabelledSamples(NamedTuple):
-    """Samples of one metric in chronological order."""
+    """Samples of one metric in time order."""
 
     times_ns: Ints
     """[T] distinct times."""

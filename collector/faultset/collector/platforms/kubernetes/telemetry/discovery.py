@@ -171,14 +171,14 @@ class _Server:
 
 
 def _check_prometheus(endpoint: Endpoint) -> None:
-    answer = endpoint.get("/api/v1/query", {"query": "vector(1)"})
-    if not isinstance(answer, Mapping) or answer.get("status") != "success":
+    response = endpoint.get("/api/v1/query", {"query": "vector(1)"})
+    if not isinstance(response, Mapping) or response.get("status") != "success":
         raise PlatformError(f"{endpoint.name} does not answer as Prometheus does; correct its address")
 
 
 def _check_jaeger(endpoint: Endpoint) -> None:
-    answer = endpoint.get("/api/services")
-    if not isinstance(answer, Mapping) or "data" not in answer:
+    response = endpoint.get("/api/services")
+    if not isinstance(response, Mapping) or "data" not in response:
         raise PlatformError(f"{endpoint.name} does not answer as Jaeger does; correct its address")
 
 
@@ -364,8 +364,8 @@ def _open_address(api: Api, services: Services, url: str, server: _Server) -> En
 
 def _has_containers(endpoint: Endpoint) -> bool:
     try:
-        answer = endpoint.get("/api/v1/query", {"query": "count(container_cpu_usage_seconds_total)"})
-        return bool(answer["data"]["result"])
+        response = endpoint.get("/api/v1/query", {"query": "count(container_cpu_usage_seconds_total)"})
+        return bool(response["data"]["result"])
     except (PlatformError, KeyError, TypeError):
         return False
 

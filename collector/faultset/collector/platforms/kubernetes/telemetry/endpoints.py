@@ -30,7 +30,7 @@ class TruncatedResponse(PlatformError):
 
 
 class Endpoint(Protocol):
-    """A server that answers in JSON."""
+    """A server with JSON responses."""
 
     name: str
     """Name for messages, such as `Prometheus at service observe/prometheus-server:80`."""
@@ -159,10 +159,10 @@ class UrlEndpoint(Endpoint):
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
             except urllib3.exceptions.IncompleteRead as error:
-                raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path} ({error})") from None
+                raise TruncatedResponse(f"{self.name} sent an incomplete response to {path} ({error})") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if _is_incomplete(error):
-                    raise TruncatedResponse(f"{self.name} sent an incomplete answer to {path}") from None
+                    raise TruncatedResponse(f"{self.name} sent an incomplete response to {path}") from None
                 if time.monotonic() + pause_s > deadline:
                     raise PlatformError(
                         f"cannot reach {self.name} ({_shorten(str(error))}); check the address and the network"
@@ -206,10 +206,10 @@ def _is_incomplete(error: BaseException) -> bool:
 def _is_query_error(body: bytes) -> bool:
     """Return whether Prometheus itself rejected a query, for which it also uses status 503."""
     try:
-        answer = json.loads(body)
+        response = json.loads(body)
     except ValueError:
         return False
-    return isinstance(answer, dict) and answer.get("status") == "error"
+    return isinstance(response, dict) and response.get("status") == "error"
 
 
 def parse_response(body: bytes, name: str, path: str) -> Any:
@@ -232,17 +232,17 @@ def _shorten(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-_Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 
-def read_ahead(answers: Iterator[_Answer]) -> Generator[_Answer, None, None]:
+def read_ahead(responses: Iterator[_Item]) -> Generator[_Item, None, None]:
     """Yield the items of an iterator; a thread fetches the next item in advance.
 
     >>> list(read_ahead(iter("abc")))
     ['a', 'b', 'c']
     """
     with ThreadPoolExecutor(1, "read-ahead") as thread:
-        following = thread.submit(next, answers, None)
-        while (answer := following.result()) is not None:
-            following = thread.submit(next, answers, None)
-            yield answer
+        following = thread.submit(next, responses, None)
+        while (response := following.result()) is not None:
+            following = thread.submit(next, responses, None)
+            yield response

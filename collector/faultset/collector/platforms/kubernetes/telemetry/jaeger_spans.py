@@ -66,10 +66,10 @@ class KnownTraces:
 
 def parse_traces(body: bytes, name: str) -> Traces:
     """Return the traces of a response; raise TruncatedResponse, or PlatformError if the server refuses."""
-    answer = parse_response(body, name, PATH)
-    if answer.get("errors"):
-        raise PlatformError(f"{name} rejected the request for traces: {answer['errors'][0]}")
-    return answer.get("data") or []
+    response = parse_response(body, name, PATH)
+    if response.get("errors"):
+        raise PlatformError(f"{name} rejected the request for traces: {response['errors'][0]}")
+    return response.get("data") or []
 
 
 _log = logging.getLogger(__name__)

@@ -91,7 +91,7 @@ class SampleReader:
         return self._convert_histograms([series for series in joined if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in order of time."""
+        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
@@ -174,14 +174,14 @@ class SampleReader:
         return self._data("/api/v1/query", params)
 
     def _data(self, path: str, params: Mapping[str, str | Sequence[str]]) -> Any:
-        answer = self._endpoint.get(path, params)
-        if not isinstance(answer, Mapping) or answer.get("status") != "success":
-            reason = answer.get("error", "no success") if isinstance(answer, Mapping) else "not an object"
+        response = self._endpoint.get(path, params)
+        if not isinstance(response, Mapping) or response.get("status") != "success":
+            reason = response.get("error", "no success") if isinstance(response, Mapping) else "not an object"
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
-        warnings = answer.get("warnings")
+        warnings = response.get("warnings")
         if warnings:
             raise TruncatedResponse(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
-        return answer.get("data")
+        return response.get("data")
 
 
 def parse_series(data: Any) -> list[RawSeries]:
@@ -261,8 +261,8 @@ class Targets:
     def update(self, endpoint: Endpoint) -> None:
         """Add the server's current targets; do nothing if the server lacks this API."""
         try:
-            answer = endpoint.get("/api/v1/targets", {"state": "active"})
-            active = answer["data"]["activeTargets"]
+            response = endpoint.get("/api/v1/targets", {"state": "active"})
+            active = response["data"]["activeTargets"]
         except (PlatformError, KeyError, TypeError):
             return
         for target in active:
@@ -296,7 +296,7 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; without an answer, they are inferred from metric names."""
+    """Read the types of metrics from a server; without a response, they are inferred from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

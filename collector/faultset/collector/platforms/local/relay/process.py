@@ -232,7 +232,7 @@ class Relay:
         return {name: pod.counters() for name, pod in self._pods.items()}
 
     def impaired_counts(self, request: ReadImpairedCounts) -> dict[str, int]:
-        """Return by pod how many requests, or chunks under a bandwidth limit, have been impaired."""
+        """Return pod -> number of requests, or chunks under a bandwidth limit, impaired so far."""
         return {name: pod.impaired_count for name, pod in self._pods.items()}
 
     async def close(self) -> None:
