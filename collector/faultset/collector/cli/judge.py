@@ -38,7 +38,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     manifest if messages of a queue were not processed.
 
     For incidents of recordings, the limit is the score that 1 % of the services exceed in healthy windows of the same
-    length, in the recordings with equal settings. The false alarms of the tests in healthy windows are printed, and
+    length, in the recordings with the same settings. The false alarms of the tests in healthy windows are printed, and
     are on the card.
 
     \b

@@ -80,7 +80,7 @@ def show_recordings(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
 
 
 def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
-    """Print length, incidents and verdicts of a campaign's recordings, and the dataset's location."""
+    """Print the length, incidents and verdicts of a campaign's recordings, and the dataset's location."""
     rows = []
     for plan in result.plans:
         folder = result.root / RECORDINGS / plan.episode

@@ -18,7 +18,7 @@ def age_application(platform: Platform, rng: np.random.Generator) -> bool:
     Returns
     -------
     bool
-        Whether anything was changed; applications that others deployed stay unchanged.
+        Whether anything was changed; applications deployed by others are left unchanged.
     """
     app = platform.app
     services = [*list_code_services(app), *list_operators(app)] if app.deployed is None else []

@@ -32,7 +32,7 @@ _PRESSURE = Path("/proc/pressure/cpu")
 _GROUP = Path("/proc/self/cgroup")
 _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 _SAMPLE_S = 0.5
-_KEPT_S = 120.0
+_HISTORY_S = 120.0
 _STEP_S = 0.05
 
 
@@ -110,7 +110,7 @@ class CpuPressure:
         if self._samples and now - self._samples[-1][0] < _SAMPLE_S:
             return
         self._samples.append((now, self._waited_s(), self._idle_s()))
-        while now - self._samples[0][0] > _KEPT_S:
+        while now - self._samples[0][0] > _HISTORY_S:
             self._samples.popleft()
 
     def use(self, window_s: float = 10.0) -> CpuUse | None:

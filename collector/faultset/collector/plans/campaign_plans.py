@@ -281,7 +281,7 @@ def remove_recorded(plan: Plan, recorded_s: float) -> Plan:
 
 
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
-    """Describe number of episodes and cost of a campaign in one line."""
+    """Describe the number of episodes and the cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
     jobs = min(jobs, len(plans))
     concurrency = "one at a time" if jobs == 1 else f"at most {jobs} at a time"

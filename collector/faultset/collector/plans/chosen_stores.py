@@ -40,7 +40,7 @@ def _with_original_server(service: ServiceSpec) -> ServiceSpec:
 
 
 def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
-    """Return name and version of an application's original servers on a host, by driver name.
+    """Return the name and version of an application's original servers on a host, by driver name.
 
     Raises
     ------

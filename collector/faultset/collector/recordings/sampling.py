@@ -60,7 +60,7 @@ def sample_logs(logs: pa.Table, sampling: Sampling) -> pa.Table:
 
 
 def request_counts(scheduled_ns: np.ndarray, start_ns: int, end_ns: int, step_ns: int) -> list[tuple[int, int, int]]:
-    """Return start, end and number of due requests of each step of a window."""
+    """Return the start, the end and the number of due requests of each step of a window."""
     edges = [*range(start_ns, end_ns, step_ns), end_ns]
     counts, _ = np.histogram(scheduled_ns, edges)
     return [(edges[index], edges[index + 1], int(count)) for index, count in enumerate(counts)]

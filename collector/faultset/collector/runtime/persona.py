@@ -127,7 +127,7 @@ class Persona(ErrorTexts, LogFormat):
         return ()
 
     def format_failure(self, error: RpcError) -> str:
-        """Return the body of a frontend's answer to a failed request."""
+        """Return the body of a frontend's response to a failed request."""
         return str(error)
 
     def format_list(self, values: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ class RandomGraph(FrozenModel):
 
 
 def neighbours(graph: RandomGraph) -> Mapping[int, tuple[int, ...]]:
-    """Return node -> its neighbours in ascending order.
+    """Return the neighbours of each node in ascending order.
 
     The probability of an edge grows with the product of both nodes' expected degrees (Chung and Lu, 2002).
 

@@ -1,6 +1,6 @@
 """Judge incidents of recordings that clients did not notice.
 
-Recordings with equal settings are calibrated together. Windows as long as the incidents' windows are placed in their
+Recordings with the same settings are calibrated together. Windows as long as the incidents' windows are placed in their
 healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
 limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
 its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
@@ -121,7 +121,7 @@ def group_by_settings(recordings: Iterable[PlannedRecording]) -> list[list[Plann
 
 
 class IncidentCalibration:
-    """Results of the tests behind the verdicts, in healthy windows of recordings with equal settings.
+    """Results of the tests behind the verdicts, in healthy windows of recordings with the same settings.
 
     As for episodes, windows in which the client test fires do not count for the latent test, because incidents that
     clients notice are not judged by it.
@@ -129,7 +129,7 @@ class IncidentCalibration:
     Parameters
     ----------
     group
-        Recordings with equal settings.
+        Recordings with the same settings.
     report
         Called after each recording.
     """
@@ -137,7 +137,8 @@ class IncidentCalibration:
     def __init__(self, group: Sequence[PlannedRecording], report: Callable[[], None] = lambda: None) -> None:
         self._group = group
         incidents = (incident for planned in group for incident in planned.recording.truth.incidents)
-        lengths_ns = [incident.fault_ns for incident in incidents if incident.fault_ns is not None]
+        durations = (incident.fault_duration_ns for incident in incidents)
+        lengths_ns = [duration_ns for duration_ns in durations if duration_ns is not None]
         self._lengths_ns = lengths_ns or [round(group[0].plan.phases.fault_s * SECOND_NS)]
         self._windows = self._alarms = 0
         self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

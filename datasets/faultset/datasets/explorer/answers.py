@@ -50,7 +50,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return recording -> alarms of detectors; empty if the evaluation had no recordings."""
+    """Return the alarms of detectors by recording; empty if the evaluation had no recordings."""
     if not path.is_file():
         return {}
     try:

@@ -16,7 +16,7 @@ from faultset.datasets.format.storage import TRUTH_LIMITS, write_parquet
 from faultset.datasets.format.table_folders import JOURNAL_FILE, build_truth_table, table_file
 
 ANOMALY = "anomaly"
-"""Fault name of incidents in imported series that do not name the fault."""
+"""Fault name of incidents in imported series that do not name their faults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class Incident(GroundTruth):
         return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
 
     @property
-    def fault_ns(self) -> int | None:
-        """Length from the injection until its undo began; None if either is unknown."""
+    def fault_duration_ns(self) -> int | None:
+        """Duration from the injection until its undo began; None if either is unknown."""
         if self.inject_start_ns is None or self.recover_start_ns is None:
             return None
         return self.recover_start_ns - self.inject_start_ns
@@ -70,7 +70,7 @@ def chunk_truth(recording_path: Path, chunk: Chunk) -> dict[str, list[dict[str, 
 
 
 def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a truth table of a chunk again, in a copy of the recording that no version lists yet."""
+    """Replace a truth table of a chunk, in a copy of the recording that no version lists yet."""
     path, json_fields = recording_path / chunk.folder / table_file(table), TRUTH_JSON_FIELDS.get(table, ())
     title = f"chunk {chunk.number} of recording {chunk.recording}"
     schema = CHUNK_TRUTH_TABLES[table]

@@ -20,7 +20,7 @@ from faultset.collector.runtime.steps import Step
 _CONNECT_RETRIES, _RETRY_PAUSE_S = 30, 0.05
 _BUSY_THREADS, _BUSY_S = 4, 1.0
 _GARBAGE, _COLLECTIONS = 300_000, 10
-_RECOMMENDED = 5
+_MAX_RECOMMENDATIONS = 5
 
 
 class ListProducts(Step):
@@ -180,7 +180,7 @@ class Recommend(Step):
             else:
                 offered = {product["id"] for product in products_of(values) or ()}
             candidates = sorted(offered - excluded)
-            values[self.save] = random.sample(candidates, min(_RECOMMENDED, len(candidates)))
+            values[self.save] = random.sample(candidates, min(_MAX_RECOMMENDATIONS, len(candidates)))
 
         return handle
 

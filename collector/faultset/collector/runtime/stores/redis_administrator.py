@@ -145,9 +145,9 @@ class RedisAdministrator(StoreAdministrator):
             with self.as_administrator("report") as client:
                 pairs = _FIRST_PAIRS
                 while should_continue():
-                    begin_s = time.monotonic()
+                    start_s = time.monotonic()
                     client.eval(_COMPARE_PAIRS, 0, str(pairs))
-                    took_ms = 1000 * (time.monotonic() - begin_s)
+                    took_ms = 1000 * (time.monotonic() - start_s)
                     # scripts cannot measure time, so adjust the number of pairs to the last duration
                     pairs = min(_MAX_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
                     time.sleep(off_ms / 1000)

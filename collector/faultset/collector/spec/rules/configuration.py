@@ -108,7 +108,7 @@ def list_mounted_files(app: AppSpec, container: ContainerFields) -> tuple[str, .
 
 
 def list_configuration_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
-    """Return (kind, name) -> keys of the ConfigMaps and Secrets that containers may refer to."""
+    """Return the keys that containers may refer to in each ConfigMap and Secret, by (kind, name)."""
     objects: dict[tuple[str, str], Collection[str]] = {("ConfigMap", name): keys for name, keys in app.configs.items()}
     if app.flags is not None:
         objects["ConfigMap", app.flags.config_map] = (app.flags.file,)

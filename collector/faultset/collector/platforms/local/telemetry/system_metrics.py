@@ -32,7 +32,7 @@ def add_system_samples(store: MetricStore, time_ns: int) -> None:
 
 
 def system_samples() -> Iterator[tuple[str, dict[str, str], str, float]]:
-    """Yield metric, labels, kind and value of each series of this machine."""
+    """Yield the metric, labels, kind and value of each series of this machine."""
     for number, times in enumerate(psutil.cpu_times(percpu=True)):
         for mode in _CPU_MODES:
             yield "node_cpu_seconds_total", {"cpu": str(number), "mode": mode}, "counter", getattr(times, mode, 0.0)
