@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.torai import measure_count_severity, find_clusters, shares
+from faultset.baselines.methods.localization.torai import find_clusters, measure_count_severity, shares
 
 
 def test_a_template_that_falls_silent_is_as_severe_as_one_that_doubles() -> None:
