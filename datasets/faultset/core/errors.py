@@ -6,7 +6,8 @@ FaultsetError                 its message says what is wrong, what was expected 
 │   └── DiskFullError         no space left on a disk
 └── PlatformError    exit 4   a platform that fails or lacks a capability
 
-Every other exception is a bug and keeps its traceback. `tests/test_error_messages.py` checks the form of the messages.
+Every other exception is a bug and keeps its traceback. `tests/test_error_messages.py` checks the format of the
+messages.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and without spaces, so that equal mappings give equal strings."""
+    """Return JSON with sorted keys and without spaces, so that equal mappings give identical strings."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

@@ -10,7 +10,7 @@ if there are any. These occurrences are not leaks:
 - a fault's name in a column that also contains it in at least half of the other views
 - a text or number from the journal or the parameters that occurs anywhere in at least half of the other views
 - a text that a ConfigMap or the state of an object contained before the injection
-- a number at a position where otherwise equal texts have many different numbers
+- a number at a position where otherwise identical texts have many different numbers
 
 In imported datasets, findings are warnings, because the source cannot be changed, and names of metrics are ignored
 (RCAEval has a fault "cpu" and a metric "cpu").
@@ -39,13 +39,13 @@ pc: Any = pyarrow.compute
 # pyarrow creates its compute functions at import, so type checkers cannot see them
 
 MIN_NUMBERS = 20
-"""If otherwise equal texts contain at least this many different numbers, one of them reveals nothing."""
+"""If otherwise identical texts contain at least this many different numbers, one of them reveals nothing."""
 
 _DIGITS = "[0-9]+"
 
 
 def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
-    """Return whether a column has many other numbers at the same position of otherwise equal texts.
+    """Return whether a column has many other numbers at the same position of otherwise identical texts.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ Texts = dict[tuple[str, str], pa.Array]
 class _Needle:
     text: str
     pattern: str
-    what: str
+    description: str
     dismissible: bool
 
 
@@ -237,7 +237,7 @@ def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str])
     Settings list their possible values, which include names of faults. The state of an object contains the values that
     an undo restores. But the name of a fault in a state is always a leak.
     """
-    if column != _CONFIGURATION and (column != _STATE or needle.what != _TRUTH_TEXT):
+    if column != _CONFIGURATION and (column != _STATE or needle.description != _TRUTH_TEXT):
         return False
     table, field = column
     rows = view.table(table, ["time", field])
@@ -301,5 +301,5 @@ def _build_finding(
         check="leak",
         episode=episode,
         file=f"{EPISODES}/{episode}/{name}",
-        message=f'{subject} contains {needle.what}, "{needle.text}": {excerpt}{doubt}',
+        message=f'{subject} contains {needle.description}, "{needle.text}": {excerpt}{doubt}',
     )

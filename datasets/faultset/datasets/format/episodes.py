@@ -34,7 +34,7 @@ def run_digest(times: Mapping[str, pa.ChunkedArray], *, view_start_ns: int, inje
     times
         Time column of each table.
     inject_start_ns
-        Time of the injection; None without a fault.
+        Time of the injection; None if there was none.
     """
     spans = {table: _summarize_times(column) for table, column in times.items()}
     facts = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}

@@ -159,7 +159,7 @@ class GroundTruth:
     seed: _Whole
     """Seed of everything random in the episode or incident."""
     faults: tuple[LabelledFault, ...] = ()
-    """Each fault; empty without faults, or if the source does not distinguish them."""
+    """Each fault; empty if there are none or if the source does not distinguish them."""
 
     @property
     def is_faulty(self) -> bool:

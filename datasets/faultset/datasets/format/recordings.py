@@ -229,7 +229,7 @@ class RecordingWriter:
 
     @property
     def end_ns(self) -> int | None:
-        """End of the last chunk; None before the first."""
+        """End of the last chunk; None if there are no chunks yet."""
         return None if self._last is None else self._last.end_ns
 
     def new_segment(self) -> None:

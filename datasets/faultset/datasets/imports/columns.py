@@ -174,7 +174,7 @@ def _replace_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
 
 
 def number_matrix(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
-    """Return columns of equal length as a [column, row] matrix; cells are converted as in `numbers`."""
+    """Return columns of the same length as a [column, row] matrix; cells are converted as in `numbers`."""
     if not columns:
         return np.zeros((0, 0))
     if all(pa.types.is_float64(column.type) for column in columns.values()):

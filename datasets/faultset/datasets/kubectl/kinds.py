@@ -173,7 +173,7 @@ CATEGORY_ALL = (
     "Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "HorizontalPodAutoscaler", "CronJob",
     "Job",
 )  # fmt: skip
-"""Kinds of `kubectl get all` in order."""
+"""Kinds that `kubectl get all` lists, in order."""
 
 
 def object_kind(name: str) -> ObjectKind | None:

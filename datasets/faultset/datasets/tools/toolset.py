@@ -118,7 +118,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         return answer_ok(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool and return its answer with the current time; wrong arguments also give an answer.
+        """Call a tool and return its answer with the current time; invalid arguments also get an answer.
 
         Parameters
         ----------

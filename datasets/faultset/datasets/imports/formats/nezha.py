@@ -166,7 +166,7 @@ def _find_log_issues(rows: Any, location: str) -> Iterator[DataIssue]:
         yield DataIssue(
             "warning",
             location,
-            f"{int(torn.sum())} lines were written by two writers at once.",
+            f"{int(torn.sum())} lines were written by two writers at the same time.",
             "The complete record at the start of a line is imported; the torn rest is left out.",
         )
     inner = pd.to_datetime(rows["Log"].str.extract(r'"time":"([^"]+)"')[0], utc=True, errors="coerce", format="ISO8601")

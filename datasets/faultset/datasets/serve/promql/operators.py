@@ -119,7 +119,7 @@ def _combine_vectors(symbol: str, left: Vector, right: Vector, matching: Matchin
 
 
 def _single_rows(vector: Vector, matching: Matching) -> dict[Labels, tuple[Labels, Any, Any]]:
-    """Return labels, values and presence by match key; two rows of a key must not have values at the same step."""
+    """Return the labels, values and presence by match key; two rows of a key must not have values at the same step."""
     side = "left" if matching.many == "right" else "right"
     single = {}
     for key, rows in group_rows(vector.labels, matching.key).items():
