@@ -53,12 +53,14 @@ def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
     attributes
         All attributes of the span.
     """
-    named = _OUTCOME_NAMES & attributes.keys()
-    if not named:
+    outcome_names = _OUTCOME_NAMES & attributes.keys()
+    if not outcome_names:
         return Outcome(status, None, dict(attributes))
     code = read_status_code(attributes)
-    repeated = {name for name in named if name != _DATABASE and parse_status_code(attributes[name]) == code}
-    others = {name: value for name, value in attributes.items() if code is None or name not in repeated}
+    repeated_names = {
+        name for name in outcome_names if name != _DATABASE and parse_status_code(attributes[name]) == code
+    }
+    others = {name: value for name, value in attributes.items() if code is None or name not in repeated_names}
     return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, others)
 
 

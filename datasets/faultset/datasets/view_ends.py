@@ -29,15 +29,15 @@ def select_available_rows(name: str, table: pa.Table, end_ns: int) -> pa.Table:
         return table
     scheduled = table["scheduled"].cast(pa.int64())
     answered = pc.add(scheduled, pc.fill_null(table["latency_ns"], 0))
-    late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
+    is_late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
     for column in ("latency_ns", "status"):
         table = _replace_column(
-            table, column, pc.if_else(late, pa.scalar(None, table.schema.field(column).type), table[column])
+            table, column, pc.if_else(is_late, pa.scalar(None, table.schema.field(column).type), table[column])
         )
     table = _replace_column(
         table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME))
     )
-    outcome = pc.if_else(late, UNFINISHED, table["outcome"].cast(pa.string()))
+    outcome = pc.if_else(is_late, UNFINISHED, table["outcome"].cast(pa.string()))
     return _replace_column(table, "outcome", outcome)
 
 

@@ -23,7 +23,7 @@ SERVICES = tuple("abcdefgh")
 
 @pytest.fixture(autouse=True)
 def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "_TREES", 20)
+    monkeypatch.setattr(shortcuts, "_TREE_COUNT", 20)
 
 
 def cases(tag: Callable[[bool, np.random.Generator], Counts]) -> list[shortcuts._Case]:

@@ -241,8 +241,8 @@ def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str])
         return False
     table, field = column
     rows = view.table(table, ["time", field])
-    early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
-    texts = rows[field].filter(early).cast(pa.string()).unique().drop_null()
+    is_early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
+    texts = rows[field].filter(is_early).cast(pa.string()).unique().drop_null()
     return len(_filter_matches(texts, column, needle)) > 0
 
 

@@ -38,7 +38,7 @@ pc: Any = pyarrow.compute
 FOLDS = 5
 MARGIN = 0.05
 """Tolerated margin above chance."""
-_TREES = 200
+_TREE_COUNT = 200
 _SHORT_INCIDENT_SHARE = 0.1
 """Share of the incidents that are too short for the cuts of recordings."""
 _MIN_AFTER_S = 2.0
@@ -384,7 +384,7 @@ def _predict_out_of_fold(
     scores = np.empty(len(features))
     folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
     for train, test in folds.split(features, answer, groups):
-        forest = RandomForestClassifier(_TREES, class_weight="balanced", min_samples_leaf=2, random_state=seed)
+        forest = RandomForestClassifier(_TREE_COUNT, class_weight="balanced", min_samples_leaf=2, random_state=seed)
         forest.fit(features[train], answer[train])
         probabilities: Any = forest.predict_proba(features[test])
         scores[test] = probabilities[:, 1] if answer[train].any() else 0.0

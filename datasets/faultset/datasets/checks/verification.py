@@ -44,8 +44,8 @@ MIN_EPISODES = 8
 """Minimum number of episodes with a fault, and of episodes without one."""
 ONSET_SPREAD = 0.02
 """The onset is predictable if its relative position in the view has a smaller standard deviation than this."""
-_FOLDS = 5
-_SHUFFLES = 199
+_FOLD_COUNT = 5
+_MAX_SHUFFLES = 199
 _MAX_BETTER = 20
 _DAY_NS = 86_400 * SECOND_NS
 
@@ -133,14 +133,14 @@ def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -
     Shuffling stops early once the p-value is clearly large (Besag and Clifford, 1991).
     """
     rng = np.random.default_rng(seed)
-    fold = rng.permutation(np.arange(len(faulty)) % _FOLDS)
+    fold = rng.permutation(np.arange(len(faulty)) % _FOLD_COUNT)
     score = _fold_accuracy(features, faulty, fold)
     better = 0
-    for shuffles in range(1, _SHUFFLES + 1):
+    for shuffles in range(1, _MAX_SHUFFLES + 1):
         better += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
         if better == _MAX_BETTER:
             return score, better / shuffles
-    return score, (1 + better) / (1 + _SHUFFLES)
+    return score, (1 + better) / (1 + _MAX_SHUFFLES)
 
 
 def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
@@ -148,7 +148,7 @@ def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -
     from sklearn.tree import DecisionTreeClassifier
 
     predicted = np.empty(len(faulty), dtype=bool)
-    for number in range(_FOLDS):
+    for number in range(_FOLD_COUNT):
         is_test = fold == number
         # with few rows, balanced weights prevent a tree from always predicting the larger class
         tree = DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, class_weight="balanced", random_state=0)

@@ -99,7 +99,7 @@ def _read_line(messages: pa.ChunkedArray, row: int) -> str:
 
 
 MAX_ROWS = 1_000
-_MAX_TEXT = 300
+_MAX_TEXT_LENGTH = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
@@ -120,15 +120,17 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     for name in ("kind", "service"):
         frame[name] = frame[name].astype(object)
     frame = frame.where(frame.notna(), None)
-    same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
+    is_same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
     before = frame["state"].shift()
     interval_ns = (view.context.source_intervals_s.get("objects") or 10.0) * SECOND_NS
-    late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
-    changed = same & (before != frame["state"])
-    last = frame[~same.shift(-1, fill_value=False)]
+    is_late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
+    is_changed = is_same & (before != frame["state"])
+    last = frame[~is_same.shift(-1, fill_value=False)]
     gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
-    rows = [_describe_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
-    rows += [_build_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
+    rows = [_describe_change(frame.loc[number], before[number], grid) for number in frame.index[is_changed]]
+    rows += [
+        _build_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~is_same & is_late].iterrows()
+    ]
     rows += [_build_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
     return sorted(rows, key=lambda row: row["time"])[:MAX_ROWS]
 
@@ -164,7 +166,7 @@ def flat_fields(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT]
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT_LENGTH]
 
 
 MAX_TRACES = 30

@@ -174,7 +174,7 @@ def _format_numbers(values: npt.NDArray[np.float64]) -> str:
 
 LENGTH = 32
 """Steps in a window."""
-_BATCH = 256
+_BATCH_SIZE = 256
 
 
 class WindowsExport(ExportLayout):
@@ -267,7 +267,7 @@ class _Subset:
             self._names["services"] = []
 
     def write(self, episode: str) -> None:
-        for batch in self._windows.episode_batches(episode, _BATCH):
+        for batch in self._windows.episode_batches(episode, _BATCH_SIZE):
             self._write(batch)
 
     def _write(self, batch: WindowBatch) -> None:

@@ -19,7 +19,7 @@ from faultset.core.printable import quoted
 from faultset.core.reading.documents import STRICT
 
 _EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
-_MAX_NAME = 1000
+_MAX_NAME_LENGTH = 1000
 _DAY_NS = 86_400 * 1_000_000_000
 LONGEST_VIEW_NS = 31 * _DAY_NS
 
@@ -30,7 +30,7 @@ def _check_printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, StringConstraints(max_length=_MAX_NAME), AfterValidator(_check_printable)]
+Name = Annotated[str, StringConstraints(max_length=_MAX_NAME_LENGTH), AfterValidator(_check_printable)]
 """Printable text of at most 1,000 characters."""
 EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
 """An opaque id and folder name: letters, digits and `-`."""

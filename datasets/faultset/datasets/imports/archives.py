@@ -24,7 +24,7 @@ from faultset.datasets.format.storage import translate_disk_full
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _MAX_NAMES = 4000
 _LEVELS = ("*", "*/*", "*/*/*", "*/*/*/*", "*/*/*/*/*")
-_BATCH = 1000
+_BATCH_SIZE = 1000
 _MAX_DEPTH, _MAX_NAME_BYTES = 100, 255
 _SMALL_BYTES = 1 << 30
 _LARGEST_RATIO = 500
@@ -129,7 +129,7 @@ def _extract_tar(path: Path, folder: Path, limit_bytes: int) -> None:
     """Extract a few members at a time, so that limits hold before everything is read."""
     with tarfile.open(path) as archive:
         total, members = 0, iter(archive)
-        while batch := list(islice(members, _BATCH)):
+        while batch := list(islice(members, _BATCH_SIZE)):
             total += sum(member.size for member in batch)
             _check_members(path, [member.name for member in batch], total, limit_bytes)
             archive.extractall(folder, batch, filter="data")

@@ -139,10 +139,10 @@ def _divide_sums(series: Series, rates: Array, filled: Array, sums: list[int], c
     labels = [series.identity[name] for name in ("pod", "container", "labels")]
     count_of = {tuple(words[row] for words in labels): row for row in counts}
     pairs = [(row, count_of.get(tuple(words[row] for words in labels))) for row in sums]
-    both = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
-    first, second = np.isnan(rates[both])
+    row_pairs = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
+    first, second = np.isnan(rates[row_pairs])
     sampled: Array = ~(first | second)
-    observed, times = filled[both]
+    observed, times = filled[row_pairs]
     if (first != second).any():
         observed, times = _average_gaps(observed, sampled), _average_gaps(times, sampled)
     total, rate = (_combine(np.where(sampled, values, np.nan), values, "sum") for values in (observed, times))

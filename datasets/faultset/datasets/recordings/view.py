@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pc: Any = arrow_compute
 # type checkers do not see its functions, which are created at import
-_STEPS_BEFORE = 10
+_MARGIN_STEPS = 10
 """Number of sampling steps to read before a window, so that its first rates have a previous sample."""
 
 
@@ -194,8 +194,8 @@ class RecordingView:
             last_of_segment = not self._continues(chunk)
             while position < last_ns and (position + step_ns <= last_ns or last_of_segment or last_ns == end_ns):
                 until = min(position + step_ns, end_ns)
-                taken, pending = _split_available(pending, until)
-                yield TimeSlice(start_ns=position, end_ns=until, tables=taken)
+                available, pending = _split_available(pending, until)
+                yield TimeSlice(start_ns=position, end_ns=until, tables=available)
                 position += step_ns
             if last_of_segment:
                 pending = {}
@@ -263,7 +263,7 @@ class RecordingView:
         start_ns, end_ns = self.bounds(start, end)
         chosen, catalogue = (None if roles is None else parse_roles(roles)), self.catalogue
         seconds = step_seconds(step_s)
-        margin_ns = round(_STEPS_BEFORE * self.context.sampling_step_s * SECOND_NS)
+        margin_ns = round(_MARGIN_STEPS * self.context.sampling_step_s * SECOND_NS)
         for first_ns, last_ns in self._blocks(start_ns, end_ns, round(seconds * SECOND_NS)):
             samples = self._samples(first_ns - margin_ns, last_ns, chosen, catalogue)
             frame = wide_frame(samples, first_ns, last_ns, seconds, catalogue=catalogue)
@@ -320,9 +320,9 @@ def _filter_between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> 
 
 def _split_available(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
     """Divide sorted rows into those available before a time, without the column `_AVAILABLE`, and the rest."""
-    taken, rest = {}, {}
+    available, rest = {}, {}
     for name, table in pending.items():
         count = int(np.searchsorted(table[_AVAILABLE].to_numpy(), end_ns))
-        taken[name] = table.slice(0, count).drop_columns([_AVAILABLE])
+        available[name] = table.slice(0, count).drop_columns([_AVAILABLE])
         rest[name] = table.slice(count)
-    return taken, rest
+    return available, rest

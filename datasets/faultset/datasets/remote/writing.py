@@ -204,7 +204,7 @@ class RemoteFolder:
 
 FINISHED = "finished"
 ARRIVING = ".workers"
-_BATCH = 500
+_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,8 +255,8 @@ class FinishedEpisodes:
         entries = (name.removesuffix(".json") for name in self.folder.entries(FINISHED) if name.endswith(".json"))
         names = [f"{FINISHED}/{episode}.json" for episode in entries if is_episode_id(episode)]
         records: dict[str, FinishedEpisode] = {}
-        for first in range(0, len(names), _BATCH):
-            for name, content in fetch_present(self.folder.url, names[first : first + _BATCH]).items():
+        for first in range(0, len(names), _BATCH_SIZE):
+            for name, content in fetch_present(self.folder.url, names[first : first + _BATCH_SIZE]).items():
                 record = self._read(name, content)
                 records[record.episode] = record
         return records

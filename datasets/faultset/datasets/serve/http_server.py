@@ -21,7 +21,7 @@ from faultset.datasets.views import EpisodeView
 
 HOST = "127.0.0.1"
 _MAX_BODY_BYTES = 1 << 20
-_OPEN_EPISODES = 4
+_MAX_OPEN_EPISODES = 4
 _PATHS = "this server has paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
 """Also the response at the root, which clients request to test the server."""
 _READY = ("-/ready", "-/healthy", "ready")
@@ -69,7 +69,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
 
     lock = threading.Lock()  # so that tables are read once, and only one query at a time uses memory
 
-    @lru_cache(maxsize=_OPEN_EPISODES)
+    @lru_cache(maxsize=_MAX_OPEN_EPISODES)
     def apis(episode: str) -> EpisodeApis:
         return EpisodeApis(ServedTelemetry(*open_episode(episode)))
 

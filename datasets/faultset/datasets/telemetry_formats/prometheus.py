@@ -212,9 +212,9 @@ def _accumulate(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
     """Return the number of observations up to each bound; NaN if a bucket contains the bound."""
     ordered = sorted((float(lower), float(upper), float(count)) for _, lower, upper, count in buckets)
     totals = np.cumsum([0.0, *(count for _, _, count in ordered)])
-    ended = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
-    begun = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
-    return np.where(begun > ended, np.nan, totals[ended])
+    ended_counts = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
+    started_counts = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
+    return np.where(started_counts > ended_counts, np.nan, totals[ended_counts])
 
 
 def _build_series(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:

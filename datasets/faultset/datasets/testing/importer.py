@@ -25,8 +25,8 @@ from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content
 
-_DAMAGED_FILES = 12
-_COMPLETE_EVERY = 6
+_MAX_DAMAGED_FILES = 12
+_FULL_IMPORT_INTERVAL = 6
 """One of this many mutations is tried with a full import, the others with an import of the cases only."""
 LONGEST_S = 60.0
 """Maximum time for one damaged sample."""
@@ -81,11 +81,13 @@ def _check_recognition(importer: ImportFormat, name: str, sample: Path, folder: 
 
 
 def _check_cases(importer: ImportFormat, sample: Path) -> None:
-    cases, again = importer.cases(sample), importer.cases(sample)
+    cases, repeated_cases = importer.cases(sample), importer.cases(sample)
     keys = [case.key for case in cases]
     assert keys, f"{importer.name} finds no cases in {sample}"
     assert len(set(keys)) == len(keys), f"{importer.name} gives the same key to several cases"
-    assert keys == [case.key for case in again], f"{importer.name} must find the same cases in the same order each time"
+    assert keys == [case.key for case in repeated_cases], (
+        f"{importer.name} must find the same cases in the same order each time"
+    )
     assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {importer.name} change when they are pickled"
 
 
@@ -120,8 +122,10 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
     for recording in dataset.recordings():
         checks = recording.evidence()["check"]
         assert (checks == "input").any(), f"{name} does not record which files {recording.id} was read from"
-    again = import_dataset(name, sample, first, workers=1, skip_bad=True)
-    assert not again.written, f"{name} writes {again.written} cases again; ids must depend on keys only"
+    repeated_result = import_dataset(name, sample, first, workers=1, skip_bad=True)
+    assert not repeated_result.written, (
+        f"{name} writes {repeated_result.written} cases again; ids must depend on keys only"
+    )
 
 
 def _hash_units(root: Path) -> dict[str, str]:
@@ -153,7 +157,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
             if is_recognised(importer, copy):
                 with collect_issues(), reading(importer, str(copy)):
                     importer.cases(copy)
-            if seed % _COMPLETE_EVERY:
+            if seed % _FULL_IMPORT_INTERVAL:
                 _import_cases(importer, copy, out)
             else:
                 import_dataset(name, copy, out, workers=1, skip_bad=True)
@@ -197,7 +201,7 @@ def _check_valid(out: Path) -> None:
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
     copy, files = _copy_sample(sample, folder / "damaged")
-    for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
+    for number, file in enumerate(files[:: max(1, len(files) // _MAX_DAMAGED_FILES)]):
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         out = folder / f"from-damaged-{number}"

@@ -462,8 +462,8 @@ def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
         table = read_csv(path, columns=["timestamp", "date"], text=["timestamp", "date"], newlines=True).to_pandas()
         stamps = pd.to_numeric(table["timestamp"], errors="coerce")
         dates = pd.to_datetime(table["date"], utc=True, format="ISO8601", errors="coerce")
-        off = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
-        if len(off) and abs(off.median()) > 1:
+        offsets_s = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
+        if len(offsets_s) and abs(offsets_s.median()) > 1:
             yield DataIssue(
-                "warning", location, f"timestamp is {off.median() / 3600:+.1f} h away from date.", "date is used."
+                "warning", location, f"timestamp is {offsets_s.median() / 3600:+.1f} h away from date.", "date is used."
             )

@@ -80,17 +80,17 @@ def find_issues(day: Day) -> Iterator[DataIssue]:
 
 
 def _find_fault_issues(day: Day) -> Iterator[DataIssue]:
-    off = [
+    offsets_s = [
         int(fault["inject_timestamp"]) - injected_ns(fault) // SECOND_NS
         for fault in day.faults
         if fault["inject_timestamp"].isdigit()
     ]
-    wrong = [seconds for seconds in off if seconds]
+    wrong = [seconds for seconds in offsets_s if seconds]
     if wrong:
         yield DataIssue(
             "warning",
             f"rca_data/{day.name}/{day.name}-fault_list.json",
-            f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(off)} faults, "
+            f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(offsets_s)} faults, "
             f"by {min(wrong)} to {max(wrong)} s.",
             "inject_time is used as UTC, because it matches the telemetry.",
         )
@@ -113,14 +113,14 @@ def _find_metric_issues(day: Day) -> Iterator[DataIssue]:
     for path in day.metric_files(day.rca):
         try:
             frame = read_metric_file(path)
-            off = _find_offset_s(frame, path)
+            offset_s = _find_offset_s(frame, path)
         except DataError:
             continue  # reading its cases reports the error
-        if off is not None:
+        if offset_s is not None:
             yield DataIssue(
                 "warning",
                 path.relative_to(day.root).as_posix(),
-                f"TimeStamp is {off} s away from Time.",
+                f"TimeStamp is {offset_s} s away from Time.",
                 "Time is used.",
             )
 
@@ -131,8 +131,8 @@ def _find_offset_s(frame: Any, path: Path) -> int | None:
     if "TimeStamp" not in frame:
         return None
     stamps = pd.to_numeric(frame["TimeStamp"], errors="coerce").to_numpy(dtype=float)
-    off = stamps - sample_times(frame["Time"], path) // SECOND_NS
-    worst = off[np.nanargmax(np.abs(off))] if np.isfinite(off).any() else 0
+    offsets_s = stamps - sample_times(frame["Time"], path) // SECOND_NS
+    worst = offsets_s[np.nanargmax(np.abs(offsets_s))] if np.isfinite(offsets_s).any() else 0
     return int(worst) if abs(worst) > 1 else None
 
 
@@ -172,12 +172,12 @@ def _find_log_issues(rows: Any, location: str) -> Iterator[DataIssue]:
     inner = pd.to_datetime(rows["Log"].str.extract(r'"time":"([^"]+)"')[0], utc=True, errors="coerce", format="ISO8601")
     stamps = pd.to_numeric(rows["TimeUnixNano"], errors="coerce")
     valid = inner.notna() & stamps.notna()
-    off = (inner[valid].astype("datetime64[ns, UTC]").astype("int64") - stamps[valid]).abs() > SECOND_NS
-    if off.any():
+    is_off = (inner[valid].astype("datetime64[ns, UTC]").astype("int64") - stamps[valid]).abs() > SECOND_NS
+    if is_off.any():
         yield DataIssue(
             "warning",
             location,
-            f"TimeUnixNano of {int(off.sum())} lines was read from the middle of their message.",
+            f"TimeUnixNano of {int(is_off.sum())} lines was read from the middle of their message.",
             "The container runtime's time is used.",
         )
 

@@ -182,13 +182,13 @@ def _build_episode(
     if not len(times):
         raise DataError(f"{key} has no rows; leave it out")
     onset = target["target"]["timestamp"] * SECOND_NS if target else None
-    moved = 0
+    moved_ns = 0
     start = reference_end = int(times[0])
     if normal is not None and len(normal):
         healthy = _read_times(normal)
-        moved = reference_end - _STEP_NS - int(healthy[-1])
-        start = int(healthy[0]) + moved
-        frames = [(healthy + moved, normal), (times, frame)]
+        moved_ns = reference_end - _STEP_NS - int(healthy[-1])
+        start = int(healthy[0]) + moved_ns
+        frames = [(healthy + moved_ns, normal), (times, frame)]
     else:
         frames = [(times, frame)]
         before = times[times + _STEP_NS <= onset] if onset is not None else times[:1]
@@ -204,7 +204,7 @@ def _build_episode(
         view_start_ns=start,
         view_end_ns=int(times[-1]) + _STEP_NS,
         reference_end_ns=reference_end,
-        reference_moved_ns=moved,
+        reference_moved_ns=moved_ns,
         services=tuple(services),
         calls=tuple(calls),
         workload_entry=_find_entry(calls),

@@ -81,9 +81,9 @@ def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
 
 def _compute_shifts_ns(calls: pd.DataFrame) -> np.ndarray:
     """Return the shortest shift that puts each child within its parent; negative if the child's clock is ahead."""
-    early = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
-    late = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early
-    return np.where(early > 0, early, np.where(late > 0, -late, 0)).astype(np.int64)
+    early_ns = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
+    late_ns = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early_ns
+    return np.where(early_ns > 0, early_ns, np.where(late_ns > 0, -late_ns, 0)).astype(np.int64)
 
 
 def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None:

@@ -63,12 +63,13 @@ def _drop_pod_totals(rows: pa.Table) -> pa.Table:
         pc.invert(pc.starts_with(rows["metric"].cast(pa.string()), "container_network_")),
     )
     container = pc.fill_null(rows["container"].cast(pa.string()), "")
-    named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
-    if not pc.any(named).as_py():
+    is_named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
+    if not pc.any(is_named).as_py():
         return rows
-    detailed = pc.unique(rows.filter(named)["pod"].cast(pa.string()))
+    detailed_pods = pc.unique(rows.filter(is_named)["pod"].cast(pa.string()))
     total = pc.and_(
-        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))), pc.is_in(rows["pod"].cast(pa.string()), detailed)
+        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))),
+        pc.is_in(rows["pod"].cast(pa.string()), detailed_pods),
     )
     return rows.filter(pc.invert(pc.fill_null(total, False)))
 

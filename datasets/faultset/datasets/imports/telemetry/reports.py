@@ -62,11 +62,11 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
             earlier = covered.get(table, (first, last))
             covered[table] = min(earlier[0], first), max(earlier[1], last)
     for table, (first, last) in covered.items():
-        for other, (begin, end) in covered.items():
-            if table < other and (last < begin or end < first):
-                gap_s = (begin - last if last < begin else first - end) / 1e9
+        for other, (start, end) in covered.items():
+            if table < other and (last < start or end < first):
+                gap_s = (start - last if last < start else first - end) / 1e9
                 yield (
-                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
+                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(start)} to "
                     f"{rfc3339(end)}) do not overlap and are {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():

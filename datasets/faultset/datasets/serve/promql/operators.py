@@ -170,6 +170,6 @@ def _combine_sets(symbol: str, left: Vector, right: Vector, matching: Matching) 
                 present=np.concatenate([left.present, present]),
             )
         )
-    matched = [shown.get(matching.key(labels), nothing) for labels in left.labels]
-    mask = np.array(matched) if matched else left.present
+    masks = [shown.get(matching.key(labels), nothing) for labels in left.labels]
+    mask = np.array(masks) if masks else left.present
     return Vector(labels=left.labels, values=left.values, present=left.present & (mask if symbol == "and" else ~mask))
